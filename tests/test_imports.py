@@ -20,8 +20,15 @@ def test_every_package_has_its_layer() -> None:
     assert sorted(named) == sorted(PACKAGES)
 
 
-def test_the_client_may_import_nothing_else_of_ours() -> None:
+def test_the_client_may_import_the_wire_only() -> None:
     [contract] = [each for each in CONTRACTS if each["name"] == "the client depends on the wire only"]
 
     assert contract["source_modules"] == ["ams.client"]
-    assert set(contract["forbidden_modules"]) == PACKAGES - {"ams.client"}
+    assert set(contract["forbidden_modules"]) == PACKAGES - {"ams.client", "ams.wire"}
+
+
+def test_the_wire_may_import_nothing_of_ours() -> None:
+    [contract] = [each for each in CONTRACTS if each["name"] == "the wire is structs alone"]
+
+    assert contract["source_modules"] == ["ams.wire"]
+    assert set(contract["forbidden_modules"]) == PACKAGES - {"ams.wire"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import httpx
 
 from ams.client import Client, wire
-from ams.client.wire.values import UserDetails
+from ams.client.wire import UserDetails
 from ams.core.distinguished_names import of_certificate
 from demo.certificates.authority import Credentials
 from demo.service import Service

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ams.client import Client, Message
+from ams.client.wire import Grant, UserDetails
 from ams.client.wire.projects import create_project
 from ams.client.wire.users import create_user
-from ams.client.wire.values import Grant, UserDetails
 from tests.support.served import Served
 
 

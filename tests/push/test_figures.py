@@ -4,8 +4,9 @@ from prometheus_client import generate_latest
 
 from ams.core.observing import metrics_of
 from ams.push import figures as push_figures
-from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
+from ams.push.state import RETRYING, SEND
 from ams.push.tally import Tally
+from ams.wire.push import Attempt, Failure, WorkerState
 
 S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"
 STATES = {

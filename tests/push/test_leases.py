@@ -13,9 +13,10 @@ from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.remembered_leases import RememberedLeases
-from ams.push.state import RETRYING, SEND, Attempt, Failure, WorkerState
+from ams.push.state import RETRYING, SEND
 from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
+from ams.wire.push import Attempt, Failure, WorkerState
 from tests.push.lease_keepers import KINDS, Keeper, opened, url_of
 from tests.support.administration import KEY
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from ams.core.clock import ManualClock
 from ams.push.sending import Answer
-from ams.push.state import ACTIVE, RETRYING, WorkerState
+from ams.push.state import ACTIVE, RETRYING
 from ams.push.target import Target
 from ams.push.upstream import Gone, Pulled
 from ams.push.workers import Workers
+from ams.wire.push import WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, target, until
 
 OTHER = "/projects/P/subscriptions/other"

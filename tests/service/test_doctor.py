@@ -11,11 +11,12 @@ from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import Offset, SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.memory_leases import MemoryLeases
-from ams.push.state import RETRYING, STOPPED, Failure, WorkerState
+from ams.push.state import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer
 from ams.service.push.watching import PushWatcher
+from ams.wire.push import Failure, WorkerState
 from tests.support.house import SUB, TOPIC, House, open_house
 
 WEEK = Milliseconds(7 * 86_400_000)

@@ -12,11 +12,11 @@ from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
-from ams.storage.audit.event import Line, shown
+from ams.storage.audit.event import shown
 from ams.storage.audit.records import matches, wanted
 from ams.storage.audit.trail import events_in
 
-Event = Line | wire.AuditEvent
+Event = wire.AuditEvent
 
 
 class Result(StrEnum):

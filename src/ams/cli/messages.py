@@ -19,7 +19,7 @@ from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
 from ams.client.errors import ClientError, NotAllowed
 from ams.client.messages import outgoing
-from ams.client.wire.values import Published
+from ams.client.wire import Published
 from ams.core.clock import Milliseconds, publish_time
 
 CHUNK = 64 * 1024

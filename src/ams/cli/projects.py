@@ -8,8 +8,7 @@ from ams.cli.arguments import Duration, ProjectName, retention_seconds, retentio
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
 from ams.client import wire
-from ams.client.wire import Call
-from ams.client.wire.values import Projects
+from ams.client.wire import Call, Projects
 
 app = Group('ams projects create garden --description "What grows"', "ams projects list -o json")
 

@@ -107,7 +107,7 @@ class AccessList(NamedTuple):
     get: Callable[[str, str], Call[wire.Acl]]
     modify: Callable[[str, str, Sequence[str]], Call[None]]
 
-    def users(self, session: Session, name: str) -> list[str]:
+    def users(self, session: Session, name: str) -> Sequence[str]:
         """Return who is on the list of a resource."""
         return session.call(self.get(session.project, name)).authorized_users
 
@@ -173,5 +173,5 @@ def _split(resource: str) -> tuple[AccessList, str]:
     return _KINDS[kind], name
 
 
-def _show(session: Session, users: list[str]) -> None:
+def _show(session: Session, users: Sequence[str]) -> None:
     session.show(wire.Acl(authorized_users=users), columns(("USER",), [(user,) for user in users]))

@@ -11,8 +11,7 @@ from ams.cli.messages import show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users, chosen_users
 from ams.client import wire
-from ams.client.wire import Call
-from ams.client.wire.values import TopicOffsets
+from ams.client.wire import Call, TopicOffsets
 
 app = Group("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
 

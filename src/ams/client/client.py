@@ -12,9 +12,9 @@ from ams.client.errors import Closed
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
 from ams.client.transport import AMS, Connections, base, beside, host, trust
+from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
-from ams.client.wire.values import Offsets
 
 T = TypeVar("T")
 

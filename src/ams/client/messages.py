@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from ams.client.wire.values import Message as WireMessage
-from ams.client.wire.values import ReceivedMessage as WireReceived
+from ams.client.wire import Message as WireMessage
+from ams.client.wire import ReceivedMessage as WireReceived
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,11 @@ def resource_date(moment: Milliseconds) -> str:
     return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+def optional_date(moment: Milliseconds | None) -> str:
+    """Write the date of a resource, empty where there is none."""
+    return "" if moment is None else resource_date(moment)
+
+
 def utc_text(text: str) -> str:
     """Read a time as people write it and write it so; raise `ValueError` that says what is wrong with it.
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ams.core.errors import InvalidInput, TooLarge
-from ams.http.wire import Reader, Shape, count_members
+from ams.http.bodies import Reader, count_members
+from ams.wire.base import CamelRequest, Request
 
 BIG_BODY = 256 * 1024
 """Bodies above this are decoded one at a time, letting other requests in between."""
@@ -21,13 +22,13 @@ _BREATH_BYTES = 512 * 1024
 """Messages of a big body that are read between two breaths, and how much of it."""
 
 
-class BigPublishBody(Shape):
+class BigPublishBody(Request, frozen=True):
     """A big `PublishBody`, its messages left as they came."""
 
     messages: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class BigMessage(Shape, rename="camel"):
+class BigMessage(CamelRequest, frozen=True):
     """A big `PublishedMessage`, its fields left as they came."""
 
     data: msgspec.Raw = msgspec.Raw(b"null")

@@ -17,11 +17,12 @@ from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix,
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, gone
-from ams.http.routes.answers import Nothing
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
 from ams.service.publishing import Publisher
 from ams.storage.registry.records import Subscription
+from ams.wire.base import Nothing
+from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 
 CREATE_PROJECT = "projects:create"
 """The one action whose project need not exist."""
@@ -107,8 +108,8 @@ OPERATIONS = (
         _TOPIC + ":publish",
         "topics:publish",
         "Store messages at the end of a topic, all or none",
-        messages.PublishBody,
-        messages.Published,
+        PublishBody,
+        Published,
         ("Idempotency-Key",),
     ),
     Operation(
@@ -116,15 +117,15 @@ OPERATIONS = (
         _SUBSCRIPTION + ":pull",
         "subscriptions:pull",
         "Hand out messages from where the subscription stands",
-        messages.PullBody,
-        messages.Received,
+        PullBody,
+        Received,
     ),
     Operation(
         "POST",
         _SUBSCRIPTION + ":acknowledge",
         "subscriptions:acknowledge",
         "Acknowledge everything up to the largest id",
-        messages.AckBody,
+        AckBody,
         Nothing,
     ),
 )

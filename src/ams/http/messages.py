@@ -13,76 +13,14 @@ from ams.core.errors import InvalidInput
 from ams.core.messages import Message, Stored, decoded_data, message
 from ams.core.names import ack_offset
 from ams.http import big
-from ams.http.wire import Reader, Shape
+from ams.http.bodies import Reader
+from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH_IDS = 4096
 """Ack ids of a big body that are read between two breaths."""
-
-
-class AttributePair(Shape):
-    """An attribute in the old spelling of `attributes` as a list (contract 12.1)."""
-
-    key: str | None = None
-    value: str | None = None
-
-
-class PublishedMessage(Shape, rename="camel"):
-    """A message to publish; id and time of a pulled one are ignored (contract 12.1)."""
-
-    data: str | None = None
-    attributes: dict[str, str | None] | list[AttributePair] | None = None
-    message_id: str | None = None
-    publish_time: str | None = None
-
-
-class PublishBody(Shape):
-    """Messages to publish, in order."""
-
-    messages: list[PublishedMessage | None] | None = None
-
-
-class PullBody(Shape, rename="camel"):
-    """How many messages are wanted, and whether to answer at once (contract 10.1)."""
-
-    max_messages: str | int | None = None
-    return_immediately: str | bool | None = None
-
-
-class AckBody(Shape, rename="camel"):
-    """Ids to acknowledge; everything up to the largest is."""
-
-    ack_ids: list[str] | None = None
-
-
-class Published(msgspec.Struct, rename="camel"):
-    """Ids of the messages that were published, in request order."""
-
-    message_ids: Sequence[str]
-
-
-class PulledMessage(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A message as it is delivered (contract 10.2)."""
-
-    message_id: str
-    data: str
-    publish_time: str
-    attributes: dict[str, str] = {}
-
-
-class ReceivedMessage(msgspec.Struct, rename="camel"):
-    """A message and the id that acknowledges it and all before it."""
-
-    ack_id: str
-    message: PulledMessage
-
-
-class Received(msgspec.Struct, rename="camel"):
-    """What a pull delivers; an empty list when there is nothing."""
-
-    received_messages: Sequence[ReceivedMessage]
 
 
 _publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
@@ -217,7 +155,7 @@ def _key(value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> str:
     return key.decode("ascii")
 
 
-# The answers of hot routes are joined by hand, as the structs above describe them.
+# The answers of hot routes are joined by hand, as `ams.wire.messages` describes them.
 
 
 def published(first: int, count: int) -> bytes:

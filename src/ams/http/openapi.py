@@ -155,15 +155,33 @@ _ERROR_REFERENCES = {code: {"$ref": f"#/components/responses/{code}"} for code i
 
 def _components(operations: Sequence[Operation]) -> dict[str, Any]:
     """Describe all bodies; two of one name would be written with their modules, so there are none."""
-    kinds = {kind for operation in operations for kind in (operation.reads, operation.answers) if kind is not None} | {
-        Error
-    }
-    _, components = msgspec.json.schema_components(
-        sorted(kinds, key=lambda kind: kind.__name__), ref_template=_REFERENCES
-    )
+    requests = {operation.reads for operation in operations if operation.reads is not None}
+    answers = {operation.answers for operation in operations if operation.answers is not None} | {Error}
+    components = _schemas(requests | answers)
     for component in components.values():
         component.pop("additionalProperties", None)  # what is unknown is ignored
+    for name in _schemas(answers):
+        _describe_as_answer(components[name])
     return components
+
+
+def _schemas(kinds: Iterable[type]) -> dict[str, dict[str, Any]]:
+    ordered = sorted(kinds, key=lambda kind: kind.__name__)
+    return msgspec.json.schema_components(ordered, ref_template=_REFERENCES)[1]
+
+
+def _describe_as_answer(component: dict[str, Any]) -> None:
+    """Say which fields are always there, and none of null: what is None is left out (`ams.wire.base`)."""
+    required = set(component["required"])
+    for name, field in component["properties"].items():
+        if field.pop("required", False):  # ALWAYS
+            required.add(name)
+            field.pop("default", None)
+        if {"type": "null"} in field.get("anyOf", ()):
+            del field["default"]
+            [field_type] = [each for each in field.pop("anyOf") if each != {"type": "null"}]
+            field |= field_type
+    component["required"] = [name for name in component["properties"] if name in required]
 
 
 def encoded(operations: Iterable[Operation]) -> bytes:

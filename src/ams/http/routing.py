@@ -14,8 +14,8 @@ from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.http.streaming import Streamed
-from ams.http.wire import Shape
 from ams.storage.registry.records import PageRequest
+from ams.wire.base import Request
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _ALL = 10**18
@@ -95,7 +95,7 @@ class Operation(NamedTuple):
     action: str | None
     """None: open."""
     summary: str
-    reads: type[Shape] | None = None
+    reads: type[Request] | None = None
     """What the body is; None: none is read."""
     answers: type[msgspec.Struct] | None = None
     """What the body of a 200 is; None: it is empty."""
@@ -115,7 +115,7 @@ class Row(NamedTuple):
     path: str
     action: str | None
     handler: Handler
-    reads: type[Shape] | None = None
+    reads: type[Request] | None = None
     answers: type[msgspec.Struct] | None = None
     parameters: tuple[str, ...] = ()
     forms: tuple[str, ...] = ("application/json",)

@@ -12,8 +12,8 @@ import httpx
 from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
+from ams.client.wire import Offsets
 from ams.client.wire.call import Call
-from ams.client.wire.values import Offsets
 from ams.pipeline.options import Access, Name
 
 T = TypeVar("T")

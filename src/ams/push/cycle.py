@@ -12,9 +12,10 @@ from ams.push.delivery import Deliveries, seconds
 from ams.push.details import Details, cut, repeats
 from ams.push.report import UNOBSERVED, Observer, Report
 from ams.push.sending import Answer, CircuitOpen, Sender, SendFailed
-from ams.push.state import ACKNOWLEDGE, CONSUME, SEND, Attempt, Failure
+from ams.push.state import ACKNOWLEDGE, CONSUME, SEND
 from ams.push.target import Target
 from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Upstream, UpstreamError, Verdict
+from ams.wire.push import Attempt, Failure
 
 logger = structlog.get_logger("ams.push")
 

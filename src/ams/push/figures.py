@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from ams.core.observing import Figure, Labels, figure
-from ams.push.state import ACTIVE, RETRYING, STOPPED, WorkerState
+from ams.push.state import ACTIVE, RETRYING, STOPPED
 from ams.push.tally import Sums, Tally
+from ams.wire.push import WorkerState
 
 States = Mapping[str, WorkerState]
 """How deliveries go, by the resource name of the subscription."""

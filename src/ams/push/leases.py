@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from ams.core.names import SubscriptionId
-from ams.push.state import WorkerState
+from ams.wire.push import WorkerState
 
 HEARTBEAT_SECONDS = 2.0
 LEASE_SECONDS = 6.0

@@ -7,7 +7,7 @@ from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
 from ams.push.sharing import Standing, Subscriptions, share
-from ams.push.state import WorkerState
+from ams.wire.push import WorkerState
 
 _LEASE = round(LEASE_SECONDS * 1000)
 """Milliseconds."""

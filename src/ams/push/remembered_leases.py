@@ -15,7 +15,7 @@ from ams.core.names import SubscriptionId
 from ams.push.leases import Heartbeat
 from ams.push.memory_leases import MemoryLeases
 from ams.push.sharing import Subscriptions
-from ams.push.state import WorkerState
+from ams.wire.push import WorkerState
 
 
 class Others(Protocol):

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import structlog
 
-from ams.push.state import ACTIVE, ATTEMPTS, RETRYING, STOPPED, Attempt, Failure, WorkerState
+from ams.push.state import ACTIVE, ATTEMPTS, RETRYING, STOPPED
+from ams.wire.push import Attempt, Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from ams.core.names import SubscriptionId
-from ams.push.state import WorkerState
 from ams.push.target import Target
+from ams.wire.push import WorkerState
 
 
 class Table(Protocol):

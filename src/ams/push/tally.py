@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from ams.push.state import Attempt
+from ams.wire.push import Attempt
 
 
 @dataclass(slots=True)

@@ -13,8 +13,9 @@ import structlog
 from ams.core.push_config import MATTERMOST
 from ams.push.cycle import Cycle, Means
 from ams.push.report import Report
-from ams.push.state import SEND, Failure, WorkerState
+from ams.push.state import SEND
 from ams.push.target import Target
+from ams.wire.push import Failure, WorkerState
 
 DEFECT_SECONDS = 10.0
 """How long a worker rests after an exception nobody expected."""

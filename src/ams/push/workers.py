@@ -13,10 +13,10 @@ from ams.push.cycle import Means
 from ams.push.leased import Leased
 from ams.push.report import UNOBSERVED, Observer
 from ams.push.sending import Sender
-from ams.push.state import WorkerState
 from ams.push.target import Target
 from ams.push.upstream import Upstream
 from ams.push.worker import Worker
+from ams.wire.push import WorkerState
 
 DRAIN_SECONDS = 10.0
 """For a worker to finish what is in flight (P8)."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from ams.core.names import SubscriptionId
-from ams.push.state import WorkerState
 from ams.push.target import Target
+from ams.wire.push import WorkerState
 
 
 class Table:

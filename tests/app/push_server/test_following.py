@@ -15,8 +15,8 @@ from ams.core.backoff import Backoff
 from ams.core.names import SubscriptionId
 from ams.core.push_config import PushConfig
 from ams.push import holding
-from ams.push.state import WorkerState
 from ams.push.target import Target
+from ams.wire.push import WorkerState
 from tests.app.push_server.keepers import Table
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams
 

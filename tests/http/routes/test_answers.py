@@ -4,19 +4,18 @@ import msgspec
 
 from ams.http.routes import answers
 from ams.storage.registry.records import Page
+from ams.wire.projects import Topic, Topics
 
 
 async def test_a_long_list_is_shown_with_breaths_in_between() -> None:
     shown = most = 0
 
-    def show(number: int) -> answers.Topic:
+    def show(number: int) -> Topic:
         nonlocal shown
         shown += 1
-        return answers.Topic(str(number), "")
+        return Topic(str(number), "")
 
-    writing = asyncio.ensure_future(
-        answers.encode_page(answers.Topics, "topics", Page(range(2_300), "next", 9_000), show)
-    )
+    writing = asyncio.ensure_future(answers.encode_page(Topics, "topics", Page(range(2_300), "next", 9_000), show))
     while not writing.done():
         before = shown
         await asyncio.sleep(0)

@@ -18,10 +18,10 @@ from ams.core.names import (
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat
 from ams.push.memory_leases import MemoryLeases
-from ams.push.state import WorkerState
 from ams.service.push.assignment import Assignment
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
+from ams.wire.push import WorkerState
 from tests.support.administration import make_project, open_registry_at
 
 TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)

@@ -7,8 +7,8 @@ from ams.app.push_server.condition import Condition
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
 from ams.push import figures as push_figures
-from ams.push.state import WorkerState
 from ams.push.tally import Tally
+from ams.wire.push import WorkerState
 
 States = Callable[[], Mapping[str, WorkerState]]
 """How all deliveries go, by the resource names of their subscriptions."""

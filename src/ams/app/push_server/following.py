@@ -20,9 +20,9 @@ from ams.client import errors as client_errors
 from ams.core.backoff import Pauses
 from ams.core.supervisor import Supervisor
 from ams.push.retry import UNREACHED
-from ams.push.state import WorkerState
 from ams.push.table import Table
 from ams.push.target import Target
+from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ams.client.errors import InvalidInput
 from ams.client.wire.call import Call, json_body, nothing, reader
-from ams.client.wire.values import Object
+from ams.wire.base import Object
 
 X509 = "x509"
 """The auth type of logins by certificate."""

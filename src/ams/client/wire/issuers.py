@@ -1,97 +1,43 @@
-"""Calls about OpenID Connect issuers whose tokens are accepted (docs/reference/openid-connect.md)."""
+"""Calls about OpenID Connect issuers, and bindings of users to their identities (docs/reference/openid-connect.md)."""
 
 import msgspec
 
-from ams.client.wire.call import Call, json_body, nothing, reader, segment
-from ams.client.wire.values import Object
+from ams.client.wire.call import Call, json_body, nothing, reader, segment, users_path
+from ams.wire.identities import Binding, BindingBody, Bindings, Issuer, Issuers
 
 OF_SETTINGS = "settings"
 """Source of issuers that the settings of the service name; they cannot be changed over the API."""
 KEPT = "***"
 """What is shown instead of a secret; sent back, it keeps the secret."""
-ENTITLEMENT_CLAIMS = ("entitlements", "eduperson_entitlement")
-"""Claims with entitlements, unless something else is said."""
-
 _SHOWN_ONLY = ("name", "source", "keys")
 
-
-class RoleRule(Object, frozen=True, kw_only=True, omit_defaults=False):
-    """Who has an entitlement has roles in a project."""
-
-    entitlement: str
-    project: str
-    roles: list[str]
-
-
-class IssuerKeys(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """How it stands with the keys of an issuer, on the node that answered."""
-
-    fetched_on: str = ""
-    """Empty: not yet."""
-    ids: list[str]
-    failure: str = ""
-    """Why they could not be fetched the last time."""
-
-
-class Issuer(Object, frozen=True, kw_only=True, omit_defaults=False):
-    """An issuer, and what of its tokens is asked for; all but the name may be left out where that makes sense."""
-
-    name: str
-    url: str
-    """Exactly as tokens say it in `iss`."""
-    audiences: list[str] = msgspec.field(default_factory=list)
-    clients: list[str] = msgspec.field(default_factory=list)
-    jwks_url: str = ""
-    introspect: str = "never"
-    """`never`, `opaque` or `always`."""
-    introspection_url: str = ""
-    client_id: str = ""
-    client_secret: str = ""
-    """Shown as `***` where there is one."""
-    create_users: bool = False
-    entitlement_claims: list[str] = msgspec.field(default_factory=lambda: list(ENTITLEMENT_CLAIMS))
-    roles: list[RoleRule] = msgspec.field(default_factory=list)
-    source: str = ""
-    """`settings` or `registry`."""
-    keys: IssuerKeys = IssuerKeys(ids=[])
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Issuer(name={self.name!r}, url={self.url!r})"
-
-
-class Issuers(Object, frozen=True, kw_only=True, omit_defaults=False):
-    """All issuers, those of the settings first."""
-
-    issuers: list[Issuer]
-
-
+_binding, _bindings = reader(Binding), reader(Bindings)
 _issuer, _issuers = reader(Issuer), reader(Issuers)
 
 
 def list_issuers() -> Call[Issuers]:
     """Ask for all issuers."""
-    return Call("GET", _path(), _issuers)
+    return Call("GET", _issuers_path(), _issuers)
 
 
 def get_issuer(name: str) -> Call[Issuer]:
     """Ask for one issuer."""
-    return Call("GET", _path(name), _issuer)
+    return Call("GET", _issuers_path(name), _issuer)
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:
     """Believe the tokens of another issuer; `AlreadyExists` when its name or its URL is taken."""
-    return Call("POST", _path(issuer.name), _issuer, _body(issuer))
+    return Call("POST", _issuers_path(issuer.name), _issuer, _body(issuer))
 
 
 def update_issuer(issuer: Issuer) -> Call[Issuer]:
     """Replace all that is set of an issuer; `Conflict` for one of the settings."""
-    return Call("PUT", _path(issuer.name), _issuer, _body(issuer))
+    return Call("PUT", _issuers_path(issuer.name), _issuer, _body(issuer))
 
 
 def delete_issuer(name: str) -> Call[None]:
     """Believe the tokens of an issuer no more; `Conflict` for one of the settings."""
-    return Call("DELETE", _path(name), nothing)
+    return Call("DELETE", _issuers_path(name), nothing)
 
 
 def _body(issuer: Issuer) -> bytes:
@@ -99,5 +45,25 @@ def _body(issuer: Issuer) -> bytes:
     return json_body({name: value for name, value in said.items() if name not in _SHOWN_ONLY})
 
 
-def _path(name: str | None = None) -> str:
+def _issuers_path(name: str | None = None) -> str:
     return "/v1/issuers" if name is None else f"/v1/issuers/{segment('issuer', name)}"
+
+
+def list_bindings(user: str) -> Call[Bindings]:
+    """Ask for the bindings of a user."""
+    return Call("GET", _bindings_path(user), _bindings)
+
+
+def create_binding(user: str, name: str, issuer: str, subject: str) -> Call[Binding]:
+    """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity bound to somebody."""
+    return Call("POST", _bindings_path(user, name), _binding, json_body(BindingBody(issuer, subject)))
+
+
+def delete_binding(user: str, name: str) -> Call[None]:
+    """Let an identity log in as this user no more."""
+    return Call("DELETE", _bindings_path(user, name), nothing)
+
+
+def _bindings_path(user: str, name: str | None = None) -> str:
+    collection = f"{users_path(user)}/bindings"
+    return collection if name is None else f"{collection}/{segment('binding', name)}"

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from ams.client.wire.call import Call, json_body, members_path, nothing, page, projects_path, reader
-from ams.client.wire.values import Grant, Project, Projects, User, UserDetails, Users
+from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, Projects
+from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 
 _project = reader(Project)
 _projects = reader(Projects)
@@ -23,18 +24,18 @@ def get_project(project: str) -> Call[Project]:
 
 def create_project(project: str, description: str = "") -> Call[Project]:
     """Make a project; `AlreadyExists` when the name is taken."""
-    return Call("POST", projects_path(project), _project, json_body({"description": description}))
+    return Call("POST", projects_path(project), _project, json_body(NewProject(description)))
 
 
 def update_project(project: str, *, name: str = "", description: str = "") -> Call[Project]:
     """Rename or describe a project; what is empty stays as it is."""
-    said = {"name": name, "description": description}
-    return Call("PUT", projects_path(project), _project, json_body({key: text for key, text in said.items() if text}))
+    body = ProjectChange(name=name or None, description=description or None)
+    return Call("PUT", projects_path(project), _project, json_body(body))
 
 
 def modify_project_retention(project: str, seconds: int) -> Call[Project]:
     """Say how long messages are kept in topics without a time of their own, at most a year; 0: as the service says."""
-    return Call("POST", projects_path(project, "modifyRetention"), _project, json_body({"retentionSeconds": seconds}))
+    return Call("POST", projects_path(project, "modifyRetention"), _project, json_body(NewRetention(seconds)))
 
 
 def delete_project(project: str) -> Call[None]:
@@ -65,7 +66,7 @@ def update_member(project: str, user: str, roles: Sequence[str]) -> Call[User]:
 
 def add_member(project: str, user: str, roles: Sequence[str] = ()) -> Call[User]:
     """Make an existing user a member of the project."""
-    return Call("POST", members_path(project, user, "add"), _user, json_body({"roles": list(roles)}))
+    return Call("POST", members_path(project, user, "add"), _user, json_body(MemberRoles(list(roles))))
 
 
 def remove_member(project: str, user: str) -> Call[None]:
@@ -74,4 +75,4 @@ def remove_member(project: str, user: str) -> Call[None]:
 
 
 def _member_body(project: str, roles: Sequence[str], email: str | None = None) -> bytes:
-    return json_body(UserDetails(projects=[Grant(project=project, roles=list(roles))], email=email))
+    return json_body(MemberBody(projects=[MembershipBody(project=project, roles=list(roles))], email=email))

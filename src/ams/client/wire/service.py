@@ -1,10 +1,16 @@
-"""Calls about the service itself (contract 14.5 and 14.6), and our own doctor."""
+"""Calls about the service: status, version, metrics and usage (contract 14), and ours: the doctor and the audit log."""
 
-from ams.client.wire.call import Call, Json, reader
-from ams.client.wire.reports import ServiceDiagnosis
+from collections.abc import Sequence
+
+from ams.client.wire.call import Call, Json, page, projects_path, reader, subscriptions_path, topics_path
+from ams.wire.service import Lines, Metrics, ServiceDiagnosis, UsageReport, VaMetrics
 
 _diagnosis = reader(ServiceDiagnosis)
+_events = reader(Lines)
+_metrics = reader(Metrics)
 _object = reader(Json)
+_va_metrics = reader(VaMetrics)
+_usage_report = reader(UsageReport)
 
 
 def get_status(*, details: bool = False) -> Call[Json]:
@@ -20,3 +26,61 @@ def get_version() -> Call[Json]:
 def diagnose_service() -> Call[ServiceDiagnosis]:
     """Ask what is wrong with the service; answered to service_admin and admin_viewer only."""
     return Call("GET", "/v1/doctor", _diagnosis)
+
+
+def get_service_metrics() -> Call[Metrics]:
+    """Ask what the service takes of its machine."""
+    return Call("GET", "/v1/metrics", _metrics)
+
+
+def get_project_metrics(project: str) -> Call[Metrics]:
+    """Ask for the metrics of a project."""
+    return Call("GET", projects_path(project, "metrics"), _metrics)
+
+
+def get_topic_metrics(project: str, topic: str) -> Call[Metrics]:
+    """Ask for the metrics of a topic."""
+    return Call("GET", topics_path(project, topic, "metrics"), _metrics)
+
+
+def get_subscription_metrics(project: str, subscription: str) -> Call[Metrics]:
+    """Ask for the metrics of a subscription."""
+    return Call("GET", subscriptions_path(project, subscription, "metrics"), _metrics)
+
+
+def get_va_metrics(*, start: str = "", end: str = "", projects: Sequence[str] = ()) -> Call[VaMetrics]:
+    """Ask what was published and created from day `start` to `end` (`YYYY-MM-DD`, both included) in projects.
+
+    What is left out is 1970-01-01, today, all projects.
+    """
+    return Call("GET", "/v1/metrics/va_metrics", _va_metrics, query=_window(start, end, projects))
+
+
+def get_usage_report(*, start: str = "", end: str = "", projects: Sequence[str] = ()) -> Call[UsageReport]:
+    """Ask for the same of the projects the caller administers."""
+    return Call("GET", "/v1/users/usageReport", _usage_report, query=_window(start, end, projects))
+
+
+def _window(start: str, end: str, projects: Sequence[str]) -> dict[str, str]:
+    asked = {"start_date": start, "end_date": end, "projects": ",".join(projects)}
+    return {name: value for name, value in asked.items() if value}
+
+
+def list_events(
+    *,
+    since: str = "",
+    until: str = "",
+    actor: str = "",
+    action: str = "",
+    address: str = "",
+    result: str = "",
+    page_size: int = 0,
+    page_token: str = "",
+) -> Call[Lines]:
+    """Ask for events, newest first: those that have all that is given; `action` is what theirs begins with.
+
+    A page has at most 1000 of them, and 100 when nobody says how many.
+    """
+    said = {"since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result}
+    query = {name: value for name, value in said.items() if value}
+    return Call("GET", "/v1/audit", _events, query=query | page(page_size, page_token))

@@ -1,17 +1,65 @@
-"""Calls about subscriptions: pulling, acknowledging, seeking (contract 9 to 11)."""
+"""Calls about subscriptions: pulling, acknowledging, seeking (contract 9 to 11), push delivery, and leases of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
-from ams.client.wire.reports import Diagnosis
-from ams.client.wire.values import Acl, OffsetAt, Offsets, PushConfig, PushSecret, Received, Subscription, Subscriptions
+from ams.wire.messages import AckBody, PullBody, Received
+from ams.wire.projects import Acl, NewAccessList
+from ams.wire.push import (
+    BeatBody,
+    DeadLetter,
+    Lease,
+    NewPushConfig,
+    NewSecret,
+    PushConfigBody,
+    PushReport,
+    SecretRotation,
+    WorkerState,
+)
+from ams.wire.push import PushTarget as TypedTarget
+from ams.wire.service import Diagnosis
+from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, OffsetAt, Offsets, Seek
+from ams.wire.subscriptions import Subscription as TypedSubscription
+from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
+
+MAX_STATES = 100
+"""States that one heartbeat may tell."""
+
+
+class Subscription(TypedSubscription, frozen=True):
+    """A subscription, its push configuration as it came: the original service leaves out fields of it."""
+
+    push_config: dict[str, Any]  # type: ignore[assignment]
+
+
+class Subscriptions(TypedSubscriptions, frozen=True):
+    """A page of subscriptions, newest first."""
+
+    subscriptions: Sequence[Subscription]
+
+
+class PushTarget(TypedTarget, frozen=True):
+    """A subscription to deliver, its push configuration as it came."""
+
+    push_config: dict[str, Any]  # type: ignore[assignment]
+
+
+class PushLease(Lease, frozen=True):
+    """What to deliver until so many seconds after it was asked for; `targets` None: those told before."""
+
+    targets: Sequence[PushTarget] | None = None
+
 
 _acl = reader(Acl)
 _diagnosis = reader(Diagnosis)
+_lease = reader(PushLease)
 _offset_at = reader(OffsetAt)
 _offsets = reader(Offsets)
-_push_secret = reader(PushSecret)
+_push_secret = reader(NewSecret)
+_push_status = reader(PushReport)
 _received = reader(Received)
 _subscription = reader(Subscription)
 _subscriptions = reader(Subscriptions)
@@ -28,14 +76,11 @@ def get_subscription(project: str, subscription: str) -> Call[Subscription]:
 
 
 def create_subscription(
-    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None, push: PushConfig | None = None
+    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None, push: PushConfigBody | None = None
 ) -> Call[Subscription]:
     """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
-    body: dict[str, str | int | PushConfig] = {"topic": f"projects/{project}/topics/{segment('topic', topic)}"}
-    if ack_deadline is not None:
-        body["ackDeadlineSeconds"] = ack_deadline
-    if push is not None:
-        body["pushConfig"] = push
+    reference = f"projects/{project}/topics/{segment('topic', topic)}"
+    body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push)
     return Call("PUT", subscriptions_path(project, subscription), _subscription, json_body(body))
 
 
@@ -51,19 +96,19 @@ def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
 
 def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:
     """Say who may consume; replaces the list, and an empty one closes the subscription to consumers."""
-    body = json_body({"authorized_users": list(users)})
+    body = json_body(NewAccessList(list(users)))
     return Call("POST", subscriptions_path(project, subscription, "modifyAcl"), nothing, body)
 
 
 def modify_ack_deadline(project: str, subscription: str, seconds: int) -> Call[None]:
     """Change how long after a pull an acknowledgement is taken, 0 to 600 seconds."""
-    body = json_body({"ackDeadlineSeconds": seconds})
+    body = json_body(AckDeadline(seconds))
     return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body)
 
 
-def modify_push_config(project: str, subscription: str, push: PushConfig | None) -> Call[None]:
+def modify_push_config(project: str, subscription: str, push: PushConfigBody | None) -> Call[None]:
     """Replace the push configuration; None makes it a pull subscription."""
-    body = json_body({"pushConfig": push or {}})
+    body = json_body(NewPushConfig(push or PushConfigBody()))
     return Call("POST", subscriptions_path(project, subscription, "modifyPushConfig"), nothing, body)
 
 
@@ -72,15 +117,15 @@ def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
     return Call("POST", subscriptions_path(project, subscription, "verifyPushEndpoint"), nothing)
 
 
-def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[PushSecret]:
+def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[NewSecret]:
     """Ask for a new secret to sign deliveries with; the one before stays valid so long, absent = the service's day."""
-    body = json_body({} if keep_seconds is None else {"keepSeconds": keep_seconds})
+    body = json_body(SecretRotation(keep_seconds))
     return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), _push_secret, body)
 
 
 def dead_letter(project: str, subscription: str, ack_id: str, *, reason: str, attempts: int, status: int) -> Call[None]:
     """Put the next message into the dead letter topic and acknowledge it, once however often this is sent."""
-    body = json_body({"ackId": ack_id, "reason": reason, "attempts": attempts, "status": status})
+    body = json_body(DeadLetter(ack_id, reason, attempts, status))
     return Call("POST", subscriptions_path(project, subscription, "deadLetter"), nothing, body, repeatable=True)
 
 
@@ -98,7 +143,7 @@ def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[Of
 def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
     """Move the subscription: back to replay, forward to skip."""
     return Call(
-        "POST", subscriptions_path(project, subscription, "modifyOffset"), nothing, json_body({"offset": offset})
+        "POST", subscriptions_path(project, subscription, "modifyOffset"), nothing, json_body(NewOffset(offset))
     )
 
 
@@ -108,9 +153,8 @@ def seek(project: str, subscription: str, *, offset: int | None = None, time: da
     Give one of the two; a time has a time zone. One before the oldest kept message leads to that one, one after the
     last to the end.
     """
-    body = {"offset": offset, "time": zulu(time) if time else None}
-    given = {name: value for name, value in body.items() if value is not None}
-    return Call("POST", subscriptions_path(project, subscription, "seek"), _offsets, json_body(given))
+    body = json_body(Seek(zulu(time) if time else None, offset))
+    return Call("POST", subscriptions_path(project, subscription, "seek"), _offsets, body)
 
 
 def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
@@ -124,13 +168,13 @@ def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool =
     Both values travel as text, as every known client sends them (clients.md, R3). A pull moves nothing: asked again,
     it returns the same messages.
     """
-    body = json_body({"maxMessages": str(max_messages), "returnImmediately": "false" if wait else "true"})
+    body = json_body(PullBody(str(max_messages), "false" if wait else "true"))
     return Call("POST", subscriptions_path(project, subscription, "pull"), _received, body, repeatable=True)
 
 
 def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
     """Say that everything up to the largest of these ids is done; saying it again changes nothing (M12, A1)."""
-    body = json_body({"ackIds": list(ack_ids)})
+    body = json_body(AckBody(list(ack_ids)))
     return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body, repeatable=True)
 
 
@@ -142,3 +186,26 @@ def ack_id(project: str, subscription: str, offset: int) -> str:
 def zulu(moment: datetime) -> str:
     """Write a moment as timeToOffset wants it: UTC, three digits of a second (contract 11.4)."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def get_push_status(project: str, subscription: str) -> Call[PushReport]:
+    """Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
+    return Call("GET", subscriptions_path(project, subscription, "pushStatus"), _push_status)
+
+
+def lease_push(
+    holder: str,
+    held: Sequence[str],
+    *,
+    states: Mapping[str, WorkerState] | None = None,
+    leaving: bool = False,
+    version: str = "",
+) -> Call[PushLease]:
+    """Say that a process delivers these subscriptions, by their ids, and ask which it shall deliver from now on.
+
+    `holder` is a name of its own (at most 64 letters, digits, `.`, `_`, `:` and `-`), another one at each start;
+    `states` are how deliveries go, of which the first `MAX_STATES` are told; `version` is that of the targets it has.
+    """
+    told = dict(islice((states or {}).items(), MAX_STATES))
+    body = BeatBody(holder, list(held), told, leaving, version)
+    return Call("POST", "/v1/push:lease", _lease, json_body(body))

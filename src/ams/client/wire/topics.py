@@ -1,29 +1,34 @@
-"""Calls about topics, and publishing (contract 8 and 12)."""
+"""Calls about topics, publishing (contract 8 and 12), reading, and schemas (contract 15 and beside it)."""
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, topics_path
-from ams.client.wire.schemas import schema_name
-from ams.client.wire.values import (
+from ams.client.wire.call import Call, json_body, nothing, page, reader, schemas_path, segment, topics_path
+from ams.wire.messages import Message, Published, ReadMessage
+from ams.wire.projects import (
     Acl,
-    Message,
-    Published,
-    ReadMessage,
+    NewAccessList,
+    NewRetention,
+    SchemaReference,
     SubscriptionNames,
     Topic,
     TopicOffsets,
     Topics,
 )
+from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
 
 _acl = reader(Acl)
+_dry_run = reader(DryRun)
 _published = reader(Published)
-_subscription_names = reader(SubscriptionNames)
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
-_topic = reader(Topic)
+_schema, _schemas = reader(Schema), reader(Schemas)
+_subscription_names = reader(SubscriptionNames)
+_topic, _topics = reader(Topic), reader(Topics)
 _topic_offsets = reader(TopicOffsets)
-_topics = reader(Topics)
+_validated = reader(Validated)
 
 
 def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
@@ -38,13 +43,13 @@ def get_topic(project: str, topic: str) -> Call[Topic]:
 
 def create_topic(project: str, topic: str, *, schema: str = "") -> Call[Topic]:
     """Make a topic, with a schema attached if one is named; `AlreadyExists` when the name is taken."""
-    body = json_body({"schema": schema_name(project, schema)}) if schema else None
+    body = json_body(SchemaReference(schema_name(project, schema))) if schema else None
     return Call("PUT", topics_path(project, topic), _topic, body)
 
 
 def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
     """Let a schema check what is published from then on, instead of the one there was."""
-    body = json_body({"schema": schema_name(project, schema)})
+    body = json_body(SchemaReference(schema_name(project, schema)))
     return Call("POST", topics_path(project, topic, "attachSchema"), nothing, body)
 
 
@@ -70,12 +75,12 @@ def get_topic_acl(project: str, topic: str) -> Call[Acl]:
 
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
     """Say who may publish; replaces the list, and an empty one closes the topic to publishers."""
-    return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body({"authorized_users": list(users)}))
+    return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body(NewAccessList(list(users))))
 
 
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:
     """Say how long a topic's messages are kept, at most a year; 0: as the project says."""
-    body = json_body({"retentionSeconds": seconds})
+    body = json_body(NewRetention(seconds))
     return Call("POST", topics_path(project, topic, "modifyRetention"), _topic, body)
 
 
@@ -119,3 +124,82 @@ def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> 
     """Store the messages of a body that is written already, as `publish` would write it."""
     headers = {"Idempotency-Key": key} if key else {}
     return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers, repeatable=bool(key))
+
+
+def list_schemas(project: str) -> Call[Schemas]:
+    """Ask for all schemas of a project, oldest first."""
+    return Call("GET", schemas_path(project), _schemas)
+
+
+def get_schema(project: str, schema: str) -> Call[Schema]:
+    """Ask for one schema."""
+    return Call("GET", schemas_path(project, schema), _schema)
+
+
+def create_schema(
+    project: str,
+    schema: str,
+    content: Mapping[str, Any] | None = None,
+    *,
+    kind: str = "json",
+    attributes: Mapping[str, Any] | None = None,
+) -> Call[Schema]:
+    """Make a schema; `content` says what payloads must be, `kind` in which language (`json` or `avro`).
+
+    `attributes` says what attributes must be. One of the two is needed. `AlreadyExists` when the name is taken.
+    """
+    body = SchemaBody(type=kind, schema=_known(content), attributes=_known(attributes))
+    return Call("POST", schemas_path(project, schema), _schema, json_body(body))
+
+
+def update_schema(
+    project: str,
+    schema: str,
+    content: Mapping[str, Any] | None = None,
+    *,
+    name: str = "",
+    kind: str = "",
+    attributes: Mapping[str, Any] | None = None,
+) -> Call[Schema]:
+    """Rename a schema or change what it says; what is not said stays, empty `attributes` take that part away."""
+    reference = schema_name(project, name) if name else None
+    body = SchemaBody(name=reference, type=kind or None, schema=_known(content), attributes=_known(attributes))
+    return Call("PUT", schemas_path(project, schema), _schema, json_body(body))
+
+
+def delete_schema(project: str, schema: str) -> Call[None]:
+    """Remove a schema; its topics take any message from then on."""
+    return Call("DELETE", schemas_path(project, schema), nothing)
+
+
+def validate_document(project: str, schema: str, document: bytes) -> Call[Validated]:
+    """Ask a schema of type json about a payload alone; `InvalidInput` says what is wrong with it."""
+    return Call("POST", schemas_path(project, schema, "validate"), _validated, document)
+
+
+def validate_datum(project: str, schema: str, datum: bytes) -> Call[Validated]:
+    """Ask a schema of type avro about a payload alone; `InvalidInput` says what is wrong with it."""
+    body = json_body(CandidateBody(base64.b64encode(datum).decode("ascii")))
+    return Call("POST", schemas_path(project, schema, "validate"), _validated, body)
+
+
+def validate_message(project: str, schema: str, message: Message) -> Call[Validated]:
+    """Ask a schema that speaks of attributes about a whole message; `InvalidInput` says what is wrong with it."""
+    body = json_body(CandidateBody(message.data, dict(message.attributes)))
+    return Call("POST", schemas_path(project, schema, "validate"), _validated, body)
+
+
+def dry_run(project: str, schema: str, topic: str, messages: int = 100) -> Call[DryRun]:
+    """Ask which of the newest messages of a topic a schema would refuse; nothing changes."""
+    reference = f"projects/{segment('project', project)}/topics/{segment('topic', topic)}"
+    body = json_body(DryRunBody(reference, messages))
+    return Call("POST", schemas_path(project, schema, "dryRun"), _dry_run, body)
+
+
+def schema_name(project: str, schema: str) -> str:
+    """Return the resource name of a schema; raise `InvalidInput` for what the service would refuse."""
+    return f"projects/{segment('project', project)}/schemas/{segment('schema', schema)}"
+
+
+def _known(part: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if part is None else dict(part)

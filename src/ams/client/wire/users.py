@@ -1,10 +1,14 @@
-"""Calls about users and their tokens (contract 5)."""
+"""Calls about users and their named tokens (contract 5), and registrations (contract 6)."""
 
-from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, users_path
-from ams.client.wire.values import User, UserDetails, Users
+from collections.abc import Sequence
 
-_user = reader(User)
-_users = reader(Users)
+from ams.client.wire.call import Call, json_body, nothing, page, reader, registrations_path, segment, users_path
+from ams.wire.identities import NamedTokens, NewToken, Right, RightBody, Token
+from ams.wire.users import ApplicantBody, DeclineBody, Registration, Registrations, User, UserBody, Users
+
+_registration, _registrations = reader(Registration), reader(Registrations)
+_token, _tokens = reader(Token), reader(NamedTokens)
+_user, _users = reader(User), reader(Users)
 
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
@@ -37,12 +41,12 @@ def get_profile() -> Call[User]:
     return Call("GET", "/v1/users/profile", _user)
 
 
-def create_user(user: str, details: UserDetails | None = None) -> Call[User]:
+def create_user(user: str, details: UserBody | None = None) -> Call[User]:
     """Make a user; the answer holds the token."""
-    return Call("POST", users_path(user), _user, json_body(details or UserDetails()))
+    return Call("POST", users_path(user), _user, json_body(details or UserBody()))
 
 
-def update_user(user: str, details: UserDetails) -> Call[User]:
+def update_user(user: str, details: UserBody) -> Call[User]:
     """Change what is known of a user."""
     return Call("PUT", users_path(user), _user, json_body(details))
 
@@ -55,3 +59,84 @@ def refresh_token(user: str) -> Call[User]:
 def delete_user(user: str) -> Call[None]:
     """Remove a user from the service and from all access lists."""
     return Call("DELETE", users_path(user), nothing)
+
+
+def list_tokens(user: str) -> Call[NamedTokens]:
+    """Ask for the named tokens of a user."""
+    return Call("GET", _tokens_path(user), _tokens)
+
+
+def get_token(user: str, name: str) -> Call[Token]:
+    """Ask for one of them."""
+    return Call("GET", _tokens_path(user, name), _token)
+
+
+def create_token(
+    user: str, name: str, *, expires_on: str = "", expires_in: int | None = None, rights: Sequence[Right] | None = None
+) -> Call[Token]:
+    """Make a named token that is good until a time (RFC 3339), or for seconds; the answer holds it, this once.
+
+    Without any of the two it never expires; without rights it is good for all that its user may do.
+    """
+    wanted = None if rights is None else [RightBody(each.action, each.resource) for each in rights]
+    body = NewToken(expires_on or None, expires_in, wanted)
+    return Call("POST", _tokens_path(user, name), _token, json_body(body))
+
+
+def revoke_token(user: str, name: str) -> Call[None]:
+    """Take a named token away: it opens nothing any more."""
+    return Call("DELETE", _tokens_path(user, name), nothing)
+
+
+def _tokens_path(user: str, name: str | None = None) -> str:
+    collection = f"{users_path(user)}/tokens"
+    return collection if name is None else f"{collection}/{segment('token', name)}"
+
+
+def register(user: str, details: UserBody | None = None) -> Call[Registration]:
+    """Ask that somebody become a user of this name; of `details`, projects and roles do not count."""
+    said = details or UserBody()
+    body = ApplicantBody(
+        name=user,
+        email=said.email or None,
+        first_name=said.first_name or None,
+        last_name=said.last_name or None,
+        organization=said.organization or None,
+        description=said.description or None,
+    )
+    return Call("POST", registrations_path(), _registration, json_body(body))
+
+
+def list_registrations(
+    *, status: str = "", name: str = "", email: str = "", organization: str = "", activation_token: str = ""
+) -> Call[Registrations]:
+    """Ask for registrations, oldest first: those that have all the values given."""
+    asked = {
+        "status": status,
+        "name": name,
+        "email": email,
+        "organization": organization,
+        "activation_token": activation_token,
+    }
+    query = {field: value for field, value in asked.items() if value}
+    return Call("GET", registrations_path(), _registrations, query=query)
+
+
+def get_registration(uuid: str) -> Call[Registration]:
+    """Ask for one registration."""
+    return Call("GET", registrations_path(uuid), _registration)
+
+
+def accept_registration(uuid: str) -> Call[User]:
+    """Make the user a pending registration asks for; the answer holds the token."""
+    return Call("POST", registrations_path(uuid, "accept"), _user)
+
+
+def decline_registration(uuid: str, comment: str = "") -> Call[None]:
+    """Refuse a pending registration."""
+    return Call("POST", registrations_path(uuid, "decline"), nothing, json_body(DeclineBody(comment)))
+
+
+def delete_registration(uuid: str) -> Call[None]:
+    """Forget a registration, decided or not."""
+    return Call("DELETE", registrations_path(uuid), nothing)

@@ -1,28 +1,16 @@
-"""The routes of the API behind the hot routes: one file per resource, joined here into one table."""
+"""The routes of the API behind the hot routes: a file for each resource, joined here into one table."""
 
 from ams.access.admission import Admission
-from ams.http.routes.audit import AuditRoutes
-from ams.http.routes.bindings import BindingRoutes
-from ams.http.routes.dead_letters import DeadLetterRoutes
-from ams.http.routes.doctor import DoctorRoutes
-from ams.http.routes.issuers import IssuerRoutes
-from ams.http.routes.members import MemberRoutes
-from ams.http.routes.metrics import MetricsRoutes
-from ams.http.routes.offsets import OffsetRoutes
-from ams.http.routes.projects import ProjectRoutes
-from ams.http.routes.push import PushRoutes
-from ams.http.routes.push_lease import LeaseRoutes
-from ams.http.routes.push_status import PushStatusRoutes
-from ams.http.routes.push_wait import WaitRoutes
+from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
+from ams.http.routes.projects import MemberRoutes, ProjectRoutes
+from ams.http.routes.push import DeadLetterRoutes, PushRoutes, PushStatusRoutes
+from ams.http.routes.push_lease import LeaseRoutes, WaitRoutes
 from ams.http.routes.reading import ReadingRoutes
-from ams.http.routes.registrations import RegistrationRoutes
-from ams.http.routes.retention import RetentionRoutes
 from ams.http.routes.schemas import SchemaRoutes
-from ams.http.routes.service import ServiceRoutes
-from ams.http.routes.subscriptions import SubscriptionRoutes
-from ams.http.routes.tokens import TokenRoutes
-from ams.http.routes.topics import TopicRoutes
-from ams.http.routes.users import UserRoutes
+from ams.http.routes.service import AuditRoutes, DoctorRoutes, MetricsRoutes, ServiceRoutes
+from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
+from ams.http.routes.topics import RetentionRoutes, TopicRoutes
+from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Row
 from ams.service.about import About
 from ams.service.delivering import Deliverer

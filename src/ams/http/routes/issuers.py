@@ -1,89 +1,32 @@
-"""OpenID Connect issuers over HTTP (docs/reference/openid-connect.md)."""
+"""OpenID Connect over HTTP (docs/reference/openid-connect.md): issuers, and bindings of users to identities at them."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ams.core import issuer
-from ams.core.clock import resource_date
-from ams.core.names import IssuerName
+from ams.core.clock import optional_date, resource_date
+from ams.core.names import BindingName, IssuerName
+from ams.http.bodies import Reader, bad_request
 from ams.http.routes import answers
-from ams.http.routes.bodies import bad_request
 from ams.http.routing import Call, Row
-from ams.http.wire import Shape
-from ams.identity.keys import KeysState
 from ams.service import issuers
-
-
-class RoleRuleBody(Shape):
-    """Roles in a project for who has an entitlement."""
-
-    entitlement: str | None = None
-    project: str | None = None
-    roles: list[str] | None = None
-
-
-class IssuerBody(Shape):
-    """All that is set of an issuer: what is not said gets its default. Names are spelled exactly so."""
-
-    url: str | None = None
-    audiences: list[str] | None = None
-    clients: list[str] | None = None
-    jwks_url: str | None = None
-    introspect: str | None = None
-    introspection_url: str | None = None
-    client_id: str | None = None
-    client_secret: str | None = None
-    create_users: bool | None = None
-    entitlement_claims: list[str] | None = None
-    roles: list[RoleRuleBody] | None = None
-
-
-class RoleRule(msgspec.Struct):
-    """Roles in a project for who has an entitlement."""
-
-    entitlement: str
-    project: str
-    roles: Sequence[str]
-
-
-class IssuerKeys(msgspec.Struct, omit_defaults=True):
-    """How it stands with an issuer's keys on the node that answers."""
-
-    ids: Sequence[str]
-    fetched_on: str = ""
-    failure: str = ""
-
-
-class Issuer(msgspec.Struct):
-    """An issuer; its secret is shown as `***`."""
-
-    name: str
-    source: str
-    url: str
-    audiences: Sequence[str]
-    clients: Sequence[str]
-    jwks_url: str
-    introspect: str
-    introspection_url: str
-    client_id: str
-    client_secret: str
-    create_users: bool
-    entitlement_claims: Sequence[str]
-    roles: Sequence[RoleRule]
-    keys: IssuerKeys
-
-
-class Issuers(msgspec.Struct):
-    """All issuers, those of the settings first."""
-
-    issuers: Sequence[Issuer]
-
+from ams.storage.registry import records
+from ams.wire.identities import (
+    Binding,
+    BindingBody,
+    Bindings,
+    Issuer,
+    IssuerBody,
+    IssuerKeys,
+    Issuers,
+    RoleRule,
+)
 
 _SHOWN_ONLY = frozenset({"name", "source", "keys"})
 """Fields of answers: the path names an issuer."""
 _decoder = msgspec.json.Decoder(dict[str, Any])
+_binding = Reader(BindingBody, bad_request)
 
 
 class IssuerRoutes:
@@ -105,25 +48,60 @@ class IssuerRoutes:
 
     async def list(self, call: Call) -> bytes:
         """Answer all issuers."""
-        return answers.encode(Issuers(await answers.each(await self._issuers.list(), _shown)))
+        return answers.encode(Issuers(await answers.each(await self._issuers.list(), _shown_issuer)))
 
     async def show(self, call: Call) -> bytes:
         """Answer an issuer."""
-        return answers.encode(_shown(await self._issuers.show(_name(call))))
+        return answers.encode(_shown_issuer(await self._issuers.show(_name(call))))
 
     async def create(self, call: Call) -> bytes:
         """Believe the tokens of another issuer."""
         said = _read(_name(call), await call.body())
-        return answers.encode(_shown(await self._issuers.create(call.caller, said)))
+        return answers.encode(_shown_issuer(await self._issuers.create(call.caller, said)))
 
     async def update(self, call: Call) -> bytes:
         """Replace what is set of an issuer."""
         said = _read(_name(call), await call.body())
-        return answers.encode(_shown(await self._issuers.update(call.caller, said)))
+        return answers.encode(_shown_issuer(await self._issuers.update(call.caller, said)))
 
     async def delete(self, call: Call) -> bytes:
         """Believe the tokens of an issuer no more."""
         await self._issuers.delete(call.caller, _name(call))
+        return answers.EMPTY
+
+
+class BindingRoutes:
+    """The routes of bindings."""
+
+    def __init__(self, bindings: issuers.Bindings) -> None:
+        self._bindings = bindings
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        all_ = "/users/{user}/bindings"
+        one = all_ + "/{binding}"
+        return [
+            Row("GET", all_, "bindings:list", self.list, answers=Bindings),
+            Row("POST", one, "bindings:create", self.create, BindingBody, Binding),
+            Row("DELETE", one, "bindings:delete", self.delete),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer the bindings of a user."""
+        found = await self._bindings.list(call.caller, call.user)
+        return answers.encode(Bindings(await answers.each(found, _shown_binding)))
+
+    async def create(self, call: Call) -> bytes:
+        """Let an identity at an issuer log in as a user."""
+        said = _binding.read(await call.body())
+        made = await self._bindings.create(
+            call.caller, call.user, BindingName(call.names["binding"]), said.issuer or "", said.subject or ""
+        )
+        return answers.encode(_shown_binding(made))
+
+    async def delete(self, call: Call) -> bytes:
+        """Let an identity log in no more."""
+        await self._bindings.delete(call.caller, call.user, BindingName(call.names["binding"]))
         return answers.EMPTY
 
 
@@ -144,7 +122,7 @@ def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
     return issuer.read_issuer({**fields, "name": name})
 
 
-def _shown(listed: issuers.Listed) -> Issuer:
+def _shown_issuer(listed: issuers.Listed) -> Issuer:
     each = listed.issuer
     return Issuer(
         name=each.name,
@@ -160,10 +138,17 @@ def _shown(listed: issuers.Listed) -> Issuer:
         create_users=each.create_users,
         entitlement_claims=each.entitlement_claims,
         roles=[RoleRule(rule.entitlement, rule.project, rule.roles) for rule in each.roles],
-        keys=_keys(listed.keys),
+        keys=IssuerKeys(listed.keys.ids, optional_date(listed.keys.fetched_on), listed.keys.failure),
     )
 
 
-def _keys(state: KeysState) -> IssuerKeys:
-    fetched_on = resource_date(state.fetched_on) if state.fetched_on is not None else ""
-    return IssuerKeys(state.ids, fetched_on, state.failure)
+def _shown_binding(binding: records.Binding) -> Binding:
+    return Binding(
+        name=binding.name,
+        user=binding.user,
+        issuer=binding.issuer,
+        subject=binding.subject,
+        created_on=resource_date(binding.created_on),
+        created_by=binding.created_by or "",
+        by_login=binding.by_login,
+    )

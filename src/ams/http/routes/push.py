@@ -1,75 +1,47 @@
-"""Push configurations over HTTP (HTTP contract 13)."""
+"""Push delivery over HTTP: configurations (HTTP contract 13), how deliveries go, and dead letters."""
 
-from typing import Annotated, Any
+from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
-from ams.core.clock import resource_date
+from ams.core import push_config
+from ams.core.clock import optional_date
 from ams.core.errors import InvalidInput
+from ams.core.names import Offset, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
+from ams.http.bodies import Reader
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
-from ams.http.wire import Reader, Shape
+from ams.push.upstream import Verdict
+from ams.service.push.dead_letters import DeadLetters
 from ams.service.push.pushing import Pushing
 from ams.service.push.secrets import KEEP_SECONDS, PushSecrets
+from ams.service.push.watching import PushStatus, PushWatcher
+from ams.wire.base import Request
+from ams.wire.push import (
+    Attempt,
+    AuthorizationHeader,
+    AuthorizationHeaderBody,
+    DeadLetter,
+    Failure,
+    NewPushConfig,
+    NewSecret,
+    PushAttempt,
+    PushConfig,
+    PushConfigBody,
+    PushError,
+    PushReport,
+    RetryPolicy,
+    RetryPolicyBody,
+    SecretRotation,
+)
 
-Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""What known clients can read."""
-
-
-class AuthorizationHeaderBody(Shape):
-    """`authorizationHeader` in a body; the value is ignored."""
-
-    type: str | None = None
-    value: str | None = None
-
-
-class RetryPolicyBody(Shape):
-    """`retryPolicy` in a body; the period in milliseconds."""
-
-    type: str | None = None
-    period: Integer | None = None
-
-
-class PushConfigBody(Shape, rename="camel"):
-    """`pushConfig` in a body (HTTP contract 13.1); the hash and `verified` are ignored, but they are not nothing."""
-
-    type: str | None = None
-    push_endpoint: str | None = None
-    max_messages: Integer | None = None
-    authorization_header: AuthorizationHeaderBody | None = None
-    retry_policy: RetryPolicyBody | None = None
-    verification_hash: str | None = None
-    verified: bool | None = None
-    mattermost_url: str | None = None
-    mattermost_username: str | None = None
-    mattermost_channel: str | None = None
-    base64_decode: bool | None = None
-    dead_letter_topic: str | None = None
-    max_delivery_attempts: Integer | None = None
-
-
-class NewPushConfig(Shape, rename="camel"):
-    """The body of modifyPushConfig."""
-
-    push_config: PushConfigBody | None = None
-
-
-class SecretRotation(Shape, rename="camel"):
-    """How long the secret before stays valid, 0 to 30 days; absent is one day."""
-
-    keep_seconds: Integer | None = None
-
-
-class NewSecret(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A secret, shown this once, and when the one before ends, if there is one."""
-
-    secret: str
-    previous_valid_until: str = ""
-
+BAD_ARGUMENTS = "Invalid Dead Letter Arguments"
 
 _rotation = Reader(SecretRotation, lambda: InvalidInput("Invalid Push Secret Arguments"))
 _modify = Reader(NewPushConfig, lambda: InvalidInput("Invalid Subscription Arguments"))
+_letter = Reader(DeadLetter, lambda: InvalidInput(BAD_ARGUMENTS))
 
 
 class PushRoutes:
@@ -105,8 +77,45 @@ class PushRoutes:
         """Sign deliveries with a new secret from now on; nothing else ever shows it."""
         keep = _rotation.read(await call.body() or answers.EMPTY_OBJECT).keep_seconds
         made = await self._secrets.rotate(call.caller, call.subscription, KEEP_SECONDS if keep is None else keep)
-        until = resource_date(made.previous_until) if made.previous_until is not None else ""
-        return answers.encode(NewSecret(made.secret, until))
+        return answers.encode(NewSecret(made.secret, optional_date(made.previous_until)))
+
+
+class PushStatusRoutes:
+    """The routes of deliveries."""
+
+    def __init__(self, watcher: PushWatcher) -> None:
+        self._watcher = watcher
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        path = "/projects/{project}/subscriptions/{subscription}:pushStatus"
+        return [Row("GET", path, "subscriptions:pushStatus", self.look, answers=PushReport)]
+
+    async def look(self, call: Call) -> bytes:
+        """Answer how the delivery of a subscription goes."""
+        return answers.encode(_report(await self._watcher.look(call.caller, call.subscription)))
+
+
+class DeadLetterRoutes:
+    """The routes of dead letters."""
+
+    def __init__(self, dead_letters: DeadLetters) -> None:
+        self._dead_letters = dead_letters
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        path = "/projects/{project}/subscriptions/{subscription}:deadLetter"
+        return [Row("POST", path, "subscriptions:deadLetter", self.dead_letter, reads=DeadLetter)]
+
+    async def dead_letter(self, call: Call) -> bytes:
+        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it."""
+        letter = _letter.read(await call.body())
+        offset = ack_offset(ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or "")
+        if offset < 0:
+            raise InvalidInput("Invalid ack id")
+        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
+        await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
+        return answers.EMPTY
 
 
 def asked(config: PushConfigBody | None) -> AskedPush | None:
@@ -132,6 +141,77 @@ def asked(config: PushConfigBody | None) -> AskedPush | None:
 
 
 def _is_empty(value: Any) -> bool:
-    if isinstance(value, Shape):
+    if isinstance(value, Request):
         return all(_is_empty(member) for member in msgspec.structs.astuple(value))
     return not value
+
+
+def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
+    """Show a push configuration of a project."""
+    dead_letters = config.dead_letter_topic
+    return PushConfig(
+        type=config.type,
+        push_endpoint=config.endpoint,
+        max_messages=config.max_messages,
+        authorization_header=AuthorizationHeader(config.header_type, config.header_value),
+        retry_policy=_retry(config),
+        verification_hash=config.verification_hash,
+        verified=config.verified,
+        mattermost_url=config.mattermost_url,
+        mattermost_username=config.mattermost_username,
+        mattermost_channel=config.mattermost_channel,
+        base64_decode=config.base64_decode,
+        dead_letter_topic=topic_path(project, dead_letters) if dead_letters else msgspec.UNSET,
+        max_delivery_attempts=config.max_delivery_attempts or msgspec.UNSET,
+    )
+
+
+def _retry(config: push_config.PushConfig) -> RetryPolicy:
+    """Show a retry policy: where there is an endpoint, the official library wants a period (clients.md, A8)."""
+    shows_period = bool(config.retry_period or config.endpoint)
+    return RetryPolicy(config.retry_policy, config.retry_period if shows_period else None)
+
+
+def _report(status: PushStatus) -> PushReport:
+    worker = status.worker
+    if worker is None:
+        return PushReport(push_status=status.text, state=status.state, backlog=status.backlog, attempts=[])
+    return PushReport(
+        push_status=status.text,
+        state=status.state,
+        backlog=status.backlog,
+        circuit=worker.circuit,
+        batch=worker.batch,
+        last_success=_moment(worker.last_success),
+        last_error=_error(worker.last_failure),
+        error=_error(worker.failure),
+        next_attempt=_moment(worker.next_attempt),
+        delivered=worker.delivered,
+        deliveries=worker.deliveries,
+        failed=worker.failed,
+        dead=worker.dead,
+        undecodable=worker.undecodable,
+        late=worker.late,
+        attempts=[_attempt(each) for each in worker.attempts],
+    )
+
+
+def _attempt(attempt: Attempt) -> PushAttempt:
+    return PushAttempt(
+        _written(attempt.time), attempt.messages, attempt.milliseconds, attempt.bytes, attempt.status, attempt.error
+    )
+
+
+def _error(failure: Failure | None) -> PushError | None:
+    if failure is None:
+        return None
+    return PushError(_written(failure.time), failure.what, failure.detail, failure.status)
+
+
+def _moment(moment: int | None) -> str:
+    return "" if moment is None else _written(moment)
+
+
+def _written(moment: int) -> str:
+    """Write a time, in milliseconds since the epoch, with all three digits of the fraction."""
+    return f"{datetime.fromtimestamp(moment // 1000, UTC):%Y-%m-%dT%H:%M:%S}.{moment % 1000:03d}Z"

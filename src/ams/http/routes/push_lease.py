@@ -1,24 +1,26 @@
-"""Leases of push delivery over HTTP, for processes that deliver (`ams push`); no part of the contract."""
+"""Leases of push delivery over HTTP, and waiting for messages, for processes that deliver (`ams push`).
+
+No part of the contract.
+"""
 
 import hashlib
 import re
 import uuid
-from collections.abc import Sequence
-
-import msgspec
-from msgspec import UNSET, UnsetType
 
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionId
+from ams.http.bodies import Reader
 from ams.http.routes import answers
+from ams.http.routes.push import shown_push
 from ams.http.routing import Call, Row
-from ams.http.wire import Reader, Shape
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from ams.push.state import ATTEMPTS, WorkerState
+from ams.push.state import ATTEMPTS
 from ams.push.target import Target
+from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
+from ams.wire.push import BeatBody, Lease, PushTarget, Ready, WaitBody, WorkerState
 
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""
@@ -26,48 +28,19 @@ MAX_STATES = 100
 """States told by one heartbeat."""
 MAX_STATE_BYTES = 64 * 1024
 """Of one state, as JSON."""
-MAX_BODY = 8 * 2**20
+MAX_LEASE_BODY = 8 * 2**20
+MAX_WAITED_FOR = 1000
+"""Subscriptions that one request may wait for."""
+MAX_WAIT_SECONDS = 30
+MAX_WAIT_BODY = 64 * 1024
 
 _HOLDER = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _ID = re.compile(r"[!-~]{1,36}")
 _LAST_MOMENT = 253_402_300_799_999
 """The end of the year 9999, in milliseconds: later ones cannot be written."""
 
-
-class BeatBody(Shape, rename="camel"):
-    """What a process that delivers says of itself; `version` is that of the targets it was told last."""
-
-    holder: str | None = None
-    held: list[str] | None = None
-    states: dict[str, WorkerState] | None = None
-    leaving: bool | None = None
-    version: str | None = None
-
-
-class PushTarget(msgspec.Struct, rename="camel"):
-    """A subscription to deliver, with all that its deliveries carry; `secrets` are what they are signed with."""
-
-    id: str
-    name: str
-    topic: str
-    topic_id: str
-    revision: int
-    """Raised by each modification of the configuration."""
-    ack_deadline_seconds: int
-    push_config: answers.PushConfig
-    secrets: Sequence[str]
-
-
-class Lease(msgspec.Struct, rename="camel"):
-    """What a process shall deliver until `leaseSeconds` after it asked; without `targets`: what it was told last."""
-
-    lease_seconds: float
-    beat_seconds: float
-    version: str
-    targets: Sequence[PushTarget] | UnsetType = UNSET
-
-
 _heartbeat = Reader(BeatBody, lambda: InvalidInput("Invalid Push Lease Arguments"))
+_wait = Reader(WaitBody, lambda: InvalidInput("Invalid Push Wait Arguments"))
 
 _NOBODY = str(uuid.UUID(int=0))
 """Stands for the user the service token is not."""
@@ -82,7 +55,9 @@ class LeaseRoutes:
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
-        return [Row("POST", "/push:lease", "push:lease", self.lease, reads=BeatBody, answers=Lease, most=MAX_BODY)]
+        return [
+            Row("POST", "/push:lease", "push:lease", self.lease, reads=BeatBody, answers=Lease, most=MAX_LEASE_BODY)
+        ]
 
     async def lease(self, call: Call) -> bytes:
         """Answer what a process that delivers shall deliver from now on."""
@@ -93,8 +68,34 @@ class LeaseRoutes:
         heartbeat = heartbeat._replace(holder=_of_user(call.caller, heartbeat.holder))
         targets = await answers.each(await self._assignment.heartbeat(heartbeat), _target)
         version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
-        told = UNSET if version == body.version else targets
+        told = None if version == body.version else targets
         return answers.encode(Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, told))
+
+
+class WaitRoutes:
+    """The routes of waits."""
+
+    def __init__(self, deliverer: Deliverer, pushing: Pushing) -> None:
+        self._deliverer = deliverer
+        self._pushing = pushing
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        return [Row("POST", "/push:wait", "push:wait", self.wait, reads=WaitBody, answers=Ready, most=MAX_WAIT_BODY)]
+
+    async def wait(self, call: Call) -> bytes:
+        """Answer as soon as one of many subscriptions has something to pull."""
+        if not self._pushing.enabled:
+            raise Conflict(DISABLED)
+        body = _wait.read(await call.body())
+        subscriptions, seconds = body.subscriptions or [], body.seconds or 0
+        if len(subscriptions) > MAX_WAITED_FOR or not all(map(is_id, subscriptions)):
+            raise InvalidInput(f"A push wait is for {MAX_WAITED_FOR} subscriptions")
+        if not 0 <= seconds <= MAX_WAIT_SECONDS:
+            raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
+        with call.watched() as left:
+            ready = await self._deliverer.ready(frozenset(map(SubscriptionId, subscriptions)), seconds, left)
+        return answers.encode(Ready(sorted(ready)))
 
 
 def _of_user(caller: Caller, holder: str) -> str:
@@ -143,6 +144,6 @@ def _target(target: Target) -> PushTarget:
         topic_id=target.topic_id,
         revision=target.revision,
         ack_deadline_seconds=target.ack_deadline_seconds,
-        push_config=answers.push(target.path.split("/")[2], target.config),
+        push_config=shown_push(target.path.split("/")[2], target.config),
         secrets=target.secrets,
     )

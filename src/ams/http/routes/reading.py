@@ -3,9 +3,7 @@
 import asyncio
 import importlib.util
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-
-import msgspec
+from collections.abc import AsyncIterator, Sequence
 
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput, NotAcceptable
@@ -14,6 +12,8 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.http.streaming import Streamed, in_turn
 from ams.service.reading import Range, RangeReader, Wanted
+from ams.wire.messages import ReadMessage
+from ams.wire.projects import TopicOffsets
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -22,23 +22,6 @@ DEFAULT_MESSAGES = 10_000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LINES_WILL_DO = frozenset({LINES, "application/json", "application/*", "*/*"})
 _REFUSED = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
-
-
-class TopicOffsets(msgspec.Struct):
-    """The oldest kept offset of a topic, and the next one to be given."""
-
-    min: int
-    max: int
-
-
-class ReadMessage(msgspec.Struct, rename="camel", omit_defaults=True):
-    """One line of a range of messages."""
-
-    offset: int
-    message_id: str
-    publish_time: str
-    data: str
-    attributes: Mapping[str, str] = {}
 
 
 class ReadingRoutes:

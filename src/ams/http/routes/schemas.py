@@ -1,46 +1,21 @@
 """Schemas over HTTP (contract 15), with what is ours: attributes, and dry runs."""
 
-from typing import Any
-
 import msgspec
 
 from ams.core.errors import BadRequest, InvalidInput
 from ams.core.messages import Message, message
 from ams.core.names import schema_path
+from ams.http.bodies import Reader, bad_request, first_value, strings
 from ams.http.routes import answers
-from ams.http.routes.bodies import bad_request, first_value, strings
 from ams.http.routing import Call, Row
-from ams.http.wire import Reader, Shape
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
 from ams.validation import parsed
+from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, RefusedMessage, Schema, SchemaBody, Schemas, Validated
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""
-
-
-class SchemaBody(Shape):
-    """What is said of a schema; `name`, in an update only, is the new one as a reference."""
-
-    name: str | None = None
-    type: str | None = None
-    schema: dict[str, Any] | None = None
-    attributes: dict[str, Any] | None = None
-
-
-class DryRunBody(Shape):
-    """Which topic's newest messages to try, and how many."""
-
-    topic: str | None = None
-    messages: int | None = None
-
-
-class CandidateBody(Shape):
-    """What a schema is asked about: a message, base64 `data` alone for avro, or any JSON document for json."""
-
-    data: str | None = None
-    attributes: dict[str, str] | None = None
 
 
 class _Message(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,43 +23,6 @@ class _Message(msgspec.Struct, forbid_unknown_fields=True):
 
     attributes: dict[str, str]
     data: str = ""
-
-
-class Schema(msgspec.Struct, omit_defaults=True):
-    """A schema (contract 15)."""
-
-    uuid: str
-    name: str
-    type: str
-    schema: dict[str, Any]
-    attributes: dict[str, Any] = {}
-
-
-class Schemas(msgspec.Struct):
-    """All schemas of a project, oldest first."""
-
-    schemas: list[Schema]
-
-
-class Validated(msgspec.Struct):
-    """That a message is what its schema says."""
-
-    message: str
-
-
-class RefusedMessage(msgspec.Struct, rename="camel"):
-    """A stored message that the schema would not allow."""
-
-    message_id: str
-    reason: str
-
-
-class DryRun(msgspec.Struct):
-    """What a schema says of messages that are there already."""
-
-    checked: int
-    refused: int
-    reasons: list[RefusedMessage]
 
 
 _details = Reader(SchemaBody, lambda: InvalidInput("Invalid Schema Arguments"))

@@ -1,39 +1,37 @@
-"""How the service is, over HTTP: status and version (contract 14.5 and 14.6). Open; they check for themselves."""
+"""The service itself over HTTP: status and version (contract 14.5 and 14.6), metrics (contract 14.1 to 14.4), and ours:
+why nothing arrives, what is wrong with the service, and the audit log.
+"""
 
-import msgspec
+from collections.abc import Sequence
 
+from ams.core.clock import Milliseconds
+from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
-from ams.http.routing import Call, Row
+from ams.http.routing import PAGE, Call, Row, page_request
+from ams.service import doctor, metrics
 from ams.service.about import About
+from ams.service.service_doctor import ServiceDoctor
+from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
+from ams.wire.service import (
+    Diagnosis,
+    Finding,
+    Lines,
+    Metric,
+    Metrics,
+    Point,
+    ProjectsUsage,
+    ProjectUsage,
+    PushServer,
+    ServiceDiagnosis,
+    Standing,
+    Status,
+    UsageReport,
+    VaMetrics,
+    Version,
+)
 
-
-class PushServer(msgspec.Struct):
-    """A push server and how it is: SERVING, NOT_SERVING, UNKNOWN, or what went wrong."""
-
-    endpoint: str
-    status: str
-
-
-class Status(msgspec.Struct, omit_defaults=True):
-    """How the service is (contract 14.5)."""
-
-    status: str
-    push_servers: list[PushServer] | msgspec.UnsetType = msgspec.UNSET
-    push_functionality: str = ""
-
-
-class Version(msgspec.Struct, omit_defaults=True):
-    """What runs here (contract 14.6); the release only for those who may see it."""
-
-    build_time: str
-    golang: str
-    """The runtime's version, where the reference has that of Go."""
-    compiler: str
-    os: str
-    architecture: str
-    release: str = ""
-    distro: str = ""
-    hostname: str = ""
+WINDOW = ("start_date", "end_date", "projects")
+"""Query parameters of reports: days `YYYY-MM-DD`, both included, and project names separated by commas."""
 
 
 class ServiceRoutes:
@@ -56,10 +54,179 @@ class ServiceRoutes:
             await self._about.require_viewer(call.token)
         state = await self._about.status(details=details)
         if state.push_server is None:
-            return msgspec.json.encode(Status(state.status, push_functionality="disabled"))
+            return answers.encode(Status(state.status, push_functionality="disabled"))
         server = PushServer(state.push_server.endpoint, state.push_server.status)
-        return msgspec.json.encode(Status(state.status, [server]))
+        return answers.encode(Status(state.status, [server]))
 
     async def version(self, call: Call) -> bytes:
         """What runs here."""
         return answers.encode(Version(**await self._about.version(call.token)))
+
+
+class MetricsRoutes:
+    """The routes of metrics."""
+
+    def __init__(self, metrics: metrics.Metrics, usage: metrics.Usage) -> None:
+        self._metrics = metrics
+        self._usage = usage
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table; `/users/usageReport` comes before `/users/{user}` (contract 1.3)."""
+        project = "/projects/{project}"
+        subscription = project + "/subscriptions/{subscription}:metrics"
+        return [
+            Row("GET", "/metrics", "ams:metrics", self.node, answers=Metrics),
+            Row("GET", "/metrics/va_metrics", "ams:vaMetrics", self.va_metrics, None, VaMetrics, WINDOW),
+            Row("GET", "/users/usageReport", None, self.usage_report, None, UsageReport, WINDOW, counted=True),
+            Row("GET", project + "/topics/{topic}:metrics", "topics:metrics", self.topic, answers=Metrics),
+            Row("GET", subscription, "subscriptions:metrics", self.subscription, answers=Metrics),
+            Row("GET", project + ":metrics", "projects:metrics", self.project, answers=Metrics),
+        ]
+
+    async def node(self, _call: Call) -> bytes:
+        """Answer what the service takes of its machine."""
+        return answers.encode(_metrics(await self._metrics.node()))
+
+    async def project(self, call: Call) -> bytes:
+        """Answer the metrics of a project."""
+        return answers.encode(_metrics(await self._metrics.project(call.caller)))
+
+    async def topic(self, call: Call) -> bytes:
+        """Answer the metrics of a topic."""
+        return answers.encode(_metrics(await self._metrics.topic(call.caller, call.topic)))
+
+    async def subscription(self, call: Call) -> bytes:
+        """Answer the metrics of a subscription."""
+        return answers.encode(_metrics(await self._metrics.subscription(call.caller, call.subscription)))
+
+    async def va_metrics(self, call: Call) -> bytes:
+        """Answer what was published and created in a window of days, by project."""
+        return answers.encode(_va_metrics(await self._usage.va_metrics(*_window(call))))
+
+    async def usage_report(self, call: Call) -> bytes:
+        """Answer the same of the projects the caller administers."""
+        report = await self._usage.report(call.token, *_window(call))
+        return answers.encode(UsageReport(_va_metrics(report.projects), _metrics(report.operational)))
+
+
+class DoctorRoutes:
+    """The routes of the doctors."""
+
+    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor) -> None:
+        self._doctor = doctor
+        self._service = service
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        path = "/projects/{project}/subscriptions/{subscription}:doctor"
+        return [
+            Row("GET", path, "subscriptions:doctor", self.look, answers=Diagnosis),
+            Row("GET", "/doctor", "service:doctor", self.look_at_service, answers=ServiceDiagnosis),
+        ]
+
+    async def look(self, call: Call) -> bytes:
+        """Answer why nothing arrives."""
+        diagnosis = await self._doctor.look(call.caller, call.subscription)
+        return answers.encode(_report(call.caller.here.name, diagnosis))
+
+    async def look_at_service(self, _call: Call) -> bytes:
+        """Answer what is wrong with the service."""
+        found = [Finding(*finding) for finding in await self._service.look()]
+        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found))
+
+
+class AuditRoutes:
+    """The routes of the audit log."""
+
+    def __init__(self, records: AuditRecords) -> None:
+        self._records = records
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        return [Row("GET", "/audit", "audit:list", self.list, answers=Lines, parameters=(*FILTERS, *PAGE))]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer who did which change, newest first."""
+        page = page_request(call)
+        asked = wanted({name: call.parameter(name) or "" for name in FILTERS})
+        return answers.encode(await listing(self._records, asked, page.size, page.token))
+
+
+def _window(call: Call) -> tuple[str, str, str]:
+    start, end, projects = (call.parameter(name) or "" for name in WINDOW)
+    return start, end, projects
+
+
+def _metrics(found: Sequence[metrics.Metric]) -> Metrics:
+    return Metrics([_metric(each) for each in found])
+
+
+def _metric(metric: metrics.Metric) -> Metric:
+    return Metric(
+        metric=f"{metric.resource}.{metric.name}",
+        metric_type=metric.kind,
+        value_type="int64" if metric.kind == metrics.COUNTER else "float64",
+        resource_type=metric.resource,
+        resource_name=metric.resource_name,
+        timeseries=[Point(*point) for point in metric.points],
+        description=metric.description,
+    )
+
+
+def _va_metrics(found: Sequence[metrics.ProjectUsage]) -> VaMetrics:
+    return VaMetrics(
+        ProjectsUsage(
+            [_usage(each) for each in found],
+            sum(each.activity.messages for each in found),
+            metrics.total_average(found),
+        ),
+        total_users_count=sum(each.activity.users for each in found),
+        total_topics_count=sum(each.activity.topics for each in found),
+        total_subscriptions_count=sum(each.activity.subscriptions for each in found),
+    )
+
+
+def _usage(used: metrics.ProjectUsage) -> ProjectUsage:
+    return ProjectUsage(
+        project=used.project,
+        message_count=used.activity.messages,
+        average_daily_messages=used.average,
+        topics_count=used.activity.topics,
+        subscriptions_count=used.activity.subscriptions,
+        users_count=used.activity.users,
+    )
+
+
+def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
+    subscription = diagnosis.subscription
+    return Diagnosis(
+        subscription=subscription_path(project, subscription.name),
+        topic=topic_path(project, subscription.topic),
+        ack_deadline_seconds=subscription.ack_deadline_seconds,
+        push=subscription.push is not None,
+        push_verified=subscription.push is not None and subscription.push.verified,
+        healthy=diagnosis.healthy,
+        findings=[Finding(*finding) for finding in diagnosis.findings],
+        standing=_standing(diagnosis.standing) if diagnosis.standing else None,
+    )
+
+
+def _standing(standing: doctor.Standing) -> Standing:
+    return Standing(
+        min=standing.bounds.oldest,
+        max=standing.bounds.end,
+        current=standing.current,
+        backlog=standing.backlog,
+        handed_out=standing.handed,
+        lost=standing.lost,
+        retention_seconds=standing.retention / 1000,
+        handed_out_seconds_ago=_seconds(standing.hand_out.ago if standing.hand_out else None),
+        last_pull_seconds_ago=_seconds(standing.pulled_ago),
+        last_acknowledgement_seconds_ago=_seconds(standing.acknowledged_ago),
+        last_publish_seconds_ago=_seconds(standing.published_ago),
+        oldest_waiting_seconds=_seconds(standing.waiting_since),
+    )
+
+
+def _seconds(span: Milliseconds | None) -> float | None:
+    return None if span is None else span / 1000

@@ -1,40 +1,50 @@
-"""Subscriptions over HTTP, but for pull and acknowledge, which are hot routes (contract 9)."""
+"""Subscriptions over HTTP, but for pull and acknowledge (contract 9), and where they stand (contract 11.3 to 11.5)."""
 
+import math
+import re
+from datetime import UTC, datetime
+
+from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
+from ams.core.names import subscription_path, topic_path
+from ams.http.bodies import Reader, access_list_reader
 from ams.http.routes import answers
-from ams.http.routes.bodies import NewAccessList, access_list_reader
-from ams.http.routes.push import PushConfigBody, asked
+from ams.http.routes.push import asked, shown_push
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.http.wire import Reader, Shape
+from ams.service import subscriptions
 from ams.service.push.pushing import Pushing
-from ams.service.subscriptions import Subscriptions
+from ams.service.seeking import Seeker
+from ams.storage.registry import records
+from ams.wire.projects import Acl, NewAccessList
+from ams.wire.push import PushConfig
+from ams.wire.subscriptions import (
+    AckDeadline,
+    NewOffset,
+    NewSubscription,
+    OffsetAt,
+    Offsets,
+    Seek,
+    Subscription,
+    Subscriptions,
+)
 
-
-class NewSubscription(Shape, rename="camel"):
-    """A subscription to make (contract 9.3)."""
-
-    topic: str | None = None
-    ack_deadline_seconds: int | None = None
-    push_config: PushConfigBody | None = None
-
-
-class AckDeadline(Shape, rename="camel"):
-    """Seconds, 0 to 600; absent is 0."""
-
-    ack_deadline_seconds: int | None = None
-
+_ZULU = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z")
+_NANOSECONDS = 1_000_000
+"""In one millisecond."""
 
 _create = Reader(NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
 _ack_deadline = Reader(
     AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
 )
 _access_list = access_list_reader("Invalid Subscription ACL Arguments")
+_seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
+_offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 
 
 class SubscriptionRoutes:
     """The routes of subscriptions."""
 
-    def __init__(self, subscriptions: Subscriptions, pushing: Pushing) -> None:
+    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing) -> None:
         self._subscriptions = subscriptions
         self._pushing = pushing
 
@@ -43,8 +53,8 @@ class SubscriptionRoutes:
         subscriptions = "/projects/{project}/subscriptions"
         one = subscriptions + "/{subscription}"
         return [
-            Row("GET", subscriptions, "subscriptions:list", self.list, answers=answers.Subscriptions, parameters=PAGE),
-            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=answers.Acl),
+            Row("GET", subscriptions, "subscriptions:list", self.list, answers=Subscriptions, parameters=PAGE),
+            Row("GET", one + ":acl", "subscriptions:acl", self.access_list, answers=Acl),
             Row("POST", one + ":modifyAcl", "subscriptions:modifyAcl", self.modify_access_list, reads=NewAccessList),
             Row(
                 "POST",
@@ -53,8 +63,8 @@ class SubscriptionRoutes:
                 self.modify_ack_deadline,
                 reads=AckDeadline,
             ),
-            Row("GET", one, "subscriptions:show", self.show, answers=answers.Subscription),
-            Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=answers.Subscription),
+            Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
+            Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete),
         ]
 
@@ -63,14 +73,14 @@ class SubscriptionRoutes:
         page = await self._subscriptions.list(call.caller, page_request(call))
         project = call.caller.here.name
         return await answers.encode_page(
-            answers.Subscriptions, "subscriptions", page, lambda each: answers.subscription(project, each)
+            Subscriptions, "subscriptions", page, lambda each: shown_subscription(project, each)
         )
 
     async def show(self, call: Call) -> bytes:
         """Answer a subscription; here alone with the state of its delivery."""
         subscription = await self._subscriptions.show(call.caller, call.subscription)
         status = await self._pushing.status(call.caller.here.name, subscription)
-        return answers.encode(answers.subscription(call.caller.here.name, subscription, status))
+        return answers.encode(shown_subscription(call.caller.here.name, subscription, status))
 
     async def create(self, call: Call) -> bytes:
         """Make a subscription at the present end of its topic."""
@@ -82,7 +92,7 @@ class SubscriptionRoutes:
             wanted.ack_deadline_seconds or 0,
             push=asked(wanted.push_config),
         )
-        return answers.encode(answers.subscription(call.caller.here.name, subscription))
+        return answers.encode(shown_subscription(call.caller.here.name, subscription))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a subscription; one that was delivered answers what becomes of that."""
@@ -97,9 +107,90 @@ class SubscriptionRoutes:
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a subscription's access list."""
-        return answers.encode(answers.Acl(await self._subscriptions.access_list(call.caller, call.subscription)))
+        return answers.encode(Acl(await self._subscriptions.access_list(call.caller, call.subscription)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a subscription's access list."""
         await self._subscriptions.set_access_list(call.caller, call.subscription, _access_list(await call.body()))
         return answers.EMPTY
+
+
+class OffsetRoutes:
+    """The routes of offsets."""
+
+    def __init__(self, seeker: Seeker) -> None:
+        self._seeker = seeker
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        one = "/projects/{project}/subscriptions/{subscription}"
+        return [
+            Row("GET", one + ":offsets", "subscriptions:offsets", self.show, answers=Offsets),
+            Row(
+                "GET",
+                one + ":timeToOffset",
+                "subscriptions:timeToOffset",
+                self.of_time,
+                answers=OffsetAt,
+                parameters=("time",),
+            ),
+            Row("POST", one + ":modifyOffset", "subscriptions:modifyOffset", self.modify, reads=NewOffset),
+            Row("POST", one + ":seek", "subscriptions:seek", self.seek, reads=Seek, answers=Offsets),
+        ]
+
+    async def show(self, call: Call) -> bytes:
+        """Answer the topic's bounds and where the subscription stands between them."""
+        offsets = await self._seeker.offsets(call.caller, call.subscription)
+        return answers.encode(Offsets(**offsets._asdict()))
+
+    async def of_time(self, call: Call) -> bytes:
+        """Answer the first message published at `time` or later; subscription and access list come before `time`."""
+        await self._seeker.require(call.caller, call.subscription)
+        time = zulu_time(call.parameter("time") or "")
+        return answers.encode(OffsetAt(await self._seeker.offset_at(call.caller, call.subscription, time)))
+
+    async def modify(self, call: Call) -> bytes:
+        """Move the subscription; an absent offset is 0."""
+        offset = _offset.read(await call.body()).offset or 0
+        await self._seeker.seek(call.caller, call.subscription, offset)
+        return answers.EMPTY
+
+    async def seek(self, call: Call) -> bytes:
+        """Move the subscription to a time or an offset, in one step; answer where it stands."""
+        wanted = _seek.read(await call.body())
+        if (wanted.time is None) == (wanted.offset is None):
+            raise InvalidInput("Give either time or offset")
+        if wanted.time is not None:
+            offsets = await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
+        else:
+            offsets = await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
+        return answers.encode(Offsets(**offsets._asdict()))
+
+
+def shown_subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:
+    """Show a subscription of a project, also when its topic is gone."""
+    return Subscription(
+        name=subscription_path(project, subscription.name),
+        topic=topic_path(project, subscription.topic),
+        push_config=shown_push(project, subscription.push) if subscription.push else PushConfig(),
+        ack_deadline_seconds=subscription.ack_deadline_seconds,
+        created_on=resource_date(subscription.created_on),
+        push_status=push_status,
+    )
+
+
+def zulu_time(text: str) -> Milliseconds:
+    """Read `YYYY-MM-DDTHH:MM:SS.mmmZ`, with a blank for the T and 0 to 9 digits too (contract 11.4).
+
+    What is finer than a millisecond is rounded up: messages carry whole ones, and none before the time is wanted.
+    Raises `InvalidInput`.
+    """
+    found = _ZULU.fullmatch(text)
+    if found is None:
+        raise InvalidInput("Time is not in valid Zulu format.")
+    date, time, fraction = found.groups(default="")
+    try:
+        seconds = int(datetime.fromisoformat(f"{date}T{time}").replace(tzinfo=UTC).timestamp())
+    except ValueError:
+        raise InvalidInput("Time is not in valid Zulu format.") from None
+    return Milliseconds(seconds * 1000 + math.ceil(int(fraction.ljust(9, "0")) / _NANOSECONDS))

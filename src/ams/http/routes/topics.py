@@ -1,33 +1,49 @@
-"""Topics over HTTP, but for publishing, which is a hot route (contract 8)."""
+"""Topics over HTTP, but for publishing, which is a hot route (contract 8), and how long messages are kept."""
 
-from ams.core.names import subscription_path
+from ams.core.clock import resource_date
+from ams.core.errors import InvalidInput
+from ams.core.names import schema_path, subscription_path, topic_path
+from ams.http.bodies import Reader, access_list_reader, strings
 from ams.http.routes import answers
-from ams.http.routes.bodies import NewAccessList, SchemaReference, access_list_reader, strings
+from ams.http.routes.projects import shown_project
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.service.topics import Topics
+from ams.service import topics
+from ams.service.retention import Retention
+from ams.storage.registry import records
+from ams.wire.projects import (
+    Acl,
+    NewAccessList,
+    NewRetention,
+    Project,
+    SchemaReference,
+    SubscriptionNames,
+    Topic,
+    Topics,
+)
 
 _access_list = access_list_reader("Invalid Topic ACL Arguments")
+_retention = Reader(NewRetention, lambda: InvalidInput("Invalid Retention Arguments"))
 
 
 class TopicRoutes:
     """The routes of topics."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: topics.Topics) -> None:
         self._topics = topics
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
         topics = "/projects/{project}/topics"
         return [
-            Row("GET", topics, "topics:list", self.list, answers=answers.Topics, parameters=PAGE),
+            Row("GET", topics, "topics:list", self.list, answers=Topics, parameters=PAGE),
             Row(
                 "GET",
                 topics + "/{topic}/subscriptions",
                 "subscriptions:listByTopic",
                 self.subscriptions,
-                answers=answers.SubscriptionNames,
+                answers=SubscriptionNames,
             ),
-            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=answers.Acl),
+            Row("GET", topics + "/{topic}:acl", "topics:acl", self.access_list, answers=Acl),
             Row(
                 "POST", topics + "/{topic}:modifyAcl", "topics:modifyAcl", self.modify_access_list, reads=NewAccessList
             ),
@@ -39,8 +55,8 @@ class TopicRoutes:
                 reads=SchemaReference,
             ),
             Row("POST", topics + "/{topic}:detachSchema", "topics:detachSchema", self.detach_schema),
-            Row("GET", topics + "/{topic}", "topics:show", self.show, answers=answers.Topic),
-            Row("PUT", topics + "/{topic}", "topics:create", self.create, reads=SchemaReference, answers=answers.Topic),
+            Row("GET", topics + "/{topic}", "topics:show", self.show, answers=Topic),
+            Row("PUT", topics + "/{topic}", "topics:create", self.create, reads=SchemaReference, answers=Topic),
             Row("DELETE", topics + "/{topic}", "topics:delete", self.delete),
         ]
 
@@ -48,18 +64,18 @@ class TopicRoutes:
         """Answer a page of topics."""
         page = await self._topics.list(call.caller, page_request(call))
         project = call.caller.here.name
-        return await answers.encode_page(answers.Topics, "topics", page, lambda topic: answers.topic(project, topic))
+        return await answers.encode_page(Topics, "topics", page, lambda topic: shown_topic(project, topic))
 
     async def show(self, call: Call) -> bytes:
         """Answer a topic."""
         topic = await self._topics.show(call.caller, call.topic)
-        return answers.encode(answers.topic(call.caller.here.name, topic))
+        return answers.encode(shown_topic(call.caller.here.name, topic))
 
     async def create(self, call: Call) -> bytes:
         """Make a topic; the body may be empty."""
         schema = strings(await call.body()).get("schema", "")
         topic = await self._topics.create(call.caller, call.topic, schema)
-        return answers.encode(answers.topic(call.caller.here.name, topic))
+        return answers.encode(shown_topic(call.caller.here.name, topic))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a topic and its messages."""
@@ -70,11 +86,11 @@ class TopicRoutes:
         """Answer the resource names of a topic's subscriptions, oldest first."""
         names = await self._topics.subscriptions_of(call.caller, call.topic)
         project = call.caller.here.name
-        return answers.encode(answers.SubscriptionNames([subscription_path(project, name) for name in names]))
+        return answers.encode(SubscriptionNames([subscription_path(project, name) for name in names]))
 
     async def access_list(self, call: Call) -> bytes:
         """Answer who is on a topic's access list."""
-        return answers.encode(answers.Acl(await self._topics.access_list(call.caller, call.topic)))
+        return answers.encode(Acl(await self._topics.access_list(call.caller, call.topic)))
 
     async def modify_access_list(self, call: Call) -> bytes:
         """Replace a topic's access list."""
@@ -92,3 +108,43 @@ class TopicRoutes:
         """Detach the schema; the body is not read."""
         await self._topics.detach_schema(call.caller, call.topic)
         return answers.EMPTY
+
+
+class RetentionRoutes:
+    """The routes of retention."""
+
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        project, topic = "/projects/{project}:modifyRetention", "/projects/{project}/topics/{topic}:modifyRetention"
+        return [
+            Row("POST", topic, "topics:modifyRetention", self.of_topic, reads=NewRetention, answers=Topic),
+            Row(
+                "POST", project, "projects:modifyRetention", self.of_project,
+                reads=NewRetention, answers=Project,
+            ),
+        ]  # fmt: skip
+
+    async def of_topic(self, call: Call) -> bytes:
+        """Change how long a topic's messages are kept; answer the topic."""
+        seconds = _seconds(await call.body())
+        topic = await self._retention.of_topic(call.caller, call.topic, seconds)
+        return answers.encode(shown_topic(call.caller.here.name, topic))
+
+    async def of_project(self, call: Call) -> bytes:
+        """Change how long messages are kept in topics without a time of their own; answer the project."""
+        return answers.encode(shown_project(await self._retention.of_project(call.caller, _seconds(await call.body()))))
+
+
+def _seconds(body: bytes) -> int:
+    return _retention.read(body).retention_seconds or 0
+
+
+def shown_topic(project: str, topic: records.Topic) -> Topic:
+    """Show a topic of a project."""
+    schema = schema_path(project, topic.schema.name) if topic.schema else ""
+    return Topic(
+        topic_path(project, topic.name), resource_date(topic.created_on), schema, (topic.retention or 0) // 1000
+    )

@@ -1,57 +1,66 @@
-"""Users over HTTP (contract 5)."""
+"""Users over HTTP (contract 5), their named tokens, and registrations (contract 6)."""
+
+from collections.abc import Sequence
+
+import msgspec
 
 from ams.access.admission import Admission
+from ams.core.clock import Milliseconds, optional_date, resource_date
 from ams.core.errors import InvalidInput
-from ams.core.names import UserId
+from ams.core.names import RegistrationId, TokenName, UserId
+from ams.http.bodies import Reader, first_value, strings
 from ams.http.routes import answers
-from ams.http.routes.bodies import MembershipBody, grants
 from ams.http.routing import PAGE, Call, Row, page_request
-from ams.http.wire import Reader, Shape
-from ams.service.users import Users
+from ams.service import users
+from ams.service.tokens import Tokens
+from ams.storage.audit.event import moment
+from ams.storage.registry import records
 from ams.storage.registry.records import UserDetails
-
-
-class UserBody(Shape):
-    """What is said of a user (contract 5.3)."""
-
-    name: str | None = None
-    email: str | None = None
-    first_name: str | None = None
-    last_name: str | None = None
-    organization: str | None = None
-    description: str | None = None
-    projects: list[MembershipBody] | None = None
-    service_roles: list[str] | None = None
-
+from ams.storage.registry.users import FILTERS
+from ams.wire.base import Nothing
+from ams.wire.identities import NamedTokens, NewToken, Right, Token
+from ams.wire.users import (
+    ApplicantBody,
+    DeclineBody,
+    Membership,
+    MembershipBody,
+    Registration,
+    Registrations,
+    User,
+    UserBody,
+    Users,
+)
 
 _user = Reader(UserBody, lambda: InvalidInput("Invalid User Arguments"))
+_new_token = msgspec.json.Decoder(NewToken)
+_applicant = Reader(ApplicantBody, lambda: InvalidInput("Invalid User Arguments"))
 
 
 class UserRoutes:
     """The routes of users."""
 
-    def __init__(self, users: Users, admission: Admission) -> None:
+    def __init__(self, users: users.Users, admission: Admission) -> None:
         self._users = users
         self._admission = admission
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table; `/users/profile` comes before `/users/{user}` (contract 1.3)."""
         return [
-            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=answers.User),
-            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=answers.User),
+            Row("GET", "/users:byToken/{token}", "users:byToken", self.by_token, answers=User),
+            Row("GET", "/users:byUUID/{uuid}", "users:byUUID", self.by_uuid, answers=User),
             Row(
                 "GET",
                 "/users",
                 "users:list",
                 self.list,
-                answers=answers.Users,
+                answers=Users,
                 parameters=(*PAGE, "project", "details"),
             ),
-            Row("GET", "/users/profile", None, self.profile, answers=answers.User, counted=True),
-            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=answers.User),
-            Row("GET", "/users/{user}", "users:show", self.show, answers=answers.User),
-            Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=answers.User),
-            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=answers.User),
+            Row("GET", "/users/profile", None, self.profile, answers=User, counted=True),
+            Row("POST", "/users/{user}:refreshToken", "users:refreshToken", self.refresh_token, answers=User),
+            Row("GET", "/users/{user}", "users:show", self.show, answers=User),
+            Row("POST", "/users/{user}", "users:create", self.create, reads=UserBody, answers=User),
+            Row("PUT", "/users/{user}", "users:update", self.update, reads=UserBody, answers=User),
             Row("DELETE", "/users/{user}", "users:delete", self.delete),
         ]
 
@@ -61,44 +70,166 @@ class UserRoutes:
         page = await self._users.list(
             call.caller, page_request(call), project=project, details=call.parameter("details") == "true"
         )
-        return await answers.encode_page(answers.Users, "users", page, answers.user)
+        return await answers.encode_page(Users, "users", page, shown_user)
 
     async def show(self, call: Call) -> bytes:
         """Answer a user by name."""
-        return answers.encode(answers.user(await self._users.show(call.caller, call.user)))
+        return answers.encode(shown_user(await self._users.show(call.caller, call.user)))
 
     async def by_token(self, call: Call) -> bytes:
         """Answer the owner of a token."""
-        return answers.encode(answers.user(await self._users.by_token(call.caller, call.names["token"])))
+        return answers.encode(shown_user(await self._users.by_token(call.caller, call.names["token"])))
 
     async def by_uuid(self, call: Call) -> bytes:
         """Answer a user by identity."""
         user = await self._users.by_uuid(call.caller, UserId(call.names["uuid"]))
-        return answers.encode(answers.user(user))
+        return answers.encode(shown_user(user))
 
     async def profile(self, call: Call) -> bytes:
         """Answer the caller's own user."""
         caller = await self._admission.oneself(call.token)
-        return answers.encode(answers.user(await self._users.profile(caller)))
+        return answers.encode(shown_user(await self._users.profile(caller)))
 
     async def create(self, call: Call) -> bytes:
         """Make a user; a name in the body is ignored, the path decides."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(answers.user(await self._users.create(call.caller, call.user, details)))
+        return answers.encode(shown_user(await self._users.create(call.caller, call.user, details)))
 
     async def update(self, call: Call) -> bytes:
         """Change what the body says about a user."""
         details = _details(_user.read(await call.body()))
-        return answers.encode(answers.user(await self._users.update(call.caller, call.user, details)))
+        return answers.encode(shown_user(await self._users.update(call.caller, call.user, details)))
 
     async def refresh_token(self, call: Call) -> bytes:
         """Give a user a new token; what the body says does not matter."""
-        return answers.encode(answers.user(await self._users.refresh_token(call.caller, call.user)))
+        return answers.encode(shown_user(await self._users.refresh_token(call.caller, call.user)))
 
     async def delete(self, call: Call) -> bytes:
         """Delete a user."""
         await self._users.delete(call.caller, call.user)
         return answers.EMPTY
+
+
+class TokenRoutes:
+    """The routes of named tokens."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        all_, one = "/users/{user}/tokens", "/users/{user}/tokens/{token}"
+        return [
+            Row("GET", all_, "tokens:list", self.list, answers=NamedTokens),
+            Row("GET", one, "tokens:show", self.show, answers=Token),
+            Row("POST", one, "tokens:create", self.create, reads=NewToken, answers=Token),
+            Row("DELETE", one, "tokens:revoke", self.revoke),
+        ]
+
+    async def list(self, call: Call) -> bytes:
+        """Answer the named tokens of a user, without their texts."""
+        return answers.encode(
+            NamedTokens([_shown_token(each) for each in await self._tokens.list(call.caller, call.user)])
+        )
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a named token, without its text."""
+        return answers.encode(
+            _shown_token(await self._tokens.show(call.caller, call.user, TokenName(call.names["token"])))
+        )
+
+    async def create(self, call: Call) -> bytes:
+        """Make a named token; its text is in this answer and nowhere else."""
+        wanted = _read_new_token(await call.body())
+        given = wanted.rights
+        made, text = await self._tokens.create(
+            call.caller,
+            call.user,
+            TokenName(call.names["token"]),
+            expires_on=_moment(wanted.expires_on),
+            lifetime=None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000),
+            wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
+        )
+        return answers.encode(_shown_token(made, text))
+
+    async def revoke(self, call: Call) -> bytes:
+        """Remove a named token: it is dead at once."""
+        await self._tokens.revoke(call.caller, call.user, TokenName(call.names["token"]))
+        return answers.EMPTY
+
+
+class RegistrationRoutes:
+    """The routes of registrations."""
+
+    def __init__(self, registrations: users.Registrations) -> None:
+        self._registrations = registrations
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        all_, one = "/registrations", "/registrations/{uuid}"
+        return [
+            Row("POST", all_, "registrations:newUser", self.create, ApplicantBody, Registration),
+            Row("GET", all_, "registrations:list", self.list, answers=Registrations, parameters=FILTERS),
+            Row("POST", one + ":accept", "registrations:acceptNewUser", self.accept, answers=User),
+            Row("POST", one + ":decline", "registrations:declineNewUser", self.decline, DeclineBody, Nothing),
+            Row("GET", one, "registrations:show", self.show, answers=Registration),
+            Row("DELETE", one, "registrations:delete", self.delete),
+        ]
+
+    async def create(self, call: Call) -> bytes:
+        """Keep somebody's wish to become a user."""
+        said = _applicant.read(await call.body())
+        applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(said).items()})
+        return answers.encode(_shown_registration(await self._registrations.register(applicant)))
+
+    async def list(self, call: Call) -> bytes:
+        """Answer registrations, oldest first."""
+        found = await self._registrations.list({name: call.parameter(name) or "" for name in FILTERS})
+        return answers.encode(Registrations(await answers.each(found, _shown_registration)))
+
+    async def show(self, call: Call) -> bytes:
+        """Answer a registration."""
+        return answers.encode(_shown_registration(await self._registrations.show(_identity(call))))
+
+    async def accept(self, call: Call) -> bytes:
+        """Make the user a registration asks for; what the body says does not matter."""
+        return answers.encode(shown_user(await self._registrations.accept(call.caller, _identity(call))))
+
+    async def decline(self, call: Call) -> bytes:
+        """Refuse a registration. It is looked for before the body is read, and only the first value of that counts."""
+        await self._registrations.require_pending(_identity(call))
+        comment = strings(first_value(await call.body())).get("comment", "")
+        await self._registrations.decline(call.caller, _identity(call), comment)
+        return answers.EMPTY_OBJECT
+
+    async def delete(self, call: Call) -> bytes:
+        """Forget a registration."""
+        await self._registrations.delete(_identity(call))
+        return answers.EMPTY
+
+
+def shown_user(user: records.User) -> User:
+    """Show what the use case left visible of a user."""
+    return User(
+        uuid=user.id,
+        name=user.name,
+        email=user.email,
+        service_roles=user.service_roles,
+        created_on=resource_date(user.created_on),
+        modified_on=resource_date(user.modified_on),
+        projects=[Membership(each.project, each.roles, each.topics, each.subscriptions) for each in user.memberships],
+        first_name=user.first_name,
+        last_name=user.last_name,
+        organization=user.organization,
+        description=user.description,
+        token=user.token or "",
+        created_by=user.created_by or "",
+    )
+
+
+def grants(entries: Sequence[MembershipBody]) -> tuple[records.Grant, ...]:
+    """Return the memberships that `entries` ask for."""
+    return tuple(records.Grant(entry.project or "", tuple(entry.roles or ())) for entry in entries)
 
 
 def _details(body: UserBody) -> UserDetails:
@@ -111,4 +242,63 @@ def _details(body: UserBody) -> UserDetails:
         description=body.description or "",
         grants=None if body.projects is None else grants(body.projects),
         service_roles=None if body.service_roles is None else tuple(body.service_roles),
+    )
+
+
+def _read_new_token(body: bytes) -> NewToken:
+    """Read what is wanted; an empty body wants nothing.
+
+    Names must be spelled as they are and unknown ones are refused, other than elsewhere: a misspelled `rights` would
+    make a token that is good for everything.
+    """
+    if not body.strip():
+        return NewToken()
+    try:
+        return _new_token.decode(body)
+    except (ValueError, RecursionError):
+        raise InvalidInput("Invalid Token Arguments") from None
+
+
+def _moment(text: str | None) -> Milliseconds | None:
+    if text is None:
+        return None
+    try:
+        return moment(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput("Invalid expires_on") from None
+
+
+def _shown_token(token: records.NamedToken, text: str = "") -> Token:
+    return Token(
+        name=token.name,
+        user=token.user,
+        created_on=resource_date(token.created_on),
+        created_by=token.created_by or "",
+        expires_on=optional_date(token.expires_on),
+        last_used=optional_date(token.last_used),
+        rights=None if token.rights is None else [Right(*each) for each in token.rights],
+        token=text,
+    )
+
+
+def _identity(call: Call) -> RegistrationId:
+    return RegistrationId(call.names["uuid"])
+
+
+def _shown_registration(registration: records.Registration) -> Registration:
+    applicant = registration.applicant
+    return Registration(
+        uuid=registration.id,
+        name=applicant.name,
+        first_name=applicant.first_name,
+        last_name=applicant.last_name,
+        organization=applicant.organization,
+        description=applicant.description,
+        email=applicant.email,
+        status=registration.status,
+        registered_at=resource_date(registration.registered_at),
+        decline_comment=registration.decline_comment,
+        activation_token=registration.activation_token,
+        modified_by=registration.modified_by or "",
+        modified_at=optional_date(registration.modified_at),
     )

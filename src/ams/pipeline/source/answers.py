@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ams.client.errors import Unreachable
 from ams.client.messages import data_of
-from ams.client.wire.values import ReadMessage
+from ams.client.wire import ReadMessage
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.options import Name
 

@@ -8,7 +8,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.errors import Conflict, TopicGone
 from ams.core.names import SubscriptionName, subscription_path
-from ams.push.state import Attempt, Failure, WorkerState, text
+from ams.push.state import text
 from ams.service.lookup import find_subscription
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import UNREACHABLE, Pushing
@@ -16,6 +16,7 @@ from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
+from ams.wire.push import Attempt, Failure, WorkerState
 
 NO_PUSH = "Subscription is not in push mode"
 

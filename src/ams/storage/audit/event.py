@@ -1,13 +1,13 @@
 """One event of the audit log: as a value, as a line of the file, and as an item of the list that the API answers."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 import msgspec
 
 from ams.core.clock import Milliseconds, publish_time
+from ams.wire.service import Line
 
 DONE, REFUSED, FAILED = "done", "refused", "failed"
 """How it ended: carried out, refused (4xx), or not possible now (5xx)."""
@@ -73,31 +73,6 @@ def fitting(event: AuditEvent) -> AuditEvent:
 
 def _fitting(text: str) -> str:
     return text[:LONGEST].encode("utf-8", "replace").decode()
-
-
-class Line(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An event of the audit log, as JSON."""
-
-    time: str
-    """RFC 3339, UTC."""
-    id: str
-    service: str
-    action: str
-    resource: str
-    actor: str
-    address: str
-    code: int
-    result: str
-    reason: str = ""
-    request: str = ""
-    times: int = 1
-
-
-class Lines(msgspec.Struct):
-    """Events, newest first."""
-
-    events: Sequence[Line]
-    nextPageToken: str  # noqa: N815 - as lists say it (contract 4)
 
 
 _LONGEST_ID, _MOST_TIMES = 36, 2**31 - 1

@@ -37,8 +37,9 @@ from sqlalchemy.event import listen
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.storage.audit.event import DONE, FAILED, FIELDS, REFUSED, AuditEvent, Lines, fitting, moment, shown
+from ams.storage.audit.event import DONE, FAILED, FIELDS, REFUSED, AuditEvent, fitting, moment, shown
 from ams.storage.database.database import Database
+from ams.wire.service import Lines
 
 USUAL_SIZE = 100
 """Events of a page when nobody says how many."""

@@ -15,7 +15,6 @@ from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicN
 from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat
 from ams.push.sharing import Standing, Subscriptions, share
-from ams.push.state import WorkerState
 from ams.storage.database.database import Database
 from ams.storage.registry.statements import NOW, ByDialect, ByRows, among, now
 from ams.storage.registry.tables import (
@@ -27,6 +26,7 @@ from ams.storage.registry.tables import (
     topics,
 )
 from ams.storage.secrets import Secrets
+from ams.wire.push import WorkerState
 
 _config = msgspec.json.Decoder(PushConfig)
 _state = msgspec.json.Decoder(WorkerState)

@@ -2,6 +2,7 @@
 
 import enum
 import functools
+import json
 import types
 import typing
 from collections.abc import Callable
@@ -9,17 +10,11 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ams.core.errors import AmsError
+from ams.core.errors import AmsError, BadRequest, InvalidInput
+from ams.wire.base import Request
+from ams.wire.projects import NewAccessList
 
-
-class Shape(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of request bodies. Absent and null are the same, so every field is optional.
-
-    A field of another spelling or an unknown one fails the exact reading and leads to the patient one.
-    """
-
-
-T = TypeVar("T", bound=Shape)
+T = TypeVar("T", bound=Request)
 
 
 class Reader(Generic[T]):
@@ -103,7 +98,7 @@ def _decoder(wanted: Any) -> msgspec.json.Decoder[Any]:
 
 
 @functools.cache
-def _fields(shape: type[Shape]) -> dict[str, msgspec.structs.FieldInfo]:
+def _fields(shape: type[Request]) -> dict[str, msgspec.structs.FieldInfo]:
     return {field.encode_name.lower(): field for field in msgspec.structs.fields(shape)}
 
 
@@ -112,8 +107,8 @@ def _options(wanted: Any) -> tuple[Any, ...]:
     return typing.get_args(wanted) if is_union else (wanted,)
 
 
-def _shape_in(wanted: Any) -> type[Shape] | None:
-    return next((each for each in _options(wanted) if isinstance(each, type) and issubclass(each, Shape)), None)
+def _shape_in(wanted: Any) -> type[Request] | None:
+    return next((each for each in _options(wanted) if isinstance(each, type) and issubclass(each, Request)), None)
 
 
 def _argument(wanted: Any, container: type) -> Any:
@@ -121,3 +116,53 @@ def _argument(wanted: Any, container: type) -> Any:
         if typing.get_origin(each) is container:
             return typing.get_args(each)[0]
     return None
+
+
+_strings = msgspec.json.Decoder(dict[str, str | None] | None)
+_values = json.JSONDecoder(parse_int=str, parse_float=str)
+"""Finds where a value ends; numbers of any size may be in it."""
+_BLANKS = " \t\r\n"
+"""What may stand around a JSON value."""
+
+
+def bad_request() -> BadRequest:
+    """Return the parse error of routes that have no text of their own (contract 16)."""
+    return BadRequest("Invalid Request Body")
+
+
+def access_list_reader(text: str) -> Callable[[bytes], list[str]]:
+    """Return what reads the names of a modifyAcl body; it raises `InvalidInput` with `text`, also without the field."""
+    reader = Reader(NewAccessList, lambda: InvalidInput(text))
+
+    def read(body: bytes) -> list[str]:
+        names = reader.read(body).authorized_users
+        if names is None:
+            raise InvalidInput(text)
+        return names
+
+    return read
+
+
+def strings(body: bytes) -> dict[str, str]:
+    """Read a body that is a plain map of texts, its names matched exactly (contract 1.2); an empty body is allowed.
+
+    Null is the same as absent. Raises `BadRequest`.
+    """
+    if not body:
+        return {}
+    try:
+        return {name: value for name, value in (_strings.decode(body) or {}).items() if value is not None}
+    except (ValueError, RecursionError):
+        raise bad_request() from None
+
+
+def first_value(body: bytes) -> bytes:
+    """Return the first JSON value of a body, for routes that do not look at what follows it (contract 1.2).
+
+    A body without any text stays empty. Raises `BadRequest`.
+    """
+    try:
+        text = body.decode().lstrip(_BLANKS)
+        return text[: _values.raw_decode(text)[1]].encode() if text else b""
+    except (ValueError, RecursionError):
+        raise bad_request() from None

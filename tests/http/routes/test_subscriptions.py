@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput
-from ams.http.routes.offsets import zulu_time
+from ams.http.routes.subscriptions import zulu_time
 
 MOMENTS = st.integers(0, 4_102_444_800_000).map(Milliseconds)
 

@@ -1,0 +1,92 @@
+"""Projects, topics, and who may use what (contract 7 and 8)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ams.wire.base import CamelRequest, ListPage, Object, Request, Text
+
+
+class NewProject(Request, frozen=True):
+    """What may be said of a new project; the path names it."""
+
+    description: str | None = None
+
+
+class ProjectChange(Request, frozen=True):
+    """What shall be new of a project; what is empty or absent stays."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class NewRetention(CamelRequest, frozen=True):
+    """How long messages are kept; absent or 0: as the project or the setting says."""
+
+    retention_seconds: int | None = None
+
+
+class NewAccessList(Request, frozen=True):
+    """The names of an access list; the list is required."""
+
+    authorized_users: list[str] | None = None
+
+
+class SchemaReference(Request, frozen=True):
+    """A schema by its resource name `projects/P/schemas/X`; read as a map of texts (contract 1.2)."""
+
+    schema: str | None = None
+
+
+class Project(Object, frozen=True):
+    """A project (contract 7); its identity is not shown."""
+
+    name: Text = ""
+    created_on: Text = ""
+    modified_on: Text = ""
+    created_by: str = ""
+    description: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
+    """How long messages are kept in topics without a time of their own; 0: as the service says."""
+
+
+class Projects(Object, frozen=True):
+    """All projects, oldest first (contract 7)."""
+
+    projects: Sequence[Project]
+
+
+class Topic(Object, frozen=True):
+    """A topic (contract 8)."""
+
+    name: str
+    """Its resource name, `/projects/P/topics/T`."""
+    created_on: str
+    schema: str = ""
+    retention_seconds: int = msgspec.field(name="retentionSeconds", default=0)
+    """How long its messages are kept; 0: as the project says."""
+
+
+class Topics(ListPage, frozen=True):
+    """A page of topics (contract 8)."""
+
+    topics: Sequence[Topic]
+
+
+class SubscriptionNames(Object, frozen=True):
+    """Resource names of a topic's subscriptions, oldest first (contract 8)."""
+
+    subscriptions: Sequence[str]
+
+
+class Acl(Object, frozen=True):
+    """Names of users, in stored order (contract 8 and 9.2)."""
+
+    authorized_users: Sequence[str]
+
+
+class TopicOffsets(Object, frozen=True):
+    """The oldest kept offset of a topic, and the next one to be given."""
+
+    min: int
+    max: int

@@ -1,0 +1,166 @@
+"""What the service says of itself and of what it carries: status, diagnoses, metrics, usage (contract 14), events."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ams.wire.base import CamelObject, Object, Text
+
+
+class PushServer(Object, frozen=True):
+    """A push server and how it is: SERVING, NOT_SERVING, UNKNOWN, or what went wrong."""
+
+    endpoint: str
+    status: str
+
+
+class Status(Object, frozen=True):
+    """How the service is (contract 14.5)."""
+
+    status: str
+    push_servers: list[PushServer] | None = None
+    push_functionality: str = ""
+
+
+class Version(Object, frozen=True):
+    """What runs here (contract 14.6); the release only for those who may see it."""
+
+    build_time: str
+    golang: str
+    """The runtime's version, where the reference has that of Go."""
+    compiler: str
+    os: str
+    architecture: str
+    release: str = ""
+    distro: str = ""
+    hostname: str = ""
+
+
+class Finding(Object, frozen=True):
+    """One thing that explains the state; `wrong` when somebody should do something about it."""
+
+    wrong: bool
+    text: str
+
+
+class Standing(CamelObject, frozen=True):
+    """Where a subscription stands on its topic. What is left out never happened, or before the service started."""
+
+    min: int
+    max: int
+    current: int
+    backlog: int
+    handed_out: int
+    lost: int
+    retention_seconds: float
+    handed_out_seconds_ago: float | None = None
+    last_pull_seconds_ago: float | None = None
+    last_acknowledgement_seconds_ago: float | None = None
+    last_publish_seconds_ago: float | None = None
+    oldest_waiting_seconds: float | None = None
+
+
+class Diagnosis(CamelObject, frozen=True):
+    """What is known of a subscription, and what it means. Without its topic there is no `standing`."""
+
+    subscription: str
+    topic: str
+    ack_deadline_seconds: int
+    push: bool
+    push_verified: bool
+    healthy: bool
+    findings: Sequence[Finding]
+    standing: Standing | None = None
+
+
+class ServiceDiagnosis(Object, frozen=True):
+    """What is known of the service as a whole; `healthy` when no finding is wrong."""
+
+    healthy: bool
+    findings: Sequence[Finding]
+
+
+class Point(Object, frozen=True):
+    """A value of a metric, and the moment or day it is of."""
+
+    timestamp: str
+    value: int | float
+
+
+class Metric(Object, frozen=True, kw_only=True, omit_defaults=False):
+    """A metric of one resource (contract 14)."""
+
+    metric: str
+    metric_type: str
+    """`counter`, `rate` or `percentage`."""
+    value_type: str
+    resource_type: str
+    resource_name: str
+    timeseries: Sequence[Point]
+    description: Text = ""
+
+
+class Metrics(Object, frozen=True):
+    """Metrics, in the order of the contract."""
+
+    metrics: Sequence[Metric]
+
+
+class ProjectUsage(Object, frozen=True):
+    """What was published and created in one project in the window (contract 14.4)."""
+
+    project: str
+    message_count: int
+    average_daily_messages: float
+    topics_count: int
+    subscriptions_count: int
+    users_count: int
+
+
+class ProjectsUsage(Object, frozen=True):
+    """What was published in the window, project by project; the average is the sum of theirs."""
+
+    projects: Sequence[ProjectUsage]
+    total_message_count: int
+    average_daily_messages: float
+
+
+class VaMetrics(Object, frozen=True):
+    """What was published and created in the window (contract 14.4)."""
+
+    projects_metrics: ProjectsUsage
+    total_users_count: int
+    total_topics_count: int
+    total_subscriptions_count: int
+
+
+class UsageReport(Object, frozen=True):
+    """The usage of the projects the caller administers, and how the node is (contract 14.4)."""
+
+    va_metrics: VaMetrics
+    operational_metrics: Metrics
+
+
+class Line(Object, frozen=True, kw_only=True):
+    """An event of the audit log, as JSON."""
+
+    time: str
+    """RFC 3339, UTC."""
+    id: str
+    service: str
+    action: str
+    resource: str
+    actor: str
+    address: str
+    code: int
+    result: str
+    reason: str = ""
+    request: str = ""
+    times: int = 1
+
+
+class Lines(Object, frozen=True, omit_defaults=False):
+    """Events, newest first."""
+
+    events: Sequence[Line]
+    next_page_token: Text = msgspec.field(name="nextPageToken", default="")

@@ -9,6 +9,7 @@ from ams.app.serving import running
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.observing import configure_logs
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 
 
 class OffClock:
@@ -33,7 +34,7 @@ async def serve(seconds: float) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     settings = Settings.load({}, os.environ, warn=print)
     configure_logs(settings.log_level, settings.log_format, settings.log_facilities)
-    async with running(settings, clock=OffClock(seconds)) as run:
+    async with running(settings, Supervisor(), clock=OffClock(seconds)) as run:
         print(f"ready {run.base_url}", flush=True)
         await stop.wait()
 

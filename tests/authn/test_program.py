@@ -28,6 +28,7 @@ from ams.authn.store.tables import audit
 from ams.core.clock import ManualClock
 from ams.core.errors import BadSettings, Unusable
 from ams.core.settings import Seconds
+from ams.core.supervisor import Supervisor
 from ams.storage.audit.logins import EACH
 from ams.storage.audit.records import AuditRecords
 from ams.storage.database.database import sqlite_url
@@ -187,7 +188,7 @@ async def test_each_login_is_judged_at_its_own_time_and_by_the_folder_after_sigh
             data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(folder),
             service_token="the-key", service_ca=users.ca, failed_logins_per_minute=0,
         )  # fmt: skip
-        async with running(settings, clock=clock) as run:
+        async with running(settings, Supervisor(), clock=clock) as run:
             site = Site(run.base_url, str(tmp_path / "data" / "authn-tls" / "ca.pem"), tmp_path)
             await offered(site.url, site.ca, users.port, "CN=Jane")
             assert await site.login(early) == (200, "")
@@ -214,7 +215,7 @@ async def test_a18_whoever_asks_is_answered_before_the_connection_is_cut(tmp_pat
             data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
             ams_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}", server_write_timeout=Seconds(0.5),
         )  # fmt: skip
-        async with running(settings) as run:
+        async with running(settings, Supervisor()) as run:
             ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
             status, body = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, authorization="bearer x")
 
@@ -234,7 +235,7 @@ async def test_a12_whoever_pretends_to_be_a_proxy_does_not_fill_the_audit_log(tm
         data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path),
         proxy_header="shown", proxy_names=("CN=proxy",),
     )  # fmt: skip
-    async with running(settings) as run:
+    async with running(settings, Supervisor()) as run:
         ca = str(tmp_path / "data" / "authn-tls" / "ca.pem")
         for _ in range(EACH + 2):
             status, _ = await asyncio.to_thread(asked, f"{run.base_url}/v1/bindings", ca, shown="x")
@@ -258,7 +259,7 @@ async def test_a_folder_or_file_of_cas_that_is_not_there_stops_the_start(
     settings = AuthnSettings(data=str(tmp_path / "data"), port=0, ops_port=0, tls_self_signed=True, **given)  # type: ignore[arg-type]
 
     with pytest.raises(BadSettings, match=text):
-        async with running(settings):
+        async with running(settings, Supervisor()):
             pass
 
 
@@ -273,7 +274,7 @@ async def test_events_older_than_their_days_go_from_the_table(tmp_path: Path) ->
         data=str(data), port=0, ops_port=0, tls_self_signed=True, client_ca=str(tmp_path), secrets_key="00" * 32,
         audit_days=1,
     )  # fmt: skip
-    async with running(settings):
+    async with running(settings, Supervisor()):
         with contextlib.closing(sqlite3.connect(data / "authn.db", check_same_thread=False)) as table:
             await asyncio.to_thread(eventually, lambda: not table.execute("SELECT * FROM authn_audit").fetchall())
 

@@ -5,13 +5,14 @@ import pytest
 
 from ams.app.wiring import service
 from ams.core.settings import Bytes, Settings
+from ams.core.supervisor import Supervisor
 from tests.cli.conftest import Ams
 
 
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
     settings = Settings(data=str(tmp_path / "data"), min_free_bytes=Bytes(0), reserve_bytes=Bytes(0))
-    async with service(settings):
+    async with service(settings, Supervisor()):
         return tmp_path / "data"
 
 

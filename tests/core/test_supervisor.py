@@ -1,12 +1,18 @@
 import asyncio
+import contextlib
+import os
+import signal
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
-from ams.core.supervisor import FAULT, PartFailed, Supervisor
+from ams.core import supervisor
+from ams.core.supervisor import FAULT, PartFailed, Supervisor, run_until_stopped
 
 
 class Planted(Exception):
@@ -149,3 +155,72 @@ def test_a_process_that_hangs_is_ended_and_says_where_it_hung() -> None:
     assert ended.returncode == FAULT
     assert "stop.forced" in ended.stdout + ended.stderr
     assert "in wait" in ended.stderr
+
+
+class Program:
+    """Starts when it is let, and says what became of it."""
+
+    def __init__(self, *, starts: bool = True) -> None:
+        self.said: list[str] = []
+        self._may_start = asyncio.Event()
+        if starts:
+            self._may_start.set()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        try:
+            await self._may_start.wait()
+        except asyncio.CancelledError:
+            self.said.append("start undone")
+            raise
+        yield "a program"
+        self.said.append("stopped in order")
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """In how many seconds the process was to be ended."""
+    found: list[float] = []
+    monkeypatch.setattr(supervisor, "end_within", found.append)
+    yield found
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+
+def sigterm(_: object = None) -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def test_a_program_that_is_told_to_stop_stops_in_order(ends: list[float]) -> None:
+    program = Program()
+    with capture_logs() as lines:
+        ran = await run_until_stopped(
+            program.running(), sigterm, Supervisor(), structlog.get_logger(), stop_seconds=3, failed_seconds=7
+        )
+
+    assert (ran, program.said, ends) == ("a program", ["stopped in order"], [3])
+    assert [line["event"] for line in lines] == ["stopping"]
+
+
+async def test_a_program_of_which_a_vital_part_fails_stops_in_its_own_time(ends: list[float]) -> None:
+    program, watched = Program(), Supervisor()
+
+    await run_until_stopped(
+        program.running(), lambda _: watched.failed("part", ValueError()), watched, structlog.get_logger(),
+        stop_seconds=3, failed_seconds=7,
+    )  # fmt: skip
+
+    assert (program.said, ends) == (["stopped in order"], [7])
+
+
+async def test_a_start_is_undone_when_the_stop_comes_first(ends: list[float]) -> None:
+    program, announced = Program(starts=False), list[str]()
+    asyncio.get_running_loop().call_later(0.01, sigterm)
+
+    with capture_logs() as lines:
+        ran = await run_until_stopped(
+            program.running(), announced.append, Supervisor(), structlog.get_logger(), stop_seconds=3
+        )
+
+    assert (ran, program.said, announced, ends) == (None, ["start undone"], [], [3])
+    assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "told to before it was ready")]

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from ams.app import serving
 from ams.app.serving import Running
+from ams.http import tls
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
 from ams.service import counting, retention, tokens
@@ -47,7 +47,7 @@ PAUSES = [
     (trail, "BATCH_SECONDS", 0.01),
     (trail, "PRUNE_SECONDS", 0.01),
     (logins, "MINUTE", 10),
-    (serving, "CERTIFICATE_CHECK_SECONDS", 0.01),
+    (tls, "CHECK_SECONDS", 0.01),
 ]
 SURVIVED = re.compile(r'^ams_background_failures_total\{work="(.*)"\} (?!0)', re.MULTILINE)
 

@@ -14,6 +14,7 @@ import pytest
 from ams.app.serving import Running, running
 from ams.core.clock import ManualClock
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 
 DAY = 86_400_000
 PAST_RETENTION = 8 * DAY
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.embedded("nobody moves the clocks 
 async def served(data: Path, clock: ManualClock) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
     """Run the service, whose clock is moved by the test."""
     settings = Settings(data=str(data), port=0, ops_port=0, min_free_bytes=0, reserve_bytes=0)
-    async with running(settings, clock=clock) as run:
+    async with running(settings, Supervisor(), clock=clock) as run:
         token = (data / "admin.token").read_text().strip()
         async with httpx.AsyncClient(base_url=run.base_url, headers={"x-api-key": token}) as client:
             yield run, client

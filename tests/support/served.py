@@ -13,6 +13,7 @@ import uvloop
 from ams.app.serving import Running, running
 from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from tests.support import shape
 
 SERVICE_TOKEN = "the-service-token"
@@ -56,7 +57,7 @@ def _run(
 ) -> None:
     async def serve() -> None:
         stop = asyncio.Event()
-        async with running(settings, clock=clock) as run:
+        async with running(settings, Supervisor(), clock=clock) as run:
             started.set_result((run, asyncio.get_running_loop(), stop))
             await stop.wait()
 

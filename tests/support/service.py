@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ams.app.serving import Running, running
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from tests.support import shape
 
 READY_SECONDS = 20
@@ -92,6 +93,6 @@ async def running_service(data: Path, **settings: object) -> AsyncIterator[tuple
     """Serve in this process on free ports; gives the running service and the first admin's token."""
     chosen = {"data": str(data), "port": 0, "ops_port": 0, "min_free_bytes": 0, "reserve_bytes": 0}
     chosen |= shape.settings(data) | settings
-    async with running(Settings(**chosen)) as run:  # type: ignore[arg-type]  # tests name settings freely
+    async with running(Settings(**chosen), Supervisor()) as run:  # type: ignore[arg-type]  # tests name settings freely
         token = await asyncio.to_thread((data / "admin.token").read_text)
         yield run, token.strip()

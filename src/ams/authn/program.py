@@ -7,20 +7,18 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from ams.authn.assembly import Assembled, AuthnFolder, assembled, bearable
-from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.settings import AuthnSettings
 from ams.core.clock import Clock, SystemClock
 from ams.core.observing import Figure, background_failures, figure, metrics_of
-from ams.core.supervisor import Supervisor, end_within
+from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http.server import Operations, answering_operations, listen, until_started, url_of
-from ams.http.tls import Certificate
 from ams.storage.data_check import DataCheck
 
-CERTIFICATE_CHECK_SECONDS = 60
 STOP_SECONDS = 9.5
 """How long a stop may take; then the process is ended, whatever hangs."""
 
@@ -88,13 +86,12 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: AuthnSettings, *, clock: Clock | None = None, supervisor: Supervisor | None = None
+    settings: AuthnSettings, supervisor: Supervisor, *, clock: Clock | None = None
 ) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order: no new connections, requests in flight, then the engines.
 
     The `supervisor` knows when the block should end by itself.
     """
-    supervisor = supervisor or Supervisor()
     figures = AuthnFigures(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
@@ -120,7 +117,7 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
     """Serve the API until the block ends."""
     main = made.front.server(made.app)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
-    watch = supervisor.task("certificate", _follow(made.certificate, made.checks, supervisor))
+    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.checks.reload))
     try:
         await until_started(main, task)
         yield
@@ -130,23 +127,6 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
         await task
 
 
-async def _follow(certificate: Certificate, checks: CertificateChecks, supervisor: Supervisor) -> None:
-    """Read the certificate again when it changed; it and the folder of CAs at once on SIGHUP."""
-    told = asyncio.Event()
-    with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
-    while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
-        try:
-            certificate.reload(always=told.is_set())
-            if told.is_set():
-                checks.reload()
-        except Exception:  # what was read before goes on
-            supervisor.survive("certificate")
-        told.clear()
-
-
 async def serve(settings: AuthnSettings) -> None:
     """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
 
@@ -154,24 +134,15 @@ async def serve(settings: AuthnSettings) -> None:
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    stop, supervisor = asyncio.Event(), Supervisor()
-    loop = asyncio.get_running_loop()
-
-    def told() -> None:
-        stop.set()
-        end_within(STOP_SECONDS)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)  # until there is a certificate to read again
-    async with running(settings, supervisor=supervisor) as run:
-        _announce(settings, run)
-        await supervisor.until(stop)
-        if supervisor.failure:
-            end_within(STOP_SECONDS)
-        logger.info("stopping")
-    logger.info("stopped", data=run.folder.path)
-    supervisor.check()
+    # Until there is a certificate to read again.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
+    supervisor = Supervisor()
+    run = await run_until_stopped(
+        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
+    )
+    if run is not None:
+        logger.info("stopped", data=run.folder.path)
+        supervisor.check()
 
 
 def _announce(settings: AuthnSettings, run: Running) -> None:

@@ -19,7 +19,7 @@ from ams.core.settings import Settings, environment
 
 if TYPE_CHECKING:
     from ams.app.backup import Manifest
-    from ams.app.checking import FolderReport
+    from ams.app.maintenance import FolderReport
     from ams.app.moving.exporting import Installation
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
     Ends with 0 when all is as it was written, with 1 when something is damaged or the folder cannot be read.
     """
-    from ams.app.checking import check_folder
+    from ams.app.maintenance import check_folder
 
     report = check_folder(folder)
     torn = [str(each) for each in report.log.torn]
@@ -206,9 +206,10 @@ async def _import(settings: Settings, file: str) -> Mapping[str, int]:
 async def _installation(settings: Settings) -> AsyncIterator["Installation"]:
     from ams.app.moving.exporting import Installation
     from ams.app.wiring.engines import open_engines
+    from ams.core.supervisor import Supervisor
     from ams.storage.files import Disk
 
-    async with open_engines(settings, SystemClock(), Disk(), _tell_of_waiting) as engines:
+    async with open_engines(settings, SystemClock(), Disk(), _tell_of_waiting, Supervisor()) as engines:
         yield Installation(engines.registry, engines.log, engines.cursors)
 
 
@@ -250,15 +251,15 @@ def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool
 
 def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) -> None:
     """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
-    from ams.app import rotating
+    from ams.app import maintenance
 
     given = environment()
     own, new = given.get("AMS_TOKEN_KEY", ""), given.get("AMS_NEW_TOKEN_KEY", "")
     registry, password = given.get("AMS_REGISTRY", "sqlite"), given.get("AMS_REGISTRY_PASSWORD", "")
     if registry == "sqlite":
-        rotated = _run(rotating.rotate_key(data, token_key=own, new_token_key=new))
+        rotated = _run(maintenance.rotate_key(data, token_key=own, new_token_key=new))
     else:
-        rotated = _run(rotating.rotate_shared_key(registry, password, own, new))
+        rotated = _run(maintenance.rotate_shared_key(registry, password, own, new))
     where = f"The new key is in {rotated.file}." if rotated.file else "Set AMS_TOKEN_KEY to the new key before a start."
     text = f"Encrypted anew: {rotated.tokens:,} tokens; they stay valid.\n{where}"
     write(output, {"tokens": rotated.tokens, "file": rotated.file}, f"{text} Backups taken before need the old key.")

@@ -9,11 +9,13 @@ import asyncio
 import contextlib
 import faulthandler
 import os
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import Any, TypeVar
 
 import structlog
 
@@ -22,6 +24,7 @@ FAULT = 70
 
 logger = structlog.get_logger("ams")
 
+T = TypeVar("T")
 GiveUp = Callable[[], None]
 """Fails what waits for a part that has ended; called on the event loop, once."""
 
@@ -105,6 +108,53 @@ class Supervisor:
         """Raise `PartFailed` if a vital part failed."""
         if self.failure is not None:
             raise PartFailed(f"{self.failure}; the line part.failed of its log says where")
+
+
+async def run_until_stopped(
+    start: AbstractAsyncContextManager[T],
+    announce: Callable[[T], None],
+    supervisor: Supervisor,
+    log: Any,
+    *,
+    stop_seconds: float,
+    failed_seconds: float | None = None,
+) -> T | None:
+    """Run a program until SIGTERM or SIGINT, or until a vital part of it failed; return what ran.
+
+    `announce` is called when it has started. Its stop may take `stop_seconds`, or `failed_seconds` after a failure.
+    None when it was to stop before it was ready; then the start has been undone.
+    """
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        end_within(stop_seconds)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    async with contextlib.AsyncExitStack() as stack:
+        run = await _unless(stop, stack.enter_async_context(start))
+        if run is None:
+            log.info("stopped", reason="told to before it was ready")
+            return None
+        announce(run)
+        await supervisor.until(stop)
+        if supervisor.failure:
+            end_within(stop_seconds if failed_seconds is None else failed_seconds)
+        log.info("stopping")
+    return run
+
+
+async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | None:
+    """Return what `start` makes; None when the stop came first, and the start has been undone."""
+    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        return None
+    return await starting
 
 
 def end_within(seconds: float) -> None:

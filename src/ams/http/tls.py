@@ -1,8 +1,11 @@
 """TLS: contexts that follow their certificate, and a local CA for those who have none yet."""
 
+import asyncio
+import contextlib
 import datetime
 import ipaddress
 import os
+import signal
 import socket
 import ssl
 from collections.abc import Callable
@@ -13,6 +16,7 @@ import structlog
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.errors import BadSettings
+from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk, write_whole
 
 if TYPE_CHECKING:
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger("ams.tls")
 
+CHECK_SECONDS = 60
+"""How often it is looked whether a certificate changed."""
 _YEARS = 5
 
 Stamp = tuple[tuple[int, int, int], ...]
@@ -79,6 +85,22 @@ class Certificate:
             logger.error("certificate.unusable", chain=self.chain, reason=str(error))
         else:
             logger.info("certificate.loaded", chain=self.chain)
+
+    async def follow(self, supervisor: Supervisor, on_demand: Callable[[], None] | None = None) -> None:
+        """Read the files again when they changed; at once on SIGHUP, when `on_demand` is called too."""
+        told = asyncio.Event()
+        with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(told.wait(), CHECK_SECONDS)
+            try:
+                self.reload(always=told.is_set())
+                if told.is_set() and on_demand is not None:
+                    on_demand()
+            except Exception:  # what was read before goes on
+                supervisor.survive("certificate")
+            told.clear()
 
 
 def _stamp(chain: str, key: str) -> Stamp:

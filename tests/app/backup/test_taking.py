@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ams.app.backup import restore, take
-from ams.app.checking import check_folder
+from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
 from ams.storage.folder import Folder

@@ -16,6 +16,7 @@ from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, IssuerName, TokenName, UserName
 from ams.core.rights import Right
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.registry import Registry
@@ -56,7 +57,7 @@ def nobody(_: str) -> None:
 @contextlib.asynccontextmanager
 async def installation(data: Path, clock: Clock, **more: object) -> AsyncIterator[Installation]:
     """Open the engines without serving them."""
-    async with open_engines(settings(data, **more), clock, Disk(), nobody) as engines:
+    async with open_engines(settings(data, **more), clock, Disk(), nobody, Supervisor()) as engines:
         yield Installation(engines.registry, engines.log, engines.cursors)
 
 
@@ -93,7 +94,7 @@ class Api:
 @contextlib.asynccontextmanager
 async def service(data: Path, clock: Clock, **more: object) -> AsyncIterator[Api]:
     async with (
-        running(settings(data, **more), clock=clock) as run,
+        running(settings(data, **more), Supervisor(), clock=clock) as run,
         httpx.AsyncClient(base_url=run.base_url, trust_env=False) as client,
     ):
         yield Api(client)

@@ -5,12 +5,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ams.app.wiring import put_in_order
 from ams.app.wiring.engines import open_engines
-from ams.app.wiring.starting import put_in_order
 from ams.core.clock import SystemClock
 from ams.core.errors import Unusable
 from ams.core.names import new_topic_id
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from tests.support.service import running_service
 
@@ -55,7 +56,7 @@ async def test_a_bad_roles_file_stops_the_start_before_anything_is_made(tmp_path
 async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: Path) -> None:
     """It would make an administrator, and an import that is under way could not end."""
     settings = Settings(data=str(tmp_path / "data"))
-    async with open_engines(settings, SystemClock(), Disk(), lambda _: None) as engines:
+    async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as engines:
         await engines.log.create(new_topic_id())
         shared = replace(engines, embedded=None)  # others may use the engines
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from ams.app.wiring.options import kafka_options
+from ams.app.wiring.engines import kafka_options
 from ams.core.clock import ManualClock
 from ams.core.settings import Settings
 from ams.http import tls

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
-from ams.app.rotating import rotate_shared_key
+from ams.app.maintenance import rotate_shared_key
 from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import (

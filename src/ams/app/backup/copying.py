@@ -1,17 +1,26 @@
-"""Copying: files in small slices that are synced as they go, and one state of a database others write to."""
+"""The files of a backup: its draft, copies that are synced as they go, and the manifest that says what there is."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from ams.app.backup.manifest import Entry
-from ams.core.errors import Unusable
-from ams.storage.files import Disk, FileHandle, make_private
+import msgspec
 
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
+from ams.storage.files import Disk, FileHandle, make_private, write_whole
+
+MANIFEST = "backup.json"
+FORMAT = 1
+"""The version of the manifest and of what it means."""
+PARTIAL = ".partial"
+"""Ending of a folder that is no backup yet."""
 SLICE = 2 << 20
 """Bytes of a copy that wait for the disk at once: more would keep the service's own syncs waiting behind them."""
 PAGES = 512
@@ -22,6 +31,38 @@ LOCK_SECONDS = 10
 
 def _nothing() -> None:
     """Tell nobody."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A file of a backup."""
+
+    name: str
+    """Its path within the folder."""
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backup says of itself."""
+
+    format: int
+    ams: str
+    """Version of the program that took it."""
+    layout: str
+    """Version of the data folder's layout."""
+    registry: str
+    """The newest migration its registry has had."""
+    taken: str
+    """The moment it shows, UTC."""
+    taken_ms: Milliseconds
+    token_key: bool
+    """Whether the key that decrypts the stored tokens is in it."""
+    files: Sequence[Entry]
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(each.bytes for each in self.files)
 
 
 class Snapshot:
@@ -107,3 +148,78 @@ def sync_folders(folder: str) -> None:
     """Put all names in a folder and below on stable storage."""
     for path, _, _ in os.walk(folder):
         Disk().sync_folder(path)
+
+
+def write_manifest(folder: str, manifest: Manifest) -> None:
+    """Write a manifest into the folder it is about, durably: when all the rest is on stable storage."""
+    write_whole(Disk(), os.path.join(folder, MANIFEST), msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+
+
+def read_manifest(folder: str) -> Manifest:
+    """Read a backup's manifest; raise `Unusable` for a folder that is no whole backup, or one of a newer program."""
+    try:
+        with open(os.path.join(folder, MANIFEST), "rb") as file:
+            manifest = msgspec.json.decode(file.read(), type=Manifest)
+    except OSError as error:
+        raise Unusable(f"{folder} is not a whole backup: {MANIFEST}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise Unusable(f"{folder} is not a whole backup: {MANIFEST} cannot be read ({error})") from error
+    if manifest.format != FORMAT:
+        raise Unusable(f"{folder} was taken in format {manifest.format}, this program reads {FORMAT}; upgrade it")
+    for each in manifest.files:
+        _check_name(folder, each.name)
+    return manifest
+
+
+def _check_name(folder: str, name: str) -> None:
+    """Raise `Unusable` for a name that would lead out of the folder."""
+    if os.path.isabs(name) or os.path.normpath(name) != name or name.split(os.sep)[0] == os.pardir:
+        raise Unusable(f"{folder} is not a whole backup: {MANIFEST} names {name!r}")
+
+
+@contextlib.contextmanager
+def draft(target: str) -> Iterator[str]:
+    """Give an empty folder that gets the name `target` when the block ends well, and goes when it does not.
+
+    What a backup that was killed left there goes first. Raises `Unusable` when `target` exists, its parent does not,
+    or another backup is writing the draft.
+    """
+    path = target + PARTIAL
+    if os.path.lexists(target):
+        raise Unusable(f"{target} exists; name a folder that does not")
+    if not os.path.isdir(os.path.dirname(target)):
+        raise Unusable(f"the folder {os.path.dirname(target)} does not exist")
+    os.makedirs(path, mode=0o700, exist_ok=True)
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        _lock(lock, path)
+        _empty(path)
+        yield path
+        os.rename(path, target)
+        Disk().sync_folder(os.path.dirname(target))
+    except _DraftIsTaken:
+        raise Unusable(f"another backup is writing to {path}") from None
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+    finally:
+        os.close(lock)
+
+
+class _DraftIsTaken(Exception):
+    """Somebody else is writing the draft."""
+
+
+def _lock(handle: int, path: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise _DraftIsTaken(path) from None
+
+
+def _empty(path: str) -> None:
+    for entry in os.scandir(path):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)

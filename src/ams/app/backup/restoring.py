@@ -5,10 +5,8 @@ import os
 import shutil
 from typing import NamedTuple
 
-from ams.app.backup import manifest
-from ams.app.backup.copying import copy_file, sync_folders
-from ams.app.backup.manifest import Manifest
-from ams.app.checking import FolderReport, check_folder
+from ams.app.backup.copying import Manifest, copy_file, read_manifest, sync_folders
+from ams.app.maintenance import FolderReport, check_folder
 from ams.core.errors import Damaged, Unusable
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import MARKER, RESTORING, VERSION, is_being_restored, is_in_use
@@ -30,7 +28,7 @@ def restore(backup: str, data: str) -> Restored:
     or was killed leaves a mark in the folder, so that no service takes it for a new one; another restore does.
     """
     backup, data = os.path.abspath(backup), os.path.abspath(data)
-    made = manifest.read(backup)
+    made = read_manifest(backup)
     if made.layout != VERSION:
         raise Unusable(f"{backup} holds layout {made.layout!r}, this program reads {VERSION!r}; upgrade it")
     try:

@@ -25,11 +25,20 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ams import __version__
-from ams.app.backup import manifest
-from ams.app.backup.copying import Snapshot, copy_file, entry_of, nothing_changes, sync_folders
-from ams.app.backup.drafts import draft
+from ams.app.backup.copying import (
+    FORMAT,
+    MANIFEST,
+    Entry,
+    Manifest,
+    Snapshot,
+    copy_file,
+    draft,
+    entry_of,
+    nothing_changes,
+    sync_folders,
+    write_manifest,
+)
 from ams.app.backup.keeping import SOCKET, keep
-from ams.app.backup.manifest import Entry, Manifest
 from ams.core.clock import Clock, Milliseconds, SystemClock, publish_time
 from ams.core.errors import Unusable
 from ams.storage.files import NEW, Disk, write_whole
@@ -39,7 +48,7 @@ from ams.storage.log.embedded import Part, parts_in
 SECRETS = ("token.key", "admin.token", "server.key", "authn.key", "authn.seal", "authn-tls/server.key")
 """Files that open something by themselves; left out on demand."""
 _TOKEN_KEY = SECRETS[0]
-_LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, manifest.NAME)
+_LEFT_OUT = ("lock", "authn.lock", SOCKET, MARKER, MANIFEST)
 _DATABASES = ("registry.db", "cursors.db")
 _AUTHN_DATABASE, _AUTHN_TLS = "authn.db", "authn-tls"
 """Of the certificate service, when it has the folder too; the lists it fetched can be fetched again."""
@@ -163,7 +172,7 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
     ]
     source.confirm()
     made = Manifest(
-        format=manifest.FORMAT,
+        format=FORMAT,
         ams=__version__,
         layout=VERSION,
         registry=str(moment.registry.scalar("SELECT version_num FROM alembic_version")),
@@ -172,7 +181,7 @@ def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_k
         token_key=any(each.name == _TOKEN_KEY for each in files),
         files=files,
     )
-    manifest.write(path, made)
+    write_manifest(path, made)
     sync_folders(path)
     write_whole(Disk(), os.path.join(path, MARKER), f"{VERSION}\n".encode())
     return made

@@ -7,14 +7,17 @@ What is remembered grows with the names in a file, not with its messages.
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any, NamedTuple
 
 from ams.app.moving.files import Numbered, bad_line
-from ams.app.moving.identity_rules import IdentityRules
-from ams.app.moving.push_rules import check_push
 from ams.core.errors import InvalidInput, Unusable
+from ams.core.issuer import checked as checked_issuer
 from ams.core.names import checked_name
+from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
+from ams.core.rights import checked as checked_rights
+from ams.push import signing
 from ams.storage.export_format import (
     FORMAT,
     AnyLine,
@@ -37,6 +40,7 @@ from ams.storage.export_format import (
     User,
     kind,
 )
+from ams.storage.registry.logins import issuer_on
 
 Name = tuple[str, str]
 """Of something in a project: the project's and its own."""
@@ -47,6 +51,10 @@ _ORDER: tuple[tuple[type[Line], ...], ...] = (
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
+_LEFT_OUT = "left out"
+"""Stands for the secret of an issuer in a file without secrets."""
+MAX_SECRETS = 2
+"""Of a subscription's push: the one that signs, and the one before for a while."""
 
 
 class _Log(NamedTuple):
@@ -81,7 +89,7 @@ class Rules:
         self._topics: set[Name] = set()
         self._subscriptions: set[Name] = set()
         self._pending: set[str] = set()
-        self._identities = IdentityRules()
+        self._identities = _IdentityRules()
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
             Header: self._header, Log: self._begin_log, Message: self._message, Lost: self._nothing, User: self._user,
             Project: self._project, Membership: self._membership, Schema: self._schema, Topic: self._topic,
@@ -197,7 +205,7 @@ class Rules:
         if topic in self._topics and line.offset > self._ends.get(topic, 0):
             raise InvalidInput(f"offset {line.offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
         self._listed(line.authorized)
-        check_push(line)
+        _check_push(line)
 
     def _registration(self, line: Registration) -> None:
         self._identity("registration", line.id)
@@ -275,6 +283,96 @@ def judged(numbered: Iterable[Numbered], path: str, rules: Rules) -> Iterator[An
         yield line
     if not rules.has_ended:
         raise Unusable(f"{path}: the last line is missing: the file was cut")
+
+
+class _IdentityRules:
+    """Judges named tokens, bindings and issuers; raises `InvalidInput` for one that cannot be."""
+
+    def __init__(self) -> None:
+        self.with_secrets = True
+        """Whether the file says that secrets are in it."""
+        self._tokens: set[Name] = set()
+        self._hashes: set[str] = set()
+        self._bindings: set[Name] = set()
+        self._bound: set[tuple[str, str]] = set()
+        self._issuers: set[str] = set()
+        self._urls: set[str] = set()
+
+    def see_named_token(self, line: NamedToken) -> None:
+        """Judge a named token. Which actions there are is not known here: a right to none has no use, and no harm."""
+        _fresh_of("token", self._tokens, line.user, line.name)
+        if line.hash in self._hashes:
+            raise InvalidInput("a hash that another named token has")
+        self._hashes.add(line.hash)
+        if line.rights is not None:
+            checked_rights(line.rights, {each.action for each in line.rights})
+
+    def see_binding(self, line: Binding) -> None:
+        """Judge a binding."""
+        _fresh_of("binding", self._bindings, line.user, line.name)
+        if not line.issuer or not line.subject:
+            raise InvalidInput("a binding to no identity: issuer and subject say which")
+        if (line.issuer, line.subject) in self._bound:
+            raise InvalidInput("a second binding to the same identity")
+        self._bound.add((line.issuer, line.subject))
+
+    def see_issuer(self, line: Issuer) -> None:
+        """Judge an issuer. Several may be asked about opaque tokens: those of settings may have taken one's place."""
+        known = issuer_on(line)
+        if not self.with_secrets and not known.client_secret:
+            known = replace(known, client_secret=_LEFT_OUT)
+        checked_issuer(known)
+        if line.name in self._issuers:
+            raise InvalidInput(f"a second issuer {line.name}")
+        if line.url in self._urls:
+            raise InvalidInput("a url that another issuer has")
+        self._issuers.add(line.name)
+        self._urls.add(line.url)
+
+
+def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
+    if (user, checked_name(what, name)) in known:
+        raise InvalidInput(f"a second {what} {name} of user {user}")
+    known.add((user, name))
+
+
+def _check_push(line: Subscription) -> None:
+    """Raise `InvalidInput` for a push configuration, or secrets of one, that cannot be."""
+    if line.push is not None:
+        _check_config(line.push)
+        if line.push.dead_letter_topic == line.topic:
+            raise InvalidInput("a dead letter topic that is the subscription's own")
+    _check_secrets(line)
+
+
+def _check_config(push: PushConfig) -> None:
+    if push.type not in (HTTP_ENDPOINT, MATTERMOST):
+        raise InvalidInput(f"push of type {push.type!r}, which is none")
+    if push.type == HTTP_ENDPOINT and not is_https(push.endpoint):
+        raise InvalidInput("a push endpoint that is no https URL")
+    _check_dead_letters(push)
+
+
+def _check_dead_letters(push: PushConfig) -> None:
+    if not push.dead_letter_topic:
+        if push.max_delivery_attempts:
+            raise InvalidInput("max_delivery_attempts without a dead_letter_topic")
+        return
+    checked_name("dead letter topic", push.dead_letter_topic)
+    if not 1 <= push.max_delivery_attempts <= MAX_ATTEMPTS:
+        raise InvalidInput(f"max_delivery_attempts {push.max_delivery_attempts}, and there are 1 to {MAX_ATTEMPTS}")
+
+
+def _check_secrets(line: Subscription) -> None:
+    if line.push_secrets and (line.push is None or line.push.type != HTTP_ENDPOINT):
+        raise InvalidInput("push_secrets without a push endpoint")
+    if len(line.push_secrets) > MAX_SECRETS:
+        raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
+    for each in line.push_secrets:
+        try:
+            signing.key(each.secret)
+        except ValueError as error:
+            raise InvalidInput(str(error)) from None
 
 
 def _uuid(text: str) -> str | None:

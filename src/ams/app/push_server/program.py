@@ -1,11 +1,10 @@
 """`ams push` as a whole: from settings to a push server that works, and back in order when it is stopped."""
 
-import asyncio
 import contextlib
 import random
-import signal
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -19,7 +18,7 @@ from ams.app.push_server.waiting import Polling, Waking
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.observing import metrics_of
-from ams.core.supervisor import Supervisor, end_within
+from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http.server import Operations, answering_operations, listen, url_of
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.sender import HttpSender
@@ -46,12 +45,11 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: PushSettings, supervisor: Supervisor | None = None) -> AsyncIterator[Running]:
+async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterator[Running]:
     """Deliver and answer until the block ends, then stop in order: no calls, deliveries in flight, connections.
 
     The `supervisor` knows when the block should end by itself.
     """
-    supervisor = supervisor or Supervisor()
     chance = random.Random()  # noqa: S311  # for pauses
     condition = Condition(OK if settings.skip_subs_load else STARTING)
     figures = PushFigures(condition, supervisor)
@@ -90,23 +88,17 @@ async def serve(settings: PushSettings) -> None:
 
     Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
     """
-    stop, supervisor = asyncio.Event(), Supervisor()
-    loop = asyncio.get_running_loop()
+    supervisor = Supervisor()
+    run = await run_until_stopped(
+        running(settings, supervisor), partial(_announce, settings), supervisor, logger, stop_seconds=STOP_SECONDS
+    )
+    if run is not None:
+        logger.info("stopped")
+        supervisor.check()
 
-    def told() -> None:
-        stop.set()
-        end_within(STOP_SECONDS)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
-    async with running(settings, supervisor) as run:
-        if not settings.tls_enabled:
-            logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
-        logger.info("operations", url=run.operations)
-        print(f"ready {run.address}", flush=True)
-        await supervisor.until(stop)
-        if supervisor.failure:
-            end_within(STOP_SECONDS)
-        logger.info("stopping")
-    logger.info("stopped")
-    supervisor.check()
+def _announce(settings: PushSettings, run: Running) -> None:
+    if not settings.tls_enabled:
+        logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
+    logger.info("operations", url=run.operations)
+    print(f"ready {run.address}", flush=True)

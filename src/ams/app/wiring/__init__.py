@@ -1,76 +1,105 @@
 """Wiring: the one package that chooses engines, makes use cases of them, and starts and stops it all in order.
 
-`engines` opens what is kept, `starting` puts it in order, `assembly` builds the service over it.
+`engines` opens what is kept, `assembly` builds the service over it; what a start puts in order is here.
 """
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Protocol
+
+import structlog
 
 from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble
-from ams.app.wiring.engines import open_engines
+from ams.app.wiring.engines import Engines, Tell, open_engines
 from ams.app.wiring.identity import trusted_by
-from ams.app.wiring.patience import Tell
 from ams.app.wiring.push import reach_of
-from ams.app.wiring.starting import put_in_order
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
-from ams.service.counting import Counting
-from ams.service.retention import LossTotal
-from ams.service.tokens import TokenUses
-from ams.storage.audit.logins import FailedLogins
-from ams.storage.audit.trail import FileTrail
+from ams.service.projects import Projects
+from ams.service.push.pushing import Pushing
+from ams.service.retention import Retention
+from ams.service.subscriptions import Subscriptions
+from ams.service.users import first_admin, push_worker
 from ams.storage.files import Disk, Files
+from ams.storage.folder import Folder
+from ams.storage.registry.registry import Registry
 
 __all__ = ["Service", "service"]
 
+logger = structlog.get_logger("ams")
 
-def _nobody(_: str) -> None:
-    return None
+
+class _Background(Protocol):
+    async def start(self, supervisor: Supervisor) -> None: ...
+
+    async def close(self) -> None: ...
 
 
 @contextlib.asynccontextmanager
 async def service(
     settings: Settings,
+    supervisor: Supervisor,
     *,
     clock: Clock | None = None,
     files: Files | None = None,
-    tell: Tell = _nobody,
-    supervisor: Supervisor | None = None,
+    tell: Tell = lambda _: None,
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end.
 
     What is on other machines and does not answer is waited for; `tell` is called with what for. The `supervisor`
-    watches what runs in the background. Raises `Unusable` with one
-    line when a setting, the folder or what is in it cannot be used.
+    watches what runs in the background. Raises `Unusable` with one line when a setting, the folder or what is in it
+    cannot be used.
     """
-    watched = supervisor or Supervisor()
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
-    async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, watched) as engines:
+    async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, reach, trusted)
-        async with (
-            _in_background(made.trail, watched),
-            _in_background(made.failed_logins, watched),
-            _in_background(made.token_uses, watched),
-            _in_background(made.counting, watched),
-            _in_background(made.losses, watched),
-            made.push.running(watched),
-            made.identity.running(),
-        ):
-            try:
-                yield made
-            finally:
-                await made.validators.close()
+        async with contextlib.AsyncExitStack() as stack:
+            works: list[_Background] = [
+                made.trail,
+                made.failed_logins,
+                made.token_uses,
+                made.counting,
+                made.losses,
+            ]
+            for work in works:
+                await work.start(supervisor)
+                stack.push_async_callback(work.close)
+            await stack.enter_async_context(made.push.running(supervisor))
+            await stack.enter_async_context(made.identity.running())
+            stack.push_async_callback(made.validators.close)
+            yield made
 
 
-@contextlib.asynccontextmanager
-async def _in_background(
-    work: Counting | FailedLogins | FileTrail | LossTotal | TokenUses, supervisor: Supervisor
-) -> AsyncIterator[None]:
-    await work.start(supervisor)
-    try:
-        yield
-    finally:
-        await work.close()
+async def put_in_order(settings: Settings, engines: Engines) -> None:
+    """Bring engines in step with the registry, and see that there is an administrator and, for push, a worker.
+
+    What looks left over is touched only by a service that is alone: where there are others, one of them may just be
+    making it. There `ams doctor` names it.
+    """
+    registry, log, cursors = engines.registry, engines.log, engines.cursors
+    projects = Projects(registry, log, cursors)
+    await projects.require_registry()
+    if engines.embedded:
+        await projects.sweep()
+        await Subscriptions(registry, log, cursors).give_cursors()
+    await Retention(registry, log).settle()
+    await _first_start(registry, engines.folder)
+    await _push_worker(settings, registry)
+
+
+async def _first_start(registry: Registry, folder: Folder) -> None:
+    """Make the first administrator, its token in a file only the owner can read."""
+    if await first_admin(registry, folder.keep_admin_token, folder.forget_admin_token):
+        logger.info("first_start", user="admin", token_file=folder.admin_token)
+
+
+async def _push_worker(settings: Settings, registry: Registry) -> None:
+    """See that somebody can deliver, and that the worker finds all it has to."""
+    if not settings.push_enabled:
+        return
+    await push_worker(registry, settings.push_worker_token)
+    if not await Pushing(registry, True, settings.push_worker_token).place_worker():
+        logger.warning("push.no_worker", setting="push_worker_token")

@@ -1,18 +1,19 @@
-"""The engines: what is kept in the data folder, opened in order and closed in the opposite one."""
+"""The engines: what is kept in the data folder or elsewhere, opened in order and closed in the opposite one."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
-from ams.app.wiring.options import kafka_options, log_options
-from ams.app.wiring.patience import Tell, patiently
-from ams.core.clock import Clock
-from ams.core.errors import Unusable
+from ams.core.backoff import Backoff, Pauses
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import Unavailable, Unusable
 from ams.core.names import Offset, TopicId, topic_id_text
-from ams.core.settings import Settings
+from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors.base import Cursors
 from ams.storage.cursors.sqlite import SqliteCursors
@@ -20,10 +21,20 @@ from ams.storage.database.database import sqlite_url
 from ams.storage.files import Files
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
-from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.rotation import settle
 from ams.storage.secrets import key_file, parse_key
+
+if TYPE_CHECKING:
+    from ams.storage.log.kafka.options import KafkaOptions
+
+T = TypeVar("T")
+Tell = Callable[[str], None]
+"""Is called with what a start waits for; an empty text when it does not wait any more."""
+
+BACKOFF = Backoff(0.25, 5.0)
+"""Seconds between two tries of what is on other machines: it comes back by itself, so a start does not give up."""
 
 logger = structlog.get_logger("ams")
 
@@ -43,109 +54,106 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def open_engines(
-    settings: Settings, clock: Clock, files: Files, tell: Tell, supervisor: Supervisor | None = None
+    settings: Settings, clock: Clock, files: Files, tell: Tell, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
     """Open what keeps things; raise `Unusable` with one line when something cannot be used.
 
     What is on other machines and does not answer is waited for; `tell` is called with what for.
     """
-    supervisor = supervisor or Supervisor()
     async with contextlib.AsyncExitStack() as stack:
-        folder = Folder.take(settings.data)
-        stack.callback(folder.release)
-        embedded = await _embedded_log(settings, folder, clock, files, supervisor, stack)
-        # The disk that fills is the data folder's, and the log has a reserve there for whoever else writes to it.
-        on_full = embedded.release_reserve if embedded else _no_room
-        registry = await _registry(settings, folder, clock, files, on_full, tell, stack)
+        yield await _Opening(settings, clock, files, tell, supervisor, stack).engines()
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """Opens engines one after the other; the `stack` closes them."""
+
+    settings: Settings
+    clock: Clock
+    files: Files
+    tell: Tell
+    supervisor: Supervisor
+    stack: contextlib.AsyncExitStack
+
+    async def engines(self) -> Engines:
+        folder = Folder.take(self.settings.data)
+        self.stack.callback(folder.release)
+        embedded = await self._embedded_log(folder) if self.settings.log == "embedded" else None
+        # The disk that fills is the data folder's, and the log has a reserve there for all that write to it.
+        on_full = embedded.release_reserve if embedded else _no_reserve
+        registry = await self._registry(folder, on_full)
         if embedded:
             await _make_missing_logs(embedded, registry)
-        log = embedded or await _kafka_log(settings, registry, tell, supervisor, stack)
-        cursors = await _cursors(settings, folder, clock, on_full, log, registry, tell, supervisor, stack)
-        yield Engines(clock, folder, log, registry, cursors, embedded)
+        log = embedded or await self._kafka_log(registry)
+        if self.settings.registry == "sqlite":
+            cursors: Cursors = await self._sqlite_cursors(folder, on_full, log)
+        else:
+            cursors = await self._shared_cursors(registry)
+        return Engines(self.clock, folder, log, registry, cursors, embedded)
 
-
-def _no_room() -> bool:
-    return False
-
-
-async def _embedded_log(
-    settings: Settings,
-    folder: Folder,
-    clock: Clock,
-    files: Files,
-    supervisor: Supervisor,
-    stack: contextlib.AsyncExitStack,
-) -> EmbeddedLog | None:
-    if settings.log != "embedded":
-        return None
-    options = log_options(settings, folder.path)
-    log = await EmbeddedLog.open(folder.log, files=files, clock=clock, options=options, supervisor=supervisor)
-    stack.push_async_callback(log.close)
-    return log
-
-
-async def _registry(
-    settings: Settings,
-    folder: Folder,
-    clock: Clock,
-    files: Files,
-    on_full: Callable[[], bool],
-    tell: Tell,
-    stack: contextlib.AsyncExitStack,
-) -> Registry:
-    key = await _token_key(settings, folder, files)
-    url = sqlite_url(folder.registry) if settings.registry == "sqlite" else settings.registry
-
-    async def attempt() -> Registry:
-        return await Registry.open(url, key, password=settings.registry_password, clock=clock, on_full=on_full)
-
-    registry = await patiently("PostgreSQL", attempt, tell)
-    stack.push_async_callback(registry.close)
-    return registry
-
-
-async def _kafka_log(
-    settings: Settings, registry: Registry, tell: Tell, supervisor: Supervisor, stack: contextlib.AsyncExitStack
-) -> Log:
-    try:
-        # Here, not above: without Kafka nobody needs its library.
-        from ams.storage.log.kafka.log import KafkaLog
-    except ImportError:
-        raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
-    log = await KafkaLog.open(kafka_options(settings), registry.idempotency, supervisor=supervisor)
-    stack.push_async_callback(log.close)
-    await patiently("Kafka", log.topics, tell)
-    return log
-
-
-async def _cursors(
-    settings: Settings,
-    folder: Folder,
-    clock: Clock,
-    on_full: Callable[[], bool],
-    log: Log,
-    registry: Registry,
-    tell: Tell,
-    supervisor: Supervisor,
-    stack: contextlib.AsyncExitStack,
-) -> Cursors:
-    if settings.registry == "sqlite":
-        ends = await patiently("Kafka", partial(_ends, log), tell)
-        sqlite = await SqliteCursors.open(
-            folder.cursors, ends=ends, clock=clock, on_full=on_full, supervisor=supervisor
+    async def _embedded_log(self, folder: Folder) -> EmbeddedLog:
+        options = log_options(self.settings, folder.path)
+        log = await EmbeddedLog.open(
+            folder.log, files=self.files, clock=self.clock, options=options, supervisor=self.supervisor
         )
-        stack.push_async_callback(sqlite.close)
-        return sqlite
-    # Here, not above: without PostgreSQL nobody needs its driver.
-    from ams.storage.cursors.postgresql import PostgresCursors
+        self.stack.push_async_callback(log.close)
+        return log
 
-    attempt = partial(
-        PostgresCursors.open, settings.registry, password=settings.registry_password, clock=clock,
-        exists=registry.topics.exists,
-    )  # fmt: skip
-    cursors = await patiently("PostgreSQL", attempt, tell)
-    stack.push_async_callback(cursors.close)
-    return cursors
+    async def _registry(self, folder: Folder, on_full: Callable[[], bool]) -> Registry:
+        key, url = await self._token_key(folder), self.settings.registry
+        if url == "sqlite":
+            url = sqlite_url(folder.registry)
+        attempt = partial(
+            Registry.open, url, key, password=self.settings.registry_password, clock=self.clock, on_full=on_full
+        )
+        registry = await patiently("PostgreSQL", attempt, self.tell)
+        self.stack.push_async_callback(registry.close)
+        return registry
+
+    async def _token_key(self, folder: Folder) -> bytes:
+        if self.settings.token_key:
+            return parse_key(self.settings.token_key)
+        if self.settings.registry != "sqlite":
+            return key_file(folder.token_key, create=True, files=self.files)
+        is_new = not self.files.exists(folder.registry)
+        if not is_new:
+            await settle(sqlite_url(folder.registry), folder.token_key, self.files)
+        return key_file(folder.token_key, create=is_new, files=self.files)
+
+    async def _kafka_log(self, registry: Registry) -> Log:
+        try:
+            # Here, not above: its library is needed with Kafka only.
+            from ams.storage.log.kafka.log import KafkaLog
+        except ImportError:
+            raise Unusable("log = kafka needs a library that is missing: install argo-messaging[kafka]") from None
+        log = await KafkaLog.open(kafka_options(self.settings), registry.idempotency, supervisor=self.supervisor)
+        self.stack.push_async_callback(log.close)
+        await patiently("Kafka", log.topics, self.tell)
+        return log
+
+    async def _sqlite_cursors(self, folder: Folder, on_full: Callable[[], bool], log: Log) -> SqliteCursors:
+        ends = await patiently("Kafka", partial(_ends, log), self.tell)
+        cursors = await SqliteCursors.open(
+            folder.cursors, ends=ends, clock=self.clock, on_full=on_full, supervisor=self.supervisor
+        )
+        self.stack.push_async_callback(cursors.close)
+        return cursors
+
+    async def _shared_cursors(self, registry: Registry) -> Cursors:
+        # Here, not above: its driver is needed with PostgreSQL only.
+        from ams.storage.cursors.postgresql import PostgresCursors
+
+        attempt = partial(
+            PostgresCursors.open, self.settings.registry, password=self.settings.registry_password, clock=self.clock,
+            exists=registry.topics.exists,
+        )  # fmt: skip
+        cursors = await patiently("PostgreSQL", attempt, self.tell)
+        self.stack.push_async_callback(cursors.close)
+        return cursors
+
+
+def _no_reserve() -> bool:
+    return False
 
 
 async def _make_missing_logs(log: Log, registry: Registry) -> None:
@@ -159,12 +167,65 @@ async def _ends(log: Log) -> dict[TopicId, Offset]:
     return {topic: bounds.end for topic, bounds in (await log.all_bounds()).items()}
 
 
-async def _token_key(settings: Settings, folder: Folder, files: Files) -> bytes:
-    if settings.token_key:
-        return parse_key(settings.token_key)
-    if settings.registry != "sqlite":
-        return key_file(folder.token_key, create=True, files=files)
-    is_new = not files.exists(folder.registry)
-    if not is_new:
-        await settle(sqlite_url(folder.registry), folder.token_key, files)
-    return key_file(folder.token_key, create=is_new, files=files)
+async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) -> T:
+    """Return what `attempt` opens; while it raises `Unavailable`, try again.
+
+    Each reason is logged once: of several brokers another one may be the last to be asked each time.
+    """
+    pauses, last = Pauses(BACKOFF), ""
+    said: set[str] = set()
+    while True:
+        try:
+            opened = await attempt()
+            break
+        except Unavailable as error:
+            reason = str(error.__cause__ or error)
+        if reason != last:
+            tell(f"{what}: {reason}")
+            last = reason
+        if reason not in said:
+            logger.warning("start.waiting", what=what, reason=reason)
+            said.add(reason)
+        await asyncio.sleep(pauses.next())
+    if said:
+        logger.info("start.going_on", what=what)
+        tell("")
+    return opened
+
+
+def log_options(settings: Settings, folder: str) -> LogOptions:
+    """Return the options of the embedded log; `folder` is the data folder, whose disk it watches."""
+    return LogOptions(
+        retention=_milliseconds(settings.retention),
+        idempotency_window=_milliseconds(settings.idempotency_window) or None,
+        max_bytes=settings.max_data_bytes or None,
+        data_folder=folder,
+        min_free_bytes=settings.min_free_bytes,
+        reserve_bytes=settings.reserve_bytes,
+        segment_bytes=settings.segment_bytes,
+        sync="interval" if settings.sync == "interval" else "always",
+        sync_interval_ms=_milliseconds(settings.sync_interval),
+    )
+
+
+def kafka_options(settings: Settings) -> "KafkaOptions":
+    """Return the options of the log on Kafka."""
+    from ams.storage.log.kafka.options import KafkaOptions
+
+    return KafkaOptions(
+        servers=settings.kafka_servers,
+        prefix=settings.kafka_prefix,
+        replication=settings.kafka_replication,
+        min_isr=settings.kafka_min_isr,
+        tls=settings.kafka_tls,
+        ca_file=settings.kafka_ca_file,
+        sasl=settings.kafka_sasl,
+        user=settings.kafka_user,
+        password=settings.kafka_password,
+        retention=_milliseconds(settings.retention),
+        idempotency_window=_milliseconds(settings.idempotency_window) or None,
+    )
+
+
+def _milliseconds(seconds: Seconds) -> Milliseconds:
+    return Milliseconds(round(seconds * 1000))

@@ -4,16 +4,16 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from ams.app.wiring import patience
-from ams.app.wiring.patience import patiently
+from ams.app.wiring import engines
+from ams.app.wiring.engines import patiently
 from ams.core.backoff import Backoff
 from ams.core.errors import RegistryUnavailable, Unusable
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BACKOFF", Backoff(0.0, 5.0))
-    monkeypatch.setattr(patience, "logger", structlog.get_logger("ams"))
+    monkeypatch.setattr(engines, "BACKOFF", Backoff(0.0, 5.0))
+    monkeypatch.setattr(engines, "logger", structlog.get_logger("ams"))
 
 
 def failing(*reasons: str):

@@ -7,27 +7,26 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import structlog
 
 from ams.app.backup.keeping import answering
-from ams.app.serving.state import State
 from ams.app.wiring import Service, service
 from ams.core.clock import Clock
-from ams.core.observing import metrics_of
+from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.settings import Settings, is_plain_to_others
-from ams.core.supervisor import Supervisor, end_within
+from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http import tls
 from ams.http.protocol import limited
 from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
+from ams.push import figures as push_figures
 from ams.storage.data_check import DataCheck
 
 logger = structlog.get_logger("ams")
 
-CERTIFICATE_CHECK_SECONDS = 60
 SWITCH_INTERVAL_SECONDS = 0.0001
 """How long the event loop may keep the interpreter from a thread that waits for it. The log's committer needs it for
 microseconds at a time; with Python's default of 5 ms every publish could wait that long."""
@@ -39,8 +38,81 @@ FAILED_SECONDS = 1.0
 """How long a service of which a vital part failed goes on saying so, if `drain_seconds` is not longer."""
 OWN_FILES = 512
 """Open files kept for segments, indexes, databases and sockets of our own."""
+_LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
 GARBAGE_THRESHOLDS = (50_000, 20, 100)
 """Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
+
+
+@dataclass(slots=True)
+class State:
+    """What the operations port looks at, from the first moment to the last: may clients come, and what is measured.
+
+    `service` is None until its engines are open.
+    """
+
+    supervisor: Supervisor
+    service: Service | None = None
+    data: DataCheck | None = None
+    waiting_for: str = ""
+    """What a start waits for."""
+    draining: bool = False
+
+    def tell(self, waiting_for: str) -> None:
+        """Note what the start waits for; empty for nothing."""
+        self.waiting_for = waiting_for
+
+    def why_not_ready(self) -> str | None:
+        """Return why clients should be sent elsewhere; None while they are welcome."""
+        if self.supervisor.failure:
+            return self.supervisor.failure
+        if self.draining:
+            return "stopping"
+        if self.service is None:
+            return f"starting: {self.waiting_for}" if self.waiting_for else "starting"
+        trouble = self.data.trouble if self.data else None
+        return self.service.away or trouble or _refusal(self.service)
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        if self.service is None:
+            return
+        made = self.service
+        yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
+        if made.embedded:
+            yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
+        if made.push.runner:
+            yield from push_figures.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
+        refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
+        yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while the service runs."""
+        if self.service is None:
+            return
+        made, counted = self.service, self.service.counting.figures
+        yield figure("ams_published_messages", "Messages published.", counted.messages)
+        yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
+        yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
+        yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
+        yield figure("ams_lost_messages", _LOST, made.losses.messages)
+        classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
+        yield Figure("ams_requests", "Requests answered, by class of status.", classes)
+        failed = "Logins that failed: requests with a token that is nobody's."
+        yield figure("ams_failed_logins", failed, made.failed_logins.failures)
+        unwritten = "Events of the audit log whose line could not be written; the table may have them."
+        yield figure("ams_audit_failures", unwritten, made.trail.failures)
+        yield background_failures(self.supervisor.survived)
+        if made.push.runner:
+            yield from push_figures.counters(made.push.runner.tally)
+        if made.settings.metrics_labels:
+            topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
+            yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)
+
+
+def _refusal(made: Service) -> str | None:
+    """Return why publishing is refused here; on Kafka it is by all nodes alike, so another would serve no better."""
+    refusal = made.embedded.refusal if made.embedded else None
+    return f"publishing is refused: {refusal}" if refusal else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +125,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    settings: Settings, *, clock: Clock | None = None, supervisor: Supervisor | None = None
-) -> AsyncIterator[Running]:
+async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """Serve until the block ends, then stop in order.
 
     The operations port answers first and last: a start that waits for something says there what for. Order of the
@@ -63,14 +133,13 @@ async def running(
     waiting pulls and dry runs, finish requests in flight, then close the engines, each after those that use it. Under
     ten seconds and the drain. The `supervisor` knows when the block should end by itself.
     """
-    supervisor = supervisor or Supervisor()
     state = State(supervisor)
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
         operations = Operations(state.why_not_ready, metrics_of(state))
         await stack.enter_async_context(answering_operations(aside, operations, supervisor))
-        made = await stack.enter_async_context(service(settings, clock=clock, tell=state.tell, supervisor=supervisor))
+        made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
         base_url = await stack.enter_async_context(_served(settings, made, api, supervisor))
         state.data = _check_of(made)
@@ -108,7 +177,7 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
-    watch = supervisor.task("certificate", _follow(certificate, supervisor)) if certificate else None
+    watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
         await until_started(main, task)
         yield url_of("https" if certificate else "http", sock)
@@ -129,63 +198,27 @@ def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
     return tls.Certificate.load(settings.cert, settings.key) if settings.cert else None
 
 
-async def _follow(certificate: tls.Certificate, supervisor: Supervisor) -> None:
-    """Read the certificate again when it changed, or at once on SIGHUP."""
-    told = asyncio.Event()
-    with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
-    while True:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(told.wait(), CERTIFICATE_CHECK_SECONDS)
-        try:
-            certificate.reload(always=told.is_set())
-        except Exception:  # the one before goes on
-            supervisor.survive("certificate")
-        told.clear()
-
-
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
 
     Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
     """
     _tune()
-    stop, supervisor = asyncio.Event(), Supervisor()
-    loop = asyncio.get_running_loop()
-
-    def told() -> None:
-        stop.set()
-        end_within(settings.drain_seconds + STOP_SECONDS)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
     # Asks for the certificate to be read again; without one there is nothing to do, and no reason to end.
-    loop.add_signal_handler(signal.SIGHUP, lambda: None)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: None)
     logger.info("open_files", limit=_raise_open_files())
-    async with contextlib.AsyncExitStack() as stack:
-        run = await _unless(stop, stack.enter_async_context(running(settings, supervisor=supervisor)))
-        if run is None:
-            logger.info("stopped", reason="told to before it was ready")
-            return
-        _announce(settings, run)
-        await supervisor.until(stop)
-        if supervisor.failure:
-            end_within(max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS)
-        logger.info("stopping")
-    logger.info("stopped", data=run.service.folder.path)
-    supervisor.check()
-
-
-async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, Running]) -> Running | None:
-    """Return what `start` makes; None when the stop came first, and the start has been undone."""
-    starting, stopping = asyncio.create_task(start), asyncio.create_task(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if not starting.done():
-        starting.cancel()
-        await asyncio.wait({starting})
-        return None
-    return await starting
+    supervisor = Supervisor()
+    run = await run_until_stopped(
+        running(settings, supervisor),
+        partial(_announce, settings),
+        supervisor,
+        logger,
+        stop_seconds=settings.drain_seconds + STOP_SECONDS,
+        failed_seconds=max(settings.drain_seconds, FAILED_SECONDS) + STOP_SECONDS,
+    )
+    if run is not None:
+        logger.info("stopped", data=run.service.folder.path)
+        supervisor.check()
 
 
 def _tune() -> None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from ams.app.rotating import rotate_key
+from ams.app.maintenance import rotate_key
 from ams.app.wiring import service
 from ams.core.errors import Damaged, Unusable
 from ams.core.settings import Bytes, Settings
+from ams.core.supervisor import Supervisor
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.files import Disk
 from ams.storage.folder import Folder
@@ -48,13 +49,13 @@ def settings(data: Path, token_key: str = "") -> Settings:
 @pytest.fixture
 async def data(tmp_path: Path) -> Path:
     """Make a data folder with its first administrator."""
-    async with service(settings(tmp_path / "data")):
+    async with service(settings(tmp_path / "data"), Supervisor()):
         return tmp_path / "data"
 
 
 async def is_let_in(data: Path, token: str, token_key: str = "") -> bool:
     """Whether the engines, opened as at a start, find the owner of a token and can show it."""
-    async with service(settings(data, token_key)) as made:
+    async with service(settings(data, token_key), Supervisor()) as made:
         user = await made.registry.users.by_token(token)
         return user is not None and user.token == token
 
@@ -104,7 +105,7 @@ async def test_a_key_of_neither_file_leaves_both_where_they_are(data: Path) -> N
     (data / "token.key").write_text(OTHER)
 
     with pytest.raises(Unusable, match="the token key is not the one"):
-        async with service(settings(data)):
+        async with service(settings(data), Supervisor()):
             pass
     assert {"token.key", "token.key.next"} <= set(os.listdir(data))
 
@@ -115,7 +116,7 @@ async def test_a_key_that_is_a_setting_needs_the_new_one(data: Path) -> None:
 
 
 async def test_a_key_that_is_a_setting_is_changed_in_one_transaction(tmp_path: Path) -> None:
-    async with service(settings(tmp_path / "data", KEY)):
+    async with service(settings(tmp_path / "data", KEY), Supervisor()):
         token = (tmp_path / "data" / "admin.token").read_text().strip()
 
     assert await rotate_key(str(tmp_path / "data"), token_key=KEY, new_token_key=OTHER) == (1, "")
@@ -138,7 +139,7 @@ async def test_a_token_that_cannot_be_read_changes_nothing(data: Path) -> None:
         await rotate_key(str(data))
 
     assert (data / "token.key").read_text() == before
-    async with service(settings(data)):
+    async with service(settings(data), Supervisor()):
         assert not (data / "token.key.next").exists()
 
 

@@ -1,7 +1,6 @@
 """`ams provision`: users, bindings and access lists of what GOCDB lists (docs/how-to/provision-from-gocdb.md)."""
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Sequence
 from configparser import ConfigParser
@@ -11,9 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import Output
-from ams.cli.command import examples
-from ams.cli.completing import project_names
+from ams.cli.command import Group, OptionSet, Session
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
 from ams.client import Client
@@ -23,7 +20,7 @@ from ams.client.transport import host
 from ams.core.errors import BadSettings
 from ams.core.settings import environment
 from ams.provisioning.carrying_out import both
-from ams.provisioning.endpoints import LeftOut, Reason, by_reason
+from ams.provisioning.endpoints import LeftOut, Reason
 from ams.provisioning.gocdb import Feed, sites_address
 from ams.provisioning.provision import Report, Wishes, as_object, cells, provision
 from ams.provisioning.state import find_target
@@ -31,14 +28,10 @@ from ams.provisioning.state import find_target
 AUTHN_PORT = 8443
 PUBLIC_FEED = "https://goc.egi.eu/gocdbpi/public/?method=get_service_endpoint&service_type={{service-type}}"
 
-app = typer.Typer(
-    help="Users, bindings and access lists of what GOCDB lists.",
-    no_args_is_help=True,
-    epilog=examples(
-        "ams provision gocdb --service-type gLite-APEL --project accounting --dry-run",
-        "ams provision gocdb --feed endpoints.xml --sites sites.xml --service-type gLite-APEL -p accounting",
-        "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
-    ),
+app = Group(
+    "ams provision gocdb --service-type gLite-APEL --project accounting --dry-run",
+    "ams provision gocdb --feed endpoints.xml --sites sites.xml --service-type gLite-APEL -p accounting",
+    "ams provision cloud-info -c ams-create-users-cloud-info.cfg --remove",
 )
 
 Consumer = Annotated[str, typer.Option(metavar="USER", help="Member who reads the subscriptions of endpoints.")]
@@ -87,7 +80,7 @@ class Ini:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(OptionSet):
     """What command line, environment and file say together."""
 
     ini: Ini
@@ -100,6 +93,11 @@ class Given:
     service_uuid: str
     wishes: Wishes
     output: Format
+
+    @classmethod
+    def maker(cls) -> Callable[..., "Given"]:
+        """Return what puts a run together of the options both commands have, and those of every client command."""
+        return _given
 
 
 def _given(
@@ -126,30 +124,12 @@ def _given(
     remove: Annotated[bool, typer.Option("--remove", help="Take away what vanished endpoints had.")] = False,
     max_removals: Annotated[int, typer.Option(min=0, metavar="N", help="If they are no more than these.")] = 5,
     _verify: Annotated[bool, typer.Option("-verify", "-v", help="As the scripts have it; always so here.")] = True,
-    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
-    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
-    bearer_token_file: Annotated[
-        str | None, typer.Option(help="File of a bearer token, read when it changes (AMS_BEARER_TOKEN_FILE).")
-    ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
-    output: Output = Format.TABLE,
+    **session: Any,
 ) -> Given:
     """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
-    asked = Source(
-        endpoint=endpoint,
-        token=token,
-        token_file=token_file,
-        bearer_token_file=bearer_token_file,
-        project=project,
-        ca=ca,
-    )
+    asked = Source(**{each.name: session[each.name] for each in dataclasses.fields(Source) if each.name in session})
+    profile, timeout = session["profile"], session["timeout"]
     found = connection(_or_of_file(asked, ini), profile, environment())
     if not found.project:
         raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
@@ -179,33 +159,17 @@ def _given(
             remove=remove,
             max_removals=max_removals,
         ),
-        output=output,
+        output=session["output"],
     )
 
 
-_SHARED = inspect.signature(_given).parameters
+_OWN = [each for each in inspect.signature(_given).parameters.values() if each.kind is not each.VAR_KEYWORD]
+_given.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect.signature
+    [*_OWN, *inspect.signature(Session.maker()).parameters.values()]
+)
 
 
-def _with_given(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose first parameter is a `Given` the options of it instead."""
-
-    @functools.wraps(function)
-    def run(**values: Any) -> None:
-        given = _given(**{name: values.pop(name) for name in _SHARED})
-        for key in given.ini.unknown:
-            note(f"{printable(key)} in the configuration means nothing here")
-        with given.feed, given.ams, given.certificates:
-            function(given, **values)
-
-    # The command line is read from the signature, so the signature says what `run` really takes.
-    _first, *own = inspect.signature(function).parameters.values()
-    every = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *_SHARED.values())]
-    run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]  # see inspect.signature
-    return run
-
-
-@app.command()
-@_with_given
+@app.does()
 def gocdb(given: Given) -> None:
     """Let the endpoints of a type publish to the topic of the type.
 
@@ -215,9 +179,8 @@ def gocdb(given: Given) -> None:
     _run(given, given.wishes)
 
 
-@app.command("cloud-info")
-@_with_given
-def cloud_info(given: Given, consumer: Consumer = "") -> None:
+@app.does("cloud-info")
+def cloud_info(*, consumer: Consumer = "", given: Given) -> None:
     """Let each endpoint publish to a topic for itself, SITE_<site>_ENDPOINT_<key>.
 
     Each gets a user, a binding for its certificate, the topic and a subscription of the same name. Run again, there is
@@ -230,13 +193,13 @@ def cloud_info(given: Given, consumer: Consumer = "") -> None:
 
 
 def _run(given: Given, wishes: Wishes) -> None:
-    ask = both(given.ams.call, given.certificates.call)
-    target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
-    report = provision(given.feed, ask, target, wishes, lambda text: note(printable(text)))
-    if given.output is Format.JSON:
-        emit(document(_as_object(report, wishes)))
-    else:
-        emit(_text(report, wishes))
+    for key in given.ini.unknown:
+        note(f"{printable(key)} in the configuration means nothing here")
+    with given.feed, given.ams, given.certificates:
+        ask = both(given.ams.call, given.certificates.call)
+        target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
+        report = provision(given.feed, ask, target, wishes, lambda text: note(printable(text)))
+    emit(document(_as_object(report, wishes)) if given.output is Format.JSON else _text(report, wishes))
     if not report.well:
         raise typer.Exit(Exit.REFUSED)
 
@@ -261,7 +224,11 @@ def _summary(report: Report, wishes: Wishes) -> str:
     listed = {
         "endpoints": str(sum(len(each.served) + len(each.left_out) for each in report.judged.values())),
         "served": str(sum(len(each.served) for each in report.judged.values())),
-        **{reason.value: _counted(_endpoints(report.left_out, reason)) for reason in Reason if reason.by_rule},
+        **{
+            reason.value: _counted([str(each.endpoint) for each in report.left_out if each.reason is reason])
+            for reason in Reason
+            if reason.by_rule
+        },
         created: _counted(report.users_created),
         updated: _counted(report.bindings_updated),
         "vanished": _counted(vanished.who),
@@ -269,10 +236,6 @@ def _summary(report: Report, wishes: Wishes) -> str:
         "failed": str(len(report.failed) + len(report.faults)),
     }
     return fields(listed)
-
-
-def _endpoints(left_out: Sequence[LeftOut], reason: Reason) -> list[str]:
-    return [str(each.endpoint) for each in by_reason(left_out, reason)]
 
 
 def _counted(names: Sequence[str]) -> str:
@@ -285,7 +248,7 @@ def _as_object(report: Report, wishes: Wishes) -> dict[str, Any]:
         "applied": not wishes.dry_run,
         "steps": [as_object(step) for step in report.steps],
         "served": sorted({each.name for judged in report.judged.values() for each in judged.served}),
-        "left_out": [_told(each, reason=True) for each in report.left_out if each.reason.by_rule],
+        "left_out": [_left_out(each, reason=True) for each in report.left_out if each.reason.by_rule],
         "users_created": report.users_created,
         "bindings_updated": report.bindings_updated,
         "vanished": {
@@ -295,11 +258,11 @@ def _as_object(report: Report, wishes: Wishes) -> dict[str, Any]:
             "access": [{"topic": topic, "user": user} for topic, user in vanished.entries],
             "kept": report.kept,
         },
-        "failed": [*(_told(each) for each in report.failed), *({"text": text} for text in report.faults)],
+        "failed": [*(_left_out(each) for each in report.failed), *({"text": text} for text in report.faults)],
     }
 
 
-def _told(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
+def _left_out(left_out: LeftOut, *, reason: bool = False) -> dict[str, str]:
     endpoint = left_out.endpoint
     place = {"host": endpoint.host, "service_type": endpoint.service_type, "site": endpoint.site}
     return place | ({"reason": left_out.reason.value} if reason else {}) | {"text": left_out.text}

@@ -51,7 +51,7 @@ def declare(
     """Say what is to be there; `role` is that of members, `consumer` who reads the subscriptions of endpoints."""
     made, bound = Declaration(), _Bound(existing)
     moved = _move_bindings(served, bound)
-    for each in [*moved, *(each for each in served if each not in moved)]:
+    for each in [*moved.values(), *(each for each in served if moved.get(each.dn) is not each)]:
         _serve(each, bound, made, target, role)
     _give_topics(served, existing, made, target.project, consumer)
     return made
@@ -76,19 +76,21 @@ class _Bound:
         self.dns[binding], self.names[dn] = dn, binding
 
 
-def _move_bindings(served: Sequence[Entitled], bound: _Bound) -> list[Entitled]:
-    """Let the bindings of endpoints that have another certificate now be of that (step 9); return those endpoints.
+def _move_bindings(served: Sequence[Entitled], bound: _Bound) -> dict[str, Entitled]:
+    """Let the bindings of endpoints that have another certificate now be of that (step 9).
+
+    Returns those endpoints by their certificates.
 
     First of all, and until there are none: such a move may free a certificate that another endpoint has now.
     """
-    moved: list[Entitled] = []
+    moved: dict[str, Entitled] = {}
     moving = True
     while moving:
         moving = False
         for each in served:
             if each.dn not in bound.names and bound.dns.get(each.name, each.dn) != each.dn:
                 bound.move(each.name, each.dn)
-                moved.append(each)
+                moved[each.dn] = each
                 moving = True
     return moved
 
@@ -119,7 +121,7 @@ def _give_topics(
     served: Sequence[Entitled], existing: Existing, made: Declaration, project: str, consumer: str
 ) -> None:
     """Declare topics, subscriptions and entries of access lists (steps 11a and 11b)."""
-    topics = existing.of(Kind.TOPIC)
+    topics, subscriptions = existing.of(Kind.TOPIC), existing.of(Kind.SUBSCRIPTION)
     allowed: dict[str, dict[str, None]] = {}
     owners: dict[str, Entitled] = {}
     for each in served:
@@ -136,12 +138,12 @@ def _give_topics(
             made.add(Key(Kind.TOPIC, project, topic), {}, endpoint)
         made.add(Key(Kind.PUBLISHERS, project, topic), {"users": tuple(users)}, endpoint)
         if owner:
-            _give_subscription(owner, existing, made, project, consumer)
+            _give_subscription(owner, subscriptions.get(owner.subscription), made, project, consumer)
 
 
-def _give_subscription(each: Entitled, existing: Existing, made: Declaration, project: str, consumer: str) -> None:
+def _give_subscription(each: Entitled, there: Fields | None, made: Declaration, project: str, consumer: str) -> None:
+    """Declare a subscription; `there` are the fields of the one that has its name."""
     endpoint, name = str(each.endpoint), each.subscription
-    there = existing.of(Kind.SUBSCRIPTION).get(name)
     if there is None:
         fields = {"topic": each.topic, "ackDeadline": ACK_DEADLINE_SECONDS}
         made.add(Key(Kind.SUBSCRIPTION, project, name), fields, endpoint)

@@ -1,13 +1,16 @@
 """Reads the files of `ams apply` (docs/reference/apply.md)."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from ams.client.wire import authn
 from ams.core.names import MAX_NAME, is_name
 from ams.core.yaml_tree import Place, Value, bad, read_tree
 from ams.provisioning import fields
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
+
+NAME_RULE = f"1 to {MAX_NAME} letters, digits, - and _"
+"""What names of AMS are made of, for people."""
 
 
 def read_documents(paths: Iterable[str]) -> Declared:
@@ -135,19 +138,17 @@ class _Reading:
         self._places.setdefault(key, value.place)
 
 
-def _section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
+def _section(
+    said: Mapping[str, Value], section: str, is_one: Callable[[str], bool] = is_name, rule: str = NAME_RULE
+) -> list[tuple[str, Value]]:
     """Return the names and values of a section; raise `BadDocument` for what cannot be a name (HTTP contract 2)."""
     found = said[section].mapping() if section in said else {}
     for name, value in found.items():
-        if not is_name(name):
-            raise bad(value.place, f"{name!r} is no name: 1 to {MAX_NAME} letters, digits, - and _")
+        if not is_one(name):
+            raise bad(value.place, f"{name!r} is no name: {rule}")
     return list(found.items())
 
 
 def _authn_section(said: Mapping[str, Value], section: str) -> list[tuple[str, Value]]:
     """Do the same for names of the certificate service (15, A7)."""
-    found = said[section].mapping() if section in said else {}
-    for name, value in found.items():
-        if not authn.is_name(name):
-            raise bad(value.place, f"{name!r} is no name: {authn.NAME_RULE}")
-    return list(found.items())
+    return _section(said, section, authn.is_name, authn.NAME_RULE)

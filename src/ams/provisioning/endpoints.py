@@ -5,7 +5,7 @@ others go on.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -76,10 +76,6 @@ class Judged:
     """The certificates of all endpoints that are listed, those left out too."""
     readable: bool = True
     """Whether every endpoint said enough to know which one it is."""
-
-    def failed(self) -> list[LeftOut]:
-        """Return those with which something is wrong."""
-        return [each for each in self.left_out if each.reason is Reason.FAILED]
 
 
 def judge(listed: Iterable[Endpoint], find_site: FindSite, *, email: str = "", own_topics: bool = False) -> Judged:
@@ -180,11 +176,6 @@ def _leave_out_namesakes(judged: Judged) -> None:
         if len(dns[each.name]) > 1
     ]
     judged.served = [each for each in judged.served if len(dns[each.name]) == 1]
-
-
-def by_reason(left_out: Sequence[LeftOut], reason: Reason) -> list[LeftOut]:
-    """Return those left out for a reason."""
-    return [each for each in left_out if each.reason is reason]
 
 
 def user_name(endpoint: Endpoint) -> str:

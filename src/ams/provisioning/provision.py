@@ -76,7 +76,7 @@ def provision(feed: Feed, ask: Ask, target: Target, wishes: Wishes, note: Callab
     report = Report()
     _read(feed, wishes, report, note)
     served = [each for judged in report.judged.values() for each in judged.served]
-    listed_failures = [each for judged in report.judged.values() for each in judged.failed()]
+    listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
     find_user = functools.partial(wire.get_member, target.project)
     for _ in range(ROUNDS):

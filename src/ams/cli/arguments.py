@@ -34,6 +34,11 @@ def argument(metavar: str, text: str, complete: Complete | None = None) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False, autocompletion=complete)
 
 
+def option(text: str, *names: str, complete: Complete | None = None, **more: Any) -> Any:
+    """Return an option with its help, under its own names if there are any; `more` is what Typer takes besides."""
+    return typer.Option(*names, help=text, autocompletion=complete, **more)
+
+
 ProjectName = Annotated[str, argument("PROJECT", "Name of the project.", project_names)]
 TopicName = Annotated[str, argument("TOPIC", "Name of the topic.", topic_names)]
 SubscriptionName = Annotated[str, argument("SUB", "Name of the subscription.", subscription_names)]
@@ -43,12 +48,10 @@ MemberName = Annotated[str, argument("USER", "Name of the member.", member_names
 MemberNames = Annotated[list[str], argument("USER...", "Names of members.", member_names)]
 Resource = Annotated[str, argument("RESOURCE", "topics/TOPIC or subs/SUB.", resource_names)]
 
-AttributePairs = Annotated[
-    list[str] | None, typer.Option("--attr", metavar="NAME=VALUE", help="Attribute; may be repeated.")
-]
-DataFolder = Annotated[str, typer.Option("--data", help="The data folder.", envvar="AMS_DATA")]
+AttributePairs = Annotated[list[str] | None, option("Attribute; may be repeated.", "--attr", metavar="NAME=VALUE")]
+DataFolder = Annotated[str, option("The data folder.", "--data", envvar="AMS_DATA")]
 """Its default is `DATA_FOLDER`."""
-Output = Annotated[Format, typer.Option("--output", "-o", help="For people or for programs.")]
+Output = Annotated[Format, option("For people or for programs.", "--output", "-o")]
 """Its default is `Format.TABLE`."""
 
 DATA_FOLDER = "./ams-data"

@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-import typer
-
+from ams.cli.arguments import option
 from ams.cli.command import OptionSet, Page, Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line
@@ -31,12 +30,12 @@ class Result(StrEnum):
 class Filters(OptionSet):
     """Which events are asked for."""
 
-    since: Annotated[str, typer.Option(metavar="TIME", help="From then on: 2030-05-01 or 2030-05-01T12:00:00Z.")] = ""
-    until: Annotated[str, typer.Option(metavar="TIME", help="Before that.")] = ""
-    actor: Annotated[str, typer.Option(metavar="NAME", help="Only what this user or key did.")] = ""
-    action: Annotated[str, typer.Option(help="Only actions that begin so: topics: or users:create.")] = ""
-    address: Annotated[str, typer.Option(help="Only what came from this address.")] = ""
-    result: Annotated[Result | None, typer.Option(help="Only what ended so.")] = None
+    since: Annotated[str, option("From then on: 2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")] = ""
+    until: Annotated[str, option("Before that.", metavar="TIME")] = ""
+    actor: Annotated[str, option("Only what this user or key did.", metavar="NAME")] = ""
+    action: Annotated[str, option("Only actions that begin so: topics: or users:create.")] = ""
+    address: Annotated[str, option("Only what came from this address.")] = ""
+    result: Annotated[Result | None, option("Only what ended so.")] = None
 
     @property
     def texts(self) -> dict[str, Any]:
@@ -45,7 +44,7 @@ class Filters(OptionSet):
 
 
 File = Annotated[
-    str, typer.Option("--file", metavar="PATH", help="Read this file of events instead: audit.jsonl of a data folder.")
+    str, option("Read this file of events instead: audit.jsonl of a data folder.", "--file", metavar="PATH")
 ]
 
 

@@ -26,7 +26,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from ams.cli.arguments import Output
+from ams.cli.arguments import Output, option
 from ams.cli.completing import project_names
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, fields, note, write
@@ -67,9 +67,9 @@ class OptionSet:
 class Page(OptionSet):
     """Which part of a list is asked for (contract 4)."""
 
-    page_size: Annotated[int, typer.Option(min=0, help="So many at a time; 0: as many as there are.")] = 0
-    page_token: Annotated[str, typer.Option(metavar="TOKEN", help="Which page: what the one before said.")] = ""
-    every: Annotated[bool, typer.Option("--all", help="All pages, put together.")] = False
+    page_size: Annotated[int, option("So many at a time; 0: as many as there are.", min=0)] = 0
+    page_token: Annotated[str, option("Which page: what the one before said.", metavar="TOKEN")] = ""
+    every: Annotated[bool, option("All pages, put together.", "--all")] = False
 
     @property
     def query(self) -> dict[str, Any]:
@@ -155,19 +155,16 @@ class Session(OptionSet):
 
 
 def _session(
-    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
-    token: Annotated[str | None, typer.Option(help="Token; other users here can see it (AMS_TOKEN).")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File that holds the token (AMS_TOKEN_FILE).")] = None,
+    endpoint: Annotated[str | None, option("Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
+    token: Annotated[str | None, option("Token; other users here can see it (AMS_TOKEN).")] = None,
+    token_file: Annotated[str | None, option("File that holds the token (AMS_TOKEN_FILE).")] = None,
     bearer_token_file: Annotated[
-        str | None,
-        typer.Option(help="File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE)."),
+        str | None, option("File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE).")
     ] = None,
-    project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Project (AMS_PROJECT).", autocompletion=project_names)
-    ] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_CA).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    project: Annotated[str | None, option("Project (AMS_PROJECT).", "--project", "-p", complete=project_names)] = None,
+    ca: Annotated[str | None, option("File of CA certificates to trust (AMS_CA).")] = None,
+    profile: Annotated[str | None, option("Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0,
     output: Output = Format.TABLE,
 ) -> Session:
     asked = Source(

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, argument
+from ams.cli.arguments import SubscriptionName, argument, option
 from ams.cli.command import Group, OptionSet, Session
 from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
@@ -31,11 +31,9 @@ _OURS = frozenset(_PREFIX + name for name in _NAMES)
 class Source(OptionSet):
     """Which topic the dead letters are in, and through what it is read."""
 
-    topic: Annotated[
-        str, typer.Option("--from", metavar="TOPIC", help="Another dead letter topic.", autocompletion=topic_names)
-    ] = ""
+    topic: Annotated[str, option("Another dead letter topic.", "--from", metavar="TOPIC", complete=topic_names)] = ""
     through: Annotated[
-        str, typer.Option("--subscription", metavar="SUB", help="Subscription to that topic; a consumer needs one.")
+        str, option("Subscription to that topic; a consumer needs one.", "--subscription", metavar="SUB")
     ] = ""
 
 
@@ -88,7 +86,7 @@ def list_(
     session: Session,
     subscription: SubscriptionName,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 100,
+    limit: Annotated[int, option("The newest so many.", "--limit", min=1)] = 100,
     source: Source,
 ) -> None:
     """List the dead letters of a subscription, the newest first."""
@@ -125,8 +123,8 @@ def redrive(
     subscription: SubscriptionName,
     *,
     numbers: Annotated[list[int] | None, argument("[ID]...", "Ids in that topic.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of them, the oldest first.")] = False,
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Another topic.", autocompletion=topic_names)] = "",
+    every: Annotated[bool, option("All of them, the oldest first.", "--all")] = False,
+    to: Annotated[str, option("Another topic.", "--to", metavar="TOPIC", complete=topic_names)] = "",
     source: Source,
 ) -> None:
     """Publish dead letters again as they were; asked again, each is still published once."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.exits import Exit
 from ams.cli.output import Format, document, emit, note, printable, write
 from ams.core.clock import SystemClock
@@ -33,9 +33,7 @@ _LEFT_OUT = (
     " those that push signs with, have to be set again."
 )
 
-Config = Annotated[
-    str | None, typer.Option(metavar="FILE", help="TOML file with the settings of the service (or AMS_CONFIG).")
-]
+Config = Annotated[str | None, option("TOML file with the settings of the service (or AMS_CONFIG).", metavar="FILE")]
 
 
 def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: Output = Format.TABLE) -> None:
@@ -75,9 +73,7 @@ def _counts(report: "FolderReport") -> dict[str, int]:
 def backup(
     target: Annotated[str, typer.Argument(metavar="DIR", help="A folder that does not exist yet.")],
     data: DataFolder = DATA_FOLDER,
-    without_key: Annotated[
-        bool, typer.Option("--without-key", help="Leave out token.key, admin.token and server.key.")
-    ] = False,
+    without_key: Annotated[bool, option("Leave out token.key, admin.token and server.key.", "--without-key")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Copy a data folder, also while its service runs. DIR shows it as it was when the copy began."""
@@ -89,7 +85,7 @@ def backup(
 
 def restore_command(
     source: Annotated[str, typer.Argument(metavar="DIR", help="A backup.")],
-    data: Annotated[str, typer.Option(help="The data folder to make: new or empty.", envvar="AMS_DATA")],
+    data: Annotated[str, option("The data folder to make: new or empty.", envvar="AMS_DATA")],
     output: Output = Format.TABLE,
 ) -> None:
     """Make a data folder of a backup. Every byte is compared with what was written, and the folder is checked."""
@@ -136,8 +132,7 @@ def export_command(
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     without_secrets: Annotated[
-        bool,
-        typer.Option("--without-secrets", help="Leave out tokens, named ones too, and secrets of push and issuers."),
+        bool, option("Leave out tokens, named ones too, and secrets of push and issuers.", "--without-secrets")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -160,7 +155,7 @@ def import_command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="An export; - is stdin.")],
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
-    check_only: Annotated[bool, typer.Option("--check", help="Read and judge the file, and change nothing.")] = False,
+    check_only: Annotated[bool, option("Read and judge the file, and change nothing.", "--check")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Fill a new installation from an export. Nothing is served of it before all of it is there.

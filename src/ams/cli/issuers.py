@@ -8,10 +8,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
 from ams.cli import rights
-from ams.cli.arguments import Output, argument
+from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Columns, Group, Session, table
 from ams.cli.completing import binding_names, issuer_names, user_names
 from ams.cli.exits import Usage
@@ -35,7 +34,7 @@ bindings = Group(
 
 IssuerName = Annotated[str, argument("ISSUER", "Name of the issuer.", issuer_names)]
 BindingName = Annotated[str, argument("NAME", "Name of the binding.", binding_names)]
-Owner = Annotated[str, typer.Option(metavar="USER", help="Whose.", autocompletion=user_names, show_default=False)]
+Owner = Annotated[str, option("Whose.", metavar="USER", complete=user_names, show_default=False)]
 Texts = list[str] | None
 
 
@@ -89,24 +88,22 @@ def show(session: Session, issuer: IssuerName) -> Call[wire.Issuer]:
 def set_(
     session: Session,
     issuer: IssuerName,
-    url: Annotated[str | None, typer.Option(help="Exactly as tokens say it in iss.")] = None,
-    audience: Annotated[Texts, typer.Option(help="One of them is in aud; may be repeated.")] = None,
-    client: Annotated[Texts, typer.Option(help="One of them is azp or client_id; may be repeated.")] = None,
-    jwks_url: Annotated[str | None, typer.Option(help="Where its keys are; default: as discovery says.")] = None,
-    introspect: Annotated[Introspect | None, typer.Option(help="Which tokens it is asked about.")] = None,
-    introspection_url: Annotated[str | None, typer.Option(help="Where; default: as discovery says.")] = None,
-    client_id: Annotated[str | None, typer.Option(metavar="ID", help="Who asks it.")] = None,
+    url: Annotated[str | None, option("Exactly as tokens say it in iss.")] = None,
+    audience: Annotated[Texts, option("One of them is in aud; may be repeated.")] = None,
+    client: Annotated[Texts, option("One of them is azp or client_id; may be repeated.")] = None,
+    jwks_url: Annotated[str | None, option("Where its keys are; default: as discovery says.")] = None,
+    introspect: Annotated[Introspect | None, option("Which tokens it is asked about.")] = None,
+    introspection_url: Annotated[str | None, option("Where; default: as discovery says.")] = None,
+    client_id: Annotated[str | None, option("Who asks it.", metavar="ID")] = None,
     client_secret_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File of the secret of who asks it; - is standard input.")
+        str | None, option("File of the secret of who asks it; - is standard input.", metavar="FILE")
     ] = None,
     create_users: Annotated[
-        bool | None,
-        typer.Option("--create-users/--no-create-users", help="Whether who is bound to nobody becomes a user."),
+        bool | None, option("Whether who is bound to nobody becomes a user.", "--create-users/--no-create-users")
     ] = None,
-    entitlement_claim: Annotated[Texts, typer.Option(metavar="CLAIM", help="With entitlements; repeatable.")] = None,
+    entitlement_claim: Annotated[Texts, option("With entitlements; repeatable.", metavar="CLAIM")] = None,
     role: Annotated[
-        Texts,
-        typer.Option(metavar="PROJECT=ROLE=ENTITLEMENT", help="Role in a project by an entitlement; repeatable."),
+        Texts, option("Role in a project by an entitlement; repeatable.", metavar="PROJECT=ROLE=ENTITLEMENT")
     ] = None,
 ) -> Call[wire.Issuer]:
     """Believe the tokens of an issuer, or change what is given of it; an empty value takes it away.
@@ -212,9 +209,7 @@ def _binding(made: wire.Binding) -> dict[str, str]:
 )
 def list_bindings(
     session: Session,
-    user: Annotated[
-        str | None, typer.Option(metavar="USER", help="Whose; default: yours.", autocompletion=user_names)
-    ] = None,
+    user: Annotated[str | None, option("Whose; default: yours.", metavar="USER", complete=user_names)] = None,
 ) -> Call[wire.Bindings]:
     """List the bindings of a user, oldest first."""
     return wire.list_bindings(user or session.call(wire.get_profile()).name)
@@ -225,8 +220,8 @@ def create_binding(
     session: Session,
     binding: BindingName,
     user: Owner,
-    issuer: Annotated[str, typer.Option(metavar="URL", help="As tokens say it in iss.", show_default=False)],
-    subject: Annotated[str, typer.Option(help="As tokens say it in sub.", show_default=False)],
+    issuer: Annotated[str, option("As tokens say it in iss.", metavar="URL", show_default=False)],
+    subject: Annotated[str, option("As tokens say it in sub.", show_default=False)],
 ) -> Call[wire.Binding]:
     """Let an identity at an issuer log in as a user."""
     return wire.create_binding(user, binding, issuer, subject)

@@ -10,9 +10,8 @@ from itertools import islice
 from typing import Annotated
 
 import msgspec
-import typer
 
-from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument
+from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line, note, printable
@@ -33,8 +32,8 @@ LONGEST_LINE = 16 * 2**20
 def publish(
     session: Session,
     topic: TopicName,
-    data: Annotated[str | None, typer.Option(help="Publish this text as one message.")] = None,
-    file: Annotated[str | None, typer.Option(help="Publish this file as one message; - is standard input.")] = None,
+    data: Annotated[str | None, option("Publish this text as one message.")] = None,
+    file: Annotated[str | None, option("Publish this file as one message; - is standard input.")] = None,
     attr: AttributePairs = None,
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
@@ -110,9 +109,9 @@ def _send(session: Session, topic: str, messages: list[Message]) -> None:
 def pull(
     session: Session,
     subscription: SubscriptionName,
-    max_messages: Annotated[int, typer.Option("--max", min=1, help="Most messages to get.")] = 1,
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge them once they are printed.")] = False,
-    wait: Annotated[bool, typer.Option(help="Wait a few seconds for a first message.")] = True,
+    max_messages: Annotated[int, option("Most messages to get.", "--max", min=1)] = 1,
+    ack: Annotated[bool, option("Acknowledge them once they are printed.", "--ack")] = False,
+    wait: Annotated[bool, option("Wait a few seconds for a first message.")] = True,
 ) -> None:
     """Get the next messages; without --ack they are delivered again."""
     with _saying_of_push(session, subscription):
@@ -170,8 +169,8 @@ def _is_pushed(session: Session, subscription: str) -> bool:
 def tail(
     session: Session,
     topic: TopicName,
-    oldest: Annotated[bool, typer.Option("--oldest", help="Begin with the oldest message kept.")] = False,
-    max_messages: Annotated[int | None, typer.Option("--max", min=1, help="End after so many messages.")] = None,
+    oldest: Annotated[bool, option("Begin with the oldest message kept.", "--oldest")] = False,
+    max_messages: Annotated[int | None, option("End after so many messages.", "--max", min=1)] = None,
 ) -> None:
     """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
     _stop_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)

@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import SubscriptionName, TopicName
+from ams.cli.arguments import SubscriptionName, TopicName, option
 from ams.cli.command import Group, Session
 from ams.cli.completing import project_names
 from ams.cli.output import columns
@@ -13,11 +11,10 @@ from ams.client.wire import Call
 
 app = Group()
 
-Start = Annotated[str, typer.Option("--from", metavar="DAY", help="First day, YYYY-MM-DD; default 1970-01-01.")]
-End = Annotated[str, typer.Option("--to", metavar="DAY", help="Last day, YYYY-MM-DD, included; default today.")]
+Start = Annotated[str, option("First day, YYYY-MM-DD; default 1970-01-01.", "--from", metavar="DAY")]
+End = Annotated[str, option("Last day, YYYY-MM-DD, included; default today.", "--to", metavar="DAY")]
 Only = Annotated[
-    list[str] | None,
-    typer.Option("--only", metavar="PROJECT", help="Only this project; repeatable.", autocompletion=project_names),
+    list[str] | None, option("Only this project; repeatable.", "--only", metavar="PROJECT", complete=project_names)
 ]
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument
+from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, fields, note, printable, write
@@ -36,11 +36,9 @@ _TALKATIVE = {"spark.log.level": "WARN"}
 _NEEDED = ("pyspark", "pyarrow", "pandas")
 
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Option of the job; repeatable.")
-]
+Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
 Work = Annotated[
-    str | None, typer.Option(metavar="DIR", help=f"Folder of the run; default {WORK_FOLDER}/NAME.", show_default=False)
+    str | None, option(f"Folder of the run; default {WORK_FOLDER}/NAME.", metavar="DIR", show_default=False)
 ]
 
 
@@ -51,23 +49,17 @@ def run(
     target: Target,
     settings: Settings = None,
     work: Work = None,
-    every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Go on, with a batch each TIME, such as 10s.")
-    ] = None,
+    every: Annotated[str | None, option("Go on, with a batch each TIME, such as 10s.", metavar="TIME")] = None,
     accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="Go on with a folder although options are others now.")
+        bool, option("Go on with a folder although options are others now.", "--accept-change")
     ] = False,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on where messages are kept no longer that were not read.")
+        bool, option("Go on where messages are kept no longer that were not read.", "--skip-lost")
     ] = False,
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Master of a Spark cluster; default: in this process.")
-    ] = None,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="Memory of Spark's driver.")] = "1g",
-    conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="Setting of Spark; repeatable.")
-    ] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Let Spark talk, and show where failures came from.")] = False,
+    master: Annotated[str | None, option("Master of a Spark cluster; default: in this process.", metavar="URL")] = None,
+    memory: Annotated[str, option("Memory of Spark's driver.", metavar="SIZE")] = "1g",
+    conf: Annotated[list[str] | None, option("Setting of Spark; repeatable.", "--conf", metavar="KEY=VALUE")] = None,
+    debug: Annotated[bool, option("Let Spark talk, and show where failures came from.", "--debug")] = False,
 ) -> None:
     """Run a job or a definition until it has caught up, or with --every until it is stopped.
 
@@ -142,11 +134,9 @@ def list_jobs(
 def sample(
     session: Session,
     world: Annotated[str, typer.Argument(metavar="WORLD", help="What is made up; see the list in the reference.")],
-    seed: Annotated[int, typer.Option(help="The same seed makes the same messages.")] = 1,
-    day: Annotated[str | None, typer.Option(metavar="DAY", help="YYYY-MM-DD; default today, UTC.")] = None,
-    size: Annotated[
-        list[str] | None, typer.Option("--size", metavar="KEY=VALUE", help="How much of what; repeatable.")
-    ] = None,
+    seed: Annotated[int, option("The same seed makes the same messages.")] = 1,
+    day: Annotated[str | None, option("YYYY-MM-DD; default today, UTC.", metavar="DAY")] = None,
+    size: Annotated[list[str] | None, option("How much of what; repeatable.", "--size", metavar="KEY=VALUE")] = None,
 ) -> None:
     """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
     from ams.pipeline.samples.worlds import requests, samples

@@ -5,9 +5,7 @@ import os
 import sys
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import Output, argument
+from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Group
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, fields, note, write
@@ -56,19 +54,17 @@ def use(name: Name) -> None:
 @app.command("set")
 def set_(
     name: Name,
-    endpoint: Annotated[str | None, typer.Option(help="Service, https://HOST:PORT.")] = None,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Project.")] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust.")] = None,
-    token_file: Annotated[str | None, typer.Option(help="File that holds the token, read when it is needed.")] = None,
+    endpoint: Annotated[str | None, option("Service, https://HOST:PORT.")] = None,
+    project: Annotated[str | None, option("Project.", "--project", "-p")] = None,
+    ca: Annotated[str | None, option("File of CA certificates to trust.")] = None,
+    token_file: Annotated[str | None, option("File that holds the token, read when it is needed.")] = None,
     bearer_token_file: Annotated[
-        str | None, typer.Option(help="File that holds a bearer token, read again when it was renewed.")
+        str | None, option("File that holds a bearer token, read again when it was renewed.")
     ] = None,
-    token_stdin: Annotated[
-        bool, typer.Option("--token-stdin", help="Read the token from standard input and keep it.")
-    ] = False,
-    authn_endpoint: Annotated[str | None, typer.Option(help="Certificate service, https://HOST:PORT.")] = None,
-    authn_key_file: Annotated[str | None, typer.Option(help="File that holds its management key.")] = None,
-    authn_ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust there.")] = None,
+    token_stdin: Annotated[bool, option("Read the token from standard input and keep it.", "--token-stdin")] = False,
+    authn_endpoint: Annotated[str | None, option("Certificate service, https://HOST:PORT.")] = None,
+    authn_key_file: Annotated[str | None, option("File that holds its management key.")] = None,
+    authn_ca: Annotated[str | None, option("File of CA certificates to trust there.")] = None,
 ) -> None:
     """Make a profile or change what is named of it; an empty value takes it away."""
     if (bool(token_file), bool(bearer_token_file), token_stdin).count(True) > 1:

@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import Duration, ProjectName, retention_seconds, retention_text
+from ams.cli.arguments import Duration, ProjectName, option, retention_seconds, retention_text
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
 from ams.client import wire
@@ -26,7 +24,7 @@ def _fields(project: wire.Project) -> dict[str, str]:
 
 @app.shows(_fields)
 def create(
-    session: Session, name: ProjectName, description: Annotated[str, typer.Option(help="What the project is for.")] = ""
+    session: Session, name: ProjectName, description: Annotated[str, option("What the project is for.")] = ""
 ) -> Call[wire.Project]:
     """Make a project."""
     return wire.create_project(name, description)
@@ -48,8 +46,8 @@ def show(session: Session, name: ProjectName) -> Call[wire.Project]:
 def update(
     session: Session,
     name: ProjectName,
-    rename: Annotated[str, typer.Option(metavar="NAME", help="New name.")] = "",
-    description: Annotated[str, typer.Option(help="New description.")] = "",
+    rename: Annotated[str, option("New name.", metavar="NAME")] = "",
+    description: Annotated[str, option("New description.")] = "",
 ) -> Call[wire.Project]:
     """Rename or describe a project."""
     if not rename and not description:

@@ -6,9 +6,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
-import typer
-
-from ams.cli.arguments import MemberNames, Resource, argument
+from ams.cli.arguments import MemberNames, Resource, argument, option
 from ams.cli.command import Group, Session
 from ams.cli.completing import member_names
 from ams.cli.exits import Usage
@@ -98,7 +96,7 @@ def _short(actions: Sequence[str]) -> Sequence[str]:
 
 
 Users = Annotated[list[str] | None, argument("[USER]...", "Names of members.", member_names)]
-NoUsers = Annotated[bool, typer.Option("--none", help="Empty the list.")]
+NoUsers = Annotated[bool, option("Empty the list.", "--none")]
 
 
 class AccessList(NamedTuple):

@@ -4,9 +4,8 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-import typer
 
-from ams.cli.arguments import AttributePairs, SchemaName, TopicName
+from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
 from ams.cli.messages import attributes_of, content_of
@@ -28,10 +27,8 @@ class Kind(StrEnum):
     AVRO = "avro"
 
 
-File = Annotated[str | None, typer.Option(metavar="FILE", help="What payloads must be, as JSON; - is standard input.")]
-Attributes = Annotated[
-    str | None, typer.Option(metavar="FILE", help="What attributes must be, as JSON; - is standard input.")
-]
+File = Annotated[str | None, option("What payloads must be, as JSON; - is standard input.", metavar="FILE")]
+Attributes = Annotated[str | None, option("What attributes must be, as JSON; - is standard input.", metavar="FILE")]
 
 
 def _text(schema: wire.Schema) -> str:
@@ -53,7 +50,7 @@ def create(
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
-    kind: Annotated[Kind, typer.Option("--type", help="What payloads are.")] = Kind.JSON,
+    kind: Annotated[Kind, option("What payloads are.", "--type")] = Kind.JSON,
 ) -> Call[wire.Schema]:
     """Make a schema of payloads (--file), of attributes (--attributes), or of both."""
     if file is None and attributes is None:
@@ -80,9 +77,9 @@ def update(
     schema: SchemaName,
     file: File = None,
     attributes: Attributes = None,
-    kind: Annotated[Kind | None, typer.Option("--type", help="What payloads are.")] = None,
-    rename: Annotated[str, typer.Option(metavar="NAME", help="The new name.")] = "",
-    no_attributes: Annotated[bool, typer.Option("--no-attributes", help="Allow any attributes.")] = False,
+    kind: Annotated[Kind | None, option("What payloads are.", "--type")] = None,
+    rename: Annotated[str, option("The new name.", metavar="NAME")] = "",
+    no_attributes: Annotated[bool, option("Allow any attributes.", "--no-attributes")] = False,
 ) -> Call[wire.Schema]:
     """Change a schema, in force from the next publish on; what is not given stays."""
     if attributes is not None and no_attributes:
@@ -104,9 +101,9 @@ def validate(
     session: Session,
     schema: SchemaName,
     file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The payload; - is standard input, as when nothing is given.")
+        str | None, option("The payload; - is standard input, as when nothing is given.", metavar="FILE")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="The payload as text.")] = None,
+    data: Annotated[str | None, option("The payload as text.")] = None,
     attr: AttributePairs = None,
 ) -> None:
     """Ask whether a message would be allowed, without publishing it; ends with 1 when it would not."""
@@ -130,7 +127,7 @@ def dry_run(
     session: Session,
     schema: SchemaName,
     topic: TopicName,
-    messages: Annotated[int, typer.Option(metavar="N", min=1, help="How many of the newest messages.")] = 100,
+    messages: Annotated[int, option("How many of the newest messages.", metavar="N", min=1)] = 100,
 ) -> Call[wire.DryRun]:
     """Show which messages of a topic a schema would have refused."""
     return wire.dry_run(session.project, schema, topic, messages)

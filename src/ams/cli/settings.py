@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ams.authn.settings_import import imported as of_authn
-from ams.cli.arguments import Output, argument
+from ams.cli.arguments import Output, argument, option
 from ams.cli.exits import Usage
 from ams.cli.output import Format, columns, emit, note, printable, write
 from ams.core.errors import Unusable
@@ -19,7 +19,7 @@ app = typer.Typer(help="List the settings of the service, or import those of the
 @app.callback(invoke_without_command=True)
 def settings(
     context: typer.Context,
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings (or AMS_CONFIG).")] = None,
+    config: Annotated[str | None, option("TOML file with settings (or AMS_CONFIG).", metavar="FILE")] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """List the settings as `ams serve` would take them here: name, environment variable, value, meaning.
@@ -40,7 +40,7 @@ def settings(
 @app.command("import")
 def import_(
     file: Annotated[str, argument("FILE", "JSON settings of the reference.")],
-    output: Annotated[str | None, typer.Option("--output", "-o", help="New file to write, for its owner only.")] = None,
+    output: Annotated[str | None, option("New file to write, for its owner only.", "--output", "-o")] = None,
 ) -> None:
     """Turn a configuration file of the reference implementation into one of this service, or of the certificate one.
 

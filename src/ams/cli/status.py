@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from ams import __version__
-from ams.cli.arguments import argument
+from ams.cli.arguments import argument, option
 from ams.cli.command import Session, with_options
 from ams.cli.completing import subscription_names
 from ams.cli.output import fields, json_line, printable, short_name
@@ -21,7 +21,7 @@ Subscription = Annotated[str | None, argument("[SUB]", "Name of the subscription
 @with_options
 def status(
     session: Session,
-    details: Annotated[bool, typer.Option("--details", help="Everything; for admins and viewers.")] = False,
+    details: Annotated[bool, option("Everything; for admins and viewers.", "--details")] = False,
 ) -> None:
     """Show how the service is."""
     found = session.call(wire.get_status(details=details))

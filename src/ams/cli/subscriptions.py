@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.arguments import SubscriptionName, argument, time_of, whole_seconds
+from ams.cli.arguments import SubscriptionName, argument, option, time_of, whole_seconds
 from ams.cli.command import Group, Page, Session
 from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
@@ -62,8 +62,8 @@ def create(
     topic_too: Annotated[
         str, typer.Argument(metavar="TOPIC", help="Topic of the same project.", autocompletion=topic_names)
     ] = "",
-    topic: Annotated[str, typer.Option(help="The same as TOPIC.", autocompletion=topic_names)] = "",
-    ack_deadline: Annotated[int | None, typer.Option(help="Seconds to acknowledge in; the service's is 10.")] = None,
+    topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
+    ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
 ) -> None:
     """Subscribe to a topic, from its end on."""
     if bool(topic) == bool(topic_too):
@@ -114,9 +114,9 @@ def offsets(session: Session, subscription: SubscriptionName) -> Call[wire.Offse
 def seek(
     session: Session,
     subscription: SubscriptionName,
-    to: Annotated[str, typer.Option(help="oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")] = "",
-    oldest: Annotated[bool, typer.Option("--oldest", help="The same as --to oldest.")] = False,
-    end: Annotated[bool, typer.Option("--end", help="The same as --to end.")] = False,
+    to: Annotated[str, option("oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")] = "",
+    oldest: Annotated[bool, option("The same as --to oldest.", "--oldest")] = False,
+    end: Annotated[bool, option("The same as --to end.", "--end")] = False,
 ) -> None:
     """Move a subscription: back to get messages again, forward to skip them."""
     if bool(to) + oldest + end != 1:
@@ -149,25 +149,22 @@ def set_acl(session: Session, subscription: SubscriptionName, users: Users = Non
 def push_config(
     session: Session,
     subscription: SubscriptionName,
-    url: Annotated[str, typer.Option(help="https URL to deliver to.")] = "",
-    mattermost: Annotated[str, typer.Option(help="URL of a Mattermost hook to deliver to instead.")] = "",
-    username: Annotated[str, typer.Option(help="Name to post under in Mattermost.")] = "",
-    channel: Annotated[str, typer.Option(help="Channel to post to in Mattermost.")] = "",
-    max_messages: Annotated[int, typer.Option(min=0, help="Messages in one delivery; the service's is 1.")] = 0,
-    retry: Annotated[str, typer.Option(help="linear (the service's), slowstart or exponential.")] = "",
+    url: Annotated[str, option("https URL to deliver to.")] = "",
+    mattermost: Annotated[str, option("URL of a Mattermost hook to deliver to instead.")] = "",
+    username: Annotated[str, option("Name to post under in Mattermost.")] = "",
+    channel: Annotated[str, option("Channel to post to in Mattermost.")] = "",
+    max_messages: Annotated[int, option("Messages in one delivery; the service's is 1.", min=0)] = 0,
+    retry: Annotated[str, option("linear (the service's), slowstart or exponential.")] = "",
     period: Annotated[
-        int, typer.Option(min=0, help="Milliseconds between tries; 3000 of linear, 1000 at first of exponential.")
+        int, option("Milliseconds between tries; 3000 of linear, 1000 at first of exponential.", min=0)
     ] = 0,
-    authorization: Annotated[str, typer.Option(help="autogen (a new secret) or disabled; else as it is.")] = "",
-    base64_decode: Annotated[bool | None, typer.Option(help="Deliver the data decoded; else as it is.")] = None,
+    authorization: Annotated[str, option("autogen (a new secret) or disabled; else as it is.")] = "",
+    base64_decode: Annotated[bool | None, option("Deliver the data decoded; else as it is.")] = None,
     dead_letter_topic: Annotated[
-        str,
-        typer.Option(
-            metavar="TOPIC", help="Topic for messages that are refused too often.", autocompletion=topic_names
-        ),
+        str, option("Topic for messages that are refused too often.", metavar="TOPIC", complete=topic_names)
     ] = "",
-    max_attempts: Annotated[int, typer.Option(min=0, help="How often that is; the service's is 5.")] = 0,
-    none: Annotated[bool, typer.Option("--none", help="Deliver no more: make it a pull subscription.")] = False,
+    max_attempts: Annotated[int, option("How often that is; the service's is 5.", min=0)] = 0,
+    none: Annotated[bool, option("Deliver no more: make it a pull subscription.", "--none")] = False,
 ) -> Call[wire.Subscription]:
     """Say where the service delivers messages to; this replaces the push configuration."""
     if sum(map(bool, (url, mattermost, none))) != 1:
@@ -203,7 +200,7 @@ def _push_secret(made: wire.PushSecret) -> dict[str, str]:
 def push_secret(
     session: Session,
     subscription: SubscriptionName,
-    keep: Annotated[str, typer.Option(help="How long the one before stays valid, such as 12h; at most 30d.")] = "24h",
+    keep: Annotated[str, option("How long the one before stays valid, such as 12h; at most 30d.")] = "24h",
 ) -> Call[wire.PushSecret]:
     """Make a new secret that deliveries are signed with; it is shown this once."""
     seconds = whole_seconds(keep)

@@ -3,10 +3,9 @@
 from typing import Annotated
 
 import msgspec
-import typer
 
 from ams.cli import rights
-from ams.cli.arguments import argument, time_text, whole_seconds
+from ams.cli.arguments import argument, option, time_text, whole_seconds
 from ams.cli.command import Group, Session
 from ams.cli.completing import subscription_names, token_names, topic_names, user_names
 from ams.cli.exits import Usage
@@ -22,23 +21,20 @@ app = Group(
 )
 
 TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
-User = Annotated[str | None, typer.Option(metavar="USER", help="Whose; default: you.", autocompletion=user_names)]
-ExpiresIn = Annotated[str | None, typer.Option(metavar="DURATION", help="Such as 90d or 12h from now.")]
-ExpiresOn = Annotated[str | None, typer.Option(metavar="TIME", help="2030-05-01 or 2030-05-01T12:00:00Z.")]
+User = Annotated[str | None, option("Whose; default: you.", metavar="USER", complete=user_names)]
+ExpiresIn = Annotated[str | None, option("Such as 90d or 12h from now.", metavar="DURATION")]
+ExpiresOn = Annotated[str | None, option("2030-05-01 or 2030-05-01T12:00:00Z.", metavar="TIME")]
 Publish = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TOPIC", help="Good for publishing to it; may be repeated.", autocompletion=topic_names),
+    list[str] | None, option("Good for publishing to it; may be repeated.", metavar="TOPIC", complete=topic_names)
 ]
 Consume = Annotated[
-    list[str] | None,
-    typer.Option(metavar="SUB", help="Good for consuming from it; may be repeated.", autocompletion=subscription_names),
+    list[str] | None, option("Good for consuming from it; may be repeated.", metavar="SUB", complete=subscription_names)
 ]
 Rights = Annotated[
-    list[str] | None,
-    typer.Option("--right", metavar="ACTION=RESOURCE", help="Good for this action there; may be repeated."),
+    list[str] | None, option("Good for this action there; may be repeated.", "--right", metavar="ACTION=RESOURCE")
 ]
 ToFile = Annotated[
-    str | None, typer.Option("--to-file", metavar="FILE", help="Write the token there, for you alone, and not out.")
+    str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
 ]
 
 

@@ -2,9 +2,7 @@
 
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import Duration, SchemaName, TopicName, retention_seconds, retention_text
+from ams.cli.arguments import Duration, SchemaName, TopicName, option, retention_seconds, retention_text
 from ams.cli.command import Group, Page, Session
 from ams.cli.completing import schema_names, subscription_names
 from ams.cli.messages import show_lines
@@ -16,10 +14,7 @@ from ams.client.wire import Call, TopicOffsets
 app = Group("ams topics create readings", "ams topics list --all -o json", "ams topics set-acl readings sensor")
 
 Subscription = Annotated[
-    str,
-    typer.Option(
-        help="Subscription to the topic, for consumers.", show_default=False, autocompletion=subscription_names
-    ),
+    str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
 
 
@@ -37,8 +32,7 @@ def create(
     session: Session,
     topic: TopicName,
     schema: Annotated[
-        str,
-        typer.Option(metavar="SCHEMA", help="A schema that checks what is published.", autocompletion=schema_names),
+        str, option("A schema that checks what is published.", metavar="SCHEMA", complete=schema_names)
     ] = "",
 ) -> Call[wire.Topic]:
     """Make a topic."""
@@ -90,9 +84,9 @@ def offsets(session: Session, topic: TopicName, subscription: Subscription = "")
 def read(
     session: Session,
     topic: TopicName,
-    start: Annotated[int | None, typer.Option("--from", min=0, help="First id to read; the oldest kept.")] = None,
-    stop: Annotated[int | None, typer.Option("--to", min=0, help="First id not to read; the end.")] = None,
-    most: Annotated[int, typer.Option("--max", min=1, help="At most so many messages.")] = 100,
+    start: Annotated[int | None, option("First id to read; the oldest kept.", "--from", min=0)] = None,
+    stop: Annotated[int | None, option("First id not to read; the end.", "--to", min=0)] = None,
+    most: Annotated[int, option("At most so many messages.", "--max", min=1)] = 100,
     subscription: Subscription = "",
 ) -> None:
     """Print messages by their ids, moving no subscription."""

@@ -5,9 +5,8 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-import typer
 
-from ams.cli.arguments import MemberName, UserName, argument
+from ams.cli.arguments import MemberName, UserName, argument, option
 from ams.cli.command import Columns, Group, OptionSet, Page, Session
 from ams.cli.completing import project_names
 from ams.cli.exits import Usage
@@ -28,14 +27,13 @@ admin = Group()
 admin.add_typer(tokens, name="tokens")
 admin.command()(rotate_key)
 
-Email = Annotated[str | None, typer.Option(help="Address.")]
-ServiceRoles = Annotated[list[str] | None, typer.Option("--service-role", metavar="ROLE", help="May be repeated.")]
+Email = Annotated[str | None, option("Address.")]
+ServiceRoles = Annotated[list[str] | None, option("May be repeated.", "--service-role", metavar="ROLE")]
 ProjectRoles = Annotated[
-    list[str] | None, typer.Option("--role", metavar="PROJECT=ROLE", help="Role in a project; may be repeated.")
+    list[str] | None, option("Role in a project; may be repeated.", "--role", metavar="PROJECT=ROLE")
 ]
 MemberRoles = Annotated[
-    list[str] | None,
-    typer.Option("--role", metavar="ROLE", help="project_admin, publisher or consumer; may be repeated."),
+    list[str] | None, option("project_admin, publisher or consumer; may be repeated.", "--role", metavar="ROLE")
 ]
 Uuid = Annotated[str, argument("UUID", "The registration, as listed.")]
 
@@ -45,10 +43,10 @@ class Person(OptionSet):
     """What a command line says about a person; None where it says nothing."""
 
     email: Email = None
-    first_name: Annotated[str | None, typer.Option(help="First name.")] = None
-    last_name: Annotated[str | None, typer.Option(help="Last name.")] = None
-    organization: Annotated[str | None, typer.Option(help="Organization.")] = None
-    description: Annotated[str | None, typer.Option(help="What the user is for.")] = None
+    first_name: Annotated[str | None, option("First name.")] = None
+    last_name: Annotated[str | None, option("Last name.")] = None
+    organization: Annotated[str | None, option("Organization.")] = None
+    description: Annotated[str | None, option("What the user is for.")] = None
 
 
 class Status(StrEnum):
@@ -102,9 +100,7 @@ def _fields(user: wire.User) -> dict[str, str]:
 def list_(
     session: Session,
     *,
-    member_of: Annotated[
-        str, typer.Option(metavar="PROJECT", help="Only its members.", autocompletion=project_names)
-    ] = "",
+    member_of: Annotated[str, option("Only its members.", metavar="PROJECT", complete=project_names)] = "",
     page: Page,
 ) -> Call[wire.Users]:
     """List users, newest first."""
@@ -134,7 +130,7 @@ def update(
     session: Session,
     user: UserName,
     *,
-    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
+    rename: Annotated[str | None, option("New name.", metavar="NAME")] = None,
     person: Person,
     service_role: ServiceRoles = None,
     role: ProjectRoles = None,
@@ -200,7 +196,7 @@ def update_member(
     session: Session,
     user: MemberName,
     role: MemberRoles = None,
-    none: Annotated[bool, typer.Option("--none", help="Take all roles away.")] = False,
+    none: Annotated[bool, option("Take all roles away.", "--none")] = False,
 ) -> Call[wire.User]:
     """Say which roles a member has in the project; this replaces them."""
     if bool(role) == none:
@@ -249,10 +245,10 @@ def register(session: Session, user: UserName, person: Person) -> Call[wire.Regi
 )
 def list_registrations(
     session: Session,
-    status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
-    user: Annotated[str, typer.Option(metavar="USER", help="Only those for this name.")] = "",
-    email: Annotated[str, typer.Option(help="Only those with this address.")] = "",
-    organization: Annotated[str, typer.Option(help="Only those of this organization.")] = "",
+    status: Annotated[Status | None, option("Only these.")] = None,
+    user: Annotated[str, option("Only those for this name.", metavar="USER")] = "",
+    email: Annotated[str, option("Only those with this address.")] = "",
+    organization: Annotated[str, option("Only those of this organization.")] = "",
 ) -> Call[wire.Registrations]:
     """List registrations, oldest first."""
     return wire.list_registrations(status=status or "", name=user, email=email, organization=organization)
@@ -272,7 +268,7 @@ def accept_registration(session: Session, uuid: Uuid) -> Call[wire.User]:
 
 @registrations.confirms("registration {uuid} declined", name="decline")
 def decline_registration(
-    session: Session, uuid: Uuid, comment: Annotated[str, typer.Option(help="Why; kept with the registration.")] = ""
+    session: Session, uuid: Uuid, comment: Annotated[str, option("Why; kept with the registration.")] = ""
 ) -> Call[None]:
     """Refuse a registration."""
     return wire.decline_registration(uuid, comment)

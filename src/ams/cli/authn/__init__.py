@@ -3,9 +3,7 @@
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import Output
+from ams.cli.arguments import Output, option
 from ams.cli.audit import File, Filters, show
 from ams.cli.authn import bindings, importing, service_types
 from ams.cli.authn.session import AuthnSession, KeyName
@@ -64,7 +62,7 @@ def _key(made: authn.Key) -> dict[str, str]:
 def create_key(
     session: AuthnSession,
     name: KeyName,
-    scope: Annotated[Scope, typer.Option(help="Whether it may write, or read only.")] = Scope.READ,
+    scope: Annotated[Scope, option("Whether it may write, or read only.")] = Scope.READ,
 ) -> Call[authn.Key]:
     """Make a key and show it, this once."""
     return authn.create_key(name, scope)
@@ -78,18 +76,14 @@ def delete_key(session: AuthnSession, name: KeyName) -> Call[None]:
 
 @app.command()
 def login(
-    cert: Annotated[str, typer.Option(metavar="FILE", help="Your certificate (PEM).", show_default=False)],
-    cert_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key; absent: it is in FILE too.")] = None,
-    service_type: Annotated[str, typer.Option(metavar="TYPE", help="What to log in to.")] = AMS,
-    host: Annotated[
-        str | None, typer.Option(help="On which of its hosts; absent: that of the certificate service.")
-    ] = None,
-    endpoint: Annotated[
-        str | None, typer.Option(help="Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")
-    ] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    cert: Annotated[str, option("Your certificate (PEM).", metavar="FILE", show_default=False)],
+    cert_key: Annotated[str | None, option("Its key; absent: it is in FILE too.", metavar="FILE")] = None,
+    service_type: Annotated[str, option("What to log in to.", metavar="TYPE")] = AMS,
+    host: Annotated[str | None, option("On which of its hosts; absent: that of the certificate service.")] = None,
+    endpoint: Annotated[str | None, option("Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")] = None,
+    ca: Annotated[str | None, option("File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
+    profile: Annotated[str | None, option("Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0,
     output: Output = Format.TABLE,
 ) -> None:
     """Log in with a certificate and print the token.

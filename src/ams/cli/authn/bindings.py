@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import typer
 from cryptography import x509
 
-from ams.cli.arguments import argument
+from ams.cli.arguments import argument, option
 from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, Group, table
@@ -23,21 +22,16 @@ app = Group(
     help="Bindings: which certificate stands for which user.",
 )
 
-Dn = Annotated[str | None, typer.Option(metavar="DN", help="Subject of the certificate, in any spelling.")]
-Cert = Annotated[str | None, typer.Option(metavar="FILE", help="The certificate itself (PEM or DER).")]
-ServiceTypeOption = Annotated[
-    str | None, typer.Option(metavar="TYPE", help="Service type.", autocompletion=service_type_names)
-]
-HostOption = Annotated[str | None, typer.Option(help="One of its hosts.")]
+Dn = Annotated[str | None, option("Subject of the certificate, in any spelling.", metavar="DN")]
+Cert = Annotated[str | None, option("The certificate itself (PEM or DER).", metavar="FILE")]
+ServiceTypeOption = Annotated[str | None, option("Service type.", metavar="TYPE", complete=service_type_names)]
+HostOption = Annotated[str | None, option("One of its hosts.")]
 User = Annotated[
-    str | None,
-    typer.Option(metavar="USER", help="The user of AMS, by name; asks AMS for the uuid.", autocompletion=user_names),
+    str | None, option("The user of AMS, by name; asks AMS for the uuid.", metavar="USER", complete=user_names)
 ]
-UniqueKey = Annotated[str | None, typer.Option(metavar="ID", help="The user's id at the service, such as a uuid.")]
-AuthType = Annotated[str | None, typer.Option(help="How one logs in by it.")]
-Issuer = Annotated[
-    str | None, typer.Option(metavar="DN", help="The only CA that is believed; empty: any that is trusted.")
-]
+UniqueKey = Annotated[str | None, option("The user's id at the service, such as a uuid.", metavar="ID")]
+AuthType = Annotated[str | None, option("How one logs in by it.")]
+Issuer = Annotated[str | None, option("The only CA that is believed; empty: any that is trusted.", metavar="DN")]
 
 
 _COLUMNS: Columns = {
@@ -116,7 +110,7 @@ def create(
     auth_type: AuthType = authn.X509,
     issuer: Issuer = None,
     with_issuer: Annotated[
-        bool, typer.Option("--with-issuer", help="Believe only the issuer of the certificate of --cert.")
+        bool, option("Believe only the issuer of the certificate of --cert.", "--with-issuer")
     ] = False,
 ) -> Call[authn.Binding]:
     """Bind a subject to a user; --host may be left out where the service type has one only."""
@@ -144,7 +138,7 @@ def create(
 def update(
     session: AuthnSession,
     binding: BindingName,
-    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
+    rename: Annotated[str | None, option("New name.", metavar="NAME")] = None,
     dn: Dn = None,
     cert: Cert = None,
     user: User = None,
@@ -180,7 +174,7 @@ def delete(session: AuthnSession, binding: BindingName) -> Call[None]:
 def import_csv(
     session: AuthnSession,
     file: Annotated[str, argument("FILE", "CSV with a line of column names.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and compare, change nothing.")] = False,
+    dry_run: Annotated[bool, option("Check and compare, change nothing.", "--dry-run")] = False,
 ) -> None:
     """Make bindings of the lines of a file, and change those there are; all lines are checked before any is sent.
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ams.cli.arguments import option
 from ams.cli.authn import bulk
 from ams.cli.authn.bulk import Ask, Outcome, Report
 from ams.cli.authn.session import AuthnSession
@@ -210,9 +211,9 @@ def _number(place: str, value: object) -> int:
 def import_(
     session: AuthnSession,
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Written by mongoexport.", show_default=False)],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and compare, change nothing.")] = False,
+    dry_run: Annotated[bool, option("Check and compare, change nothing.", "--dry-run")] = False,
     mend_names: Annotated[
-        bool, typer.Option("--mend-names", help="Write - for what a name may not hold, instead of refusing it.")
+        bool, option("Write - for what a name may not hold, instead of refusing it.", "--mend-names")
     ] = False,
 ) -> None:
     """Bring service types, auth methods and bindings of the reference's certificate service into this one.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-import typer
 
+from ams.cli.arguments import option
 from ams.cli.authn.session import AuthnSession, HostName, ServiceTypeName
 from ams.cli.command import Columns, Group, table
 from ams.cli.exits import Usage
@@ -28,25 +28,21 @@ auth_methods = Group(
     help="Auth methods: how hosts of service types are asked for their users.",
 )
 
-Hosts = Annotated[list[str] | None, typer.Option("--host", metavar="HOST", help="A host; may be repeated.")]
-AuthTypes = Annotated[
-    list[str] | None, typer.Option("--auth-type", metavar="TYPE", help="How one may log in; may be repeated.")
-]
-AuthMethod = Annotated[str | None, typer.Option(help="How hosts are asked for users: headers or api-key.")]
+Hosts = Annotated[list[str] | None, option("A host; may be repeated.", "--host", metavar="HOST")]
+AuthTypes = Annotated[list[str] | None, option("How one may log in; may be repeated.", "--auth-type", metavar="TYPE")]
+AuthMethod = Annotated[str | None, option("How hosts are asked for users: headers or api-key.")]
 VerifyHost = Annotated[
     bool | None,
-    typer.Option(
+    option(
+        "Whether a client's address must be one of its certificate's names.",
         "--verify-client-host/--no-verify-client-host",
-        help="Whether a client's address must be one of its certificate's names.",
     ),
 ]
 HeaderFiles = Annotated[
     list[str] | None,
-    typer.Option("--header-file", metavar="NAME=FILE", help="A header and the file of its value; may be repeated."),
+    option("A header and the file of its value; may be repeated.", "--header-file", metavar="NAME=FILE"),
 ]
-AccessKeyFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help="File of the access key, for service types with api-key.")
-]
+AccessKeyFile = Annotated[str | None, option("File of the access key, for service types with api-key.", metavar="FILE")]
 
 
 def _service_type(found: authn.ServiceType) -> dict[str, str]:
@@ -90,7 +86,7 @@ def create(
     session: AuthnSession,
     service_type: ServiceTypeName,
     host: Hosts = None,
-    kind: Annotated[str, typer.Option("--type", help="ams, web-api or custom.")] = "ams",
+    kind: Annotated[str, option("ams, web-api or custom.", "--type")] = "ams",
     auth_method: AuthMethod = "headers",
     auth_type: AuthTypes = None,
     verify_client_host: VerifyHost = None,
@@ -112,7 +108,7 @@ def create(
 def update(
     session: AuthnSession,
     service_type: ServiceTypeName,
-    rename: Annotated[str | None, typer.Option(metavar="NAME", help="New name.")] = None,
+    rename: Annotated[str | None, option("New name.", metavar="NAME")] = None,
     host: Hosts = None,
     auth_method: AuthMethod = None,
     auth_type: AuthTypes = None,
@@ -181,7 +177,7 @@ def create_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,
     host: HostName,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the service there.")] = 443,
+    port: Annotated[int, option("Port of the service there.", min=1, max=65535)] = 443,
     header_file: HeaderFiles = None,
     access_key_file: AccessKeyFile = None,
 ) -> Call[authn.AuthMethod]:
@@ -197,7 +193,7 @@ def update_auth_method(
     session: AuthnSession,
     service_type: ServiceTypeName,
     host: HostName,
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port of the service there.")] = None,
+    port: Annotated[int | None, option("Port of the service there.", min=1, max=65535)] = None,
     header_file: HeaderFiles = None,
     access_key_file: AccessKeyFile = None,
 ) -> Call[authn.AuthMethod]:

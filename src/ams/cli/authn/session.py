@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
-
-from ams.cli.arguments import Output, argument
+from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Session
 from ams.cli.completing import names_of
 from ams.cli.output import Format
@@ -35,18 +33,14 @@ class AuthnSession(Session):
 
 
 def _authn_session(
-    endpoint: Annotated[
-        str | None, typer.Option(help="Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Management key; other users here can see it (AMS_AUTHN_KEY).")
-    ] = None,
+    endpoint: Annotated[str | None, option("Certificate service, https://HOST:PORT (AMS_AUTHN_ENDPOINT).")] = None,
+    key: Annotated[str | None, option("Management key; other users here can see it (AMS_AUTHN_KEY).")] = None,
     key_file: Annotated[
-        str | None, typer.Option(help="File that holds it, or a service_admin's token (AMS_AUTHN_KEY_FILE).")
+        str | None, option("File that holds it, or a service_admin's token (AMS_AUTHN_KEY_FILE).")
     ] = None,
-    ca: Annotated[str | None, typer.Option(help="File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
-    profile: Annotated[str | None, typer.Option(help="Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds an answer may take.")] = 30.0,
+    ca: Annotated[str | None, option("File of CA certificates to trust (AMS_AUTHN_CA).")] = None,
+    profile: Annotated[str | None, option("Profile to take the rest from (AMS_PROFILE).")] = None,
+    timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0,
     output: Output = Format.TABLE,
 ) -> AuthnSession:
     asked = Source(authn_endpoint=endpoint, authn_key=key, authn_key_file=key_file, authn_ca=ca)

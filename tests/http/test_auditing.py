@@ -21,9 +21,8 @@ from ams.access.admission import Caller
 from ams.app.backup import take
 from ams.core.attempts import Attempts
 from ams.core.clock import ManualClock
-from ams.core.context import REQUEST
 from ams.core.names import UserId, UserName
-from ams.core.observing import add_request
+from ams.core.observing import REQUEST, add_request
 from ams.http.app import App
 from ams.http.auditing import Auditor, Traced, log_change, shown_path
 from ams.http.fast import Gate

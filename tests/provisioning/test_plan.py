@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import BadDocument
-from ams.core.yaml_tree import Place
+from ams.core.yaml_tree import FileLine
 from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Reference, Step
 from ams.provisioning.plan import Wishes, plan, same_push
 
-PLACE = Place("file.yaml", 7)
+PLACE = FileLine("file.yaml", 7)
 CALLER = "caller"
 
 EMPTY: Mapping[Kind, Fields] = {

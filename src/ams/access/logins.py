@@ -10,10 +10,10 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.clock import Clock
-from ams.core.context import REQUEST
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
 from ams.core.names import IssuerName, ProjectId, UserId, UserName, new_uuid
+from ams.core.observing import REQUEST
 from ams.identity.verifier import IssuerSource, Verifier, roles_of
 from ams.outgoing.sharing import Shared
 from ams.storage.audit.event import DONE, AuditEvent

@@ -35,7 +35,6 @@ from ams.authn.values import (
 from ams.core.attempts import MINUTE
 from ams.core.cache import ExpiringCache, LruCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.context import REQUEST
 from ams.core.errors import (
     AmsError,
     BadRequest,
@@ -45,6 +44,7 @@ from ams.core.errors import (
     ServiceTimeout,
 )
 from ams.core.names import new_uuid
+from ams.core.observing import REQUEST
 from ams.outgoing.sharing import Shared
 from ams.storage.audit.event import DONE, FAILED, LOGIN, REFUSED, AuditEvent, result_of
 from ams.storage.audit.logins import FailedLogins

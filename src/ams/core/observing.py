@@ -1,4 +1,4 @@
-"""Logs and metrics of the service: configured once, at the start."""
+"""Logs and metrics of the service, configured once, at the start; and which request is being answered."""
 
 import contextlib
 import io
@@ -6,16 +6,24 @@ import logging
 import logging.handlers
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol, TextIO, cast
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Protocol, TextIO, cast
 
 import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ams.core.context import REQUEST
 from ams.core.errors import BadSettings
+
+# Two variables of the request at hand and no more: they are set for every publish and pull, 0.15 us each; structlog's
+# own context would cost some of them ten times as much.
+REQUEST: ContextVar[bytes] = ContextVar("request", default=b"")
+"""The id of the request, as in its `X-Request-Id`; empty outside of requests. Threads see it when they are given it."""
+
+SCOPE: ContextVar[MutableMapping[str, Any] | None] = ContextVar("scope", default=None)
+"""All of it, as ASGI says it, for those few who want to know where it comes from; None outside of requests."""
 
 
 class Stderr(io.TextIOBase):
@@ -74,7 +82,7 @@ class Both(io.TextIOBase):
             place.flush()
 
 
-def _place(facilities: str) -> io.TextIOBase:
+def _destination(facilities: str) -> io.TextIOBase:
     if facilities == "console":
         return Stderr()
     return Both(Stderr(), Syslog()) if "console" in facilities else Syslog()
@@ -99,7 +107,7 @@ def configure_logs(level: str, form: str, facilities: str = "console") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _place(facilities))),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _destination(facilities))),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(levelname)s %(name)s %(message)s")

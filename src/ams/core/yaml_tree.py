@@ -28,7 +28,7 @@ _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 _DIGITS = 25
 
 
-class Place(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file."""
 
     file: str
@@ -38,7 +38,7 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-def bad(place: Place, text: str) -> BadDocument:
+def bad(place: FileLine, text: str) -> BadDocument:
     """Return the error for a place in a file."""
     return BadDocument(f"{place}: {text}", place.line, text)
 
@@ -53,9 +53,9 @@ class Value:
     """The name that stands before it in a mapping."""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FileLine:
         """Where it begins: at its name if it has one."""
-        return Place(self.file, (self.name or self.node).start_mark.line + 1)
+        return FileLine(self.file, (self.name or self.node).start_mark.line + 1)
 
     @property
     def is_null(self) -> bool:
@@ -157,10 +157,10 @@ def parse_tree(text: str, shown: str) -> Value | None:
     try:
         node = _Loader(text).get_single_node()
     except _Refused as error:
-        raise bad(Place(shown, error.line), f"{error}") from None
+        raise bad(FileLine(shown, error.line), f"{error}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise bad(Place(shown, line), f"not YAML: {error.problem}") from None
+        raise bad(FileLine(shown, line), f"not YAML: {error.problem}") from None
     except yaml.YAMLError:
         raise BadDocument(f"{shown} is not YAML: it holds characters that no text has") from None
     return Value(node, shown) if node else None

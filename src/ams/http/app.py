@@ -21,8 +21,8 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from ams.access.admission import Caller
-from ams.core.context import REQUEST, SCOPE
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
+from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.auditing import Auditor, log_change, shown_path
 from ams.http.errors import refusal

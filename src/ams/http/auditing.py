@@ -14,9 +14,9 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.core.clock import Clock
-from ams.core.context import REQUEST
 from ams.core.errors import AmsError, Overloaded, RateLimited, UnknownToken
 from ams.core.names import new_uuid
+from ams.core.observing import REQUEST
 from ams.http.asgi import Application, Event, Receive, Send, client_address
 from ams.http.errors import refusal
 from ams.http.fast import Gate

@@ -7,6 +7,5 @@ tokens         signature, issuer, audience, times of a token (RFC 7519, 8725, 90
 introspection  asking the issuer about a token (RFC 7662)
 verifier       from a token to whom it was issued for, and what of that is remembered; roles by group memberships
 
-An issuer as a value, and the file of issuers, is `ams.core.issuer`; group memberships as text (AARC-G069) are
-`ams.core.entitlements`.
+An issuer as a value, the file of issuers, and group memberships as text (AARC-G069) are in `ams.core.issuer`.
 """

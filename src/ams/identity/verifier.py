@@ -18,10 +18,8 @@ from typing import Any, Protocol
 
 from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock, Milliseconds
-from ams.core.entitlements import Entitlement
-from ams.core.entitlements import read as read_entitlement
 from ams.core.errors import TokenRefused
-from ams.core.issuer import LONGEST_TEXT, Issuer, RoleRule, Verified
+from ams.core.issuer import LONGEST_TEXT, Entitlement, Issuer, RoleRule, Verified, read_entitlement
 from ams.identity import tokens
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys

@@ -29,7 +29,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ams.client.wire import Call
-from ams.core.yaml_tree import Place
+from ams.core.yaml_tree import FileLine
 
 Fields = Mapping[str, Any]
 
@@ -79,7 +79,7 @@ class Key(NamedTuple):
 class Reference(NamedTuple):
     """Where a resource is named by another, and must be declared or exist."""
 
-    place: Place
+    place: FileLine
     target: Key
 
 
@@ -88,7 +88,7 @@ class Declared:
     """What is declared."""
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
-    places: Mapping[Key, Place] = field(default_factory=dict)
+    places: Mapping[Key, FileLine] = field(default_factory=dict)
     references: Sequence[Reference] = ()
     sections: frozenset[tuple[str, Kind]] = frozenset()
     """What resources belong to, and kinds, for which the files have a section: what pruning may touch."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ams.client.wire import authn
 from ams.core.names import MAX_NAME, is_name
-from ams.core.yaml_tree import Place, Value, bad, read_tree
+from ams.core.yaml_tree import FileLine, Value, bad, read_tree
 from ams.provisioning import fields
 from ams.provisioning.declared import Declared, Fields, Key, Kind, Reference
 
@@ -28,19 +28,19 @@ class _Reading:
 
     def __init__(self) -> None:
         self._fields: dict[Key, Fields] = {}
-        self._places: dict[Key, Place] = {}
+        self._places: dict[Key, FileLine] = {}
         self._references: list[Reference] = []
         self._sections: set[tuple[str, Kind]] = set()
-        self._bound: list[tuple[Place, str]] = []
+        self._bound: list[tuple[FileLine, str]] = []
         """Users of AMS whom bindings name, and where."""
-        self._token_files: dict[str, Place] = {}
+        self._token_files: dict[str, FileLine] = {}
         """Files that get tokens, and where that is said."""
 
     def declared(self) -> Declared:
         references = [*self._references, *(self._of_user(place, user) for place, user in self._bound)]
         return Declared(self._fields, self._places, references, frozenset(self._sections))
 
-    def _of_user(self, place: Place, user: str) -> Reference:
+    def _of_user(self, place: FileLine, user: str) -> Reference:
         """Return what a binding needs: the user, whom also a project may declare as its member."""
         members = (key for key in self._fields if key.kind is Kind.MEMBER and key.name == user)
         return Reference(place, next(members, Key(Kind.USER, "", user)))

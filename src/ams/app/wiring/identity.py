@@ -9,9 +9,9 @@ import structlog
 
 from ams.access.logins import Logins
 from ams.app.wiring.engines import Engines
-from ams.core.context import SCOPE
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer, read_issuers
+from ams.core.observing import SCOPE
 from ams.core.settings import Settings
 from ams.http.asgi import client_address
 from ams.identity.discovery import Discovery, issuer_client

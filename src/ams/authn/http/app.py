@@ -29,9 +29,9 @@ from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.store import Store
 from ams.authn.values import PEER, Peer, without_secrets
 from ams.core.clock import Clock
-from ams.core.context import REQUEST
 from ams.core.errors import AmsError, NotAllowed, NotFound, Overloaded, RegistryUnavailable, ServiceTimeout
 from ams.core.names import new_uuid
+from ams.core.observing import REQUEST
 from ams.http.asgi import JSON, Header, Receive, Send, answer
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, ClientLeft
 from ams.storage.audit.event import AuditEvent, result_of

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.core.entitlements import LONGEST, Entitlement, is_entitlement, read
+from ams.core.issuer import LONGEST_ENTITLEMENT, Entitlement, is_entitlement, read_entitlement
 
 EGI = "urn:mace:egi.eu"
 
@@ -24,7 +24,7 @@ EGI = "urn:mace:egi.eu"
     ],
 )
 def test_an_entitlement_says_group_role_and_authority(text: str, meaning: Entitlement) -> None:
-    assert read(text) == meaning
+    assert read_entitlement(text) == meaning
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_an_entitlement_says_group_role_and_authority(text: str, meaning: Entitl
     ],
 )
 def test_case_of_the_namespace_and_of_encodings_does_not_matter(one: str, other: str) -> None:
-    assert read(one) == read(other) is not None
+    assert read_entitlement(one) == read_entitlement(other) is not None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_case_of_the_namespace_and_of_encodings_does_not_matter(one: str, other:
     ],
 )
 def test_case_of_anything_else_and_encoding_matter(one: str, other: str) -> None:
-    assert read(one) != read(other)
+    assert read_entitlement(one) != read_entitlement(other)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,8 @@ def test_case_of_anything_else_and_encoding_matter(one: str, other: str) -> None
         f"{EGI}:group:vo:role=a:role=b", f"{EGI}:group:vo:role=a:sub", f"{EGI}:group:vo#", f"{EGI}:group:vo#a#b",
         f"{EGI}:group:my vo", f"{EGI}:group:vo%2", f"{EGI}:group:vo%zz", f"{EGI}:group:v\u00f6", f"{EGI}:group:vo\n",
         f" {EGI}:group:vo", f"{EGI}:group:vo?+r", f"{EGI}:group:vo#\u00e4", "urn:x:y:group:vo", "urn:-ab:y:group:vo",
-        "https://x.example/group:vo", f"{EGI}:group:vo\x00", f"{EGI}:group:\ud800", f"{EGI}:group:{'a' * LONGEST}",
+        "https://x.example/group:vo", f"{EGI}:group:vo\x00", f"{EGI}:group:\ud800",
+        f"{EGI}:group:{'a' * LONGEST_ENTITLEMENT}",
     ],
 )  # fmt: skip
 def test_what_is_no_entitlement_is_none(text: str) -> None:
@@ -82,5 +83,5 @@ def test_who_has_a_role_under_an_authority_has_what_says_less() -> None:
 @given(st.text(max_size=30), st.text(alphabet="urn:mace%group=roleAB#/ ", max_size=40))
 def test_any_text_is_an_entitlement_or_not(anything: str, alike: str) -> None:
     for text in (anything, alike, f"{EGI}:group:{anything}", f"{EGI}:group:{alike}"):
-        found = read(text)
+        found = read_entitlement(text)
         assert found is None or found in set(found.met())

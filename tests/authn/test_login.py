@@ -21,9 +21,9 @@ from ams.authn.management import (
     Bindings,
     ServiceTypeFields,
     ServiceTypes,
-    Supported,
 )
 from ams.authn.services import Services
+from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
 from ams.authn.values import Binding, Peer, Presented
@@ -83,8 +83,8 @@ class House:
 
     async def offer(self, *auth_types: str, host: str = "localhost", **other: bool) -> None:
         """Make the service type."""
-        supported = Supported(("x509", "other"), ("headers",), ("ams",))
-        await ServiceTypes(self.store, supported).create(
+        settings = AuthnSettings(supported_auth_types=("x509", "other"))
+        await ServiceTypes(self.store, settings).create(
             ServiceTypeFields(
                 name="ams",
                 hosts=(host,),

@@ -9,7 +9,8 @@ import httpx
 
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.gate import AmsUsers, Gate
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, Supported
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
+from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.values import PEER, X509, Peer
 from ams.core.attempts import Attempts
@@ -22,7 +23,6 @@ MANAGEMENT_KEY = "the-management-key"
 ADDRESS = "192.0.2.7"
 HOST = "ams.example"
 DN = "CN=*.einfra.example,O=NATIONAL INFRASTRUCTURES & TECHNOLOGY S.A.,ST=Attikí,C=GR"
-SUPPORTED = Supported(("x509",), ("api-key", "headers"), ("ams", "web-api", "custom"))
 
 
 @dataclass
@@ -129,14 +129,14 @@ def error(response: httpx.Response) -> tuple[int, str]:
 
 @contextlib.asynccontextmanager
 async def open_service(
-    url: str, *, users: AmsUsers | None = None, failures: int = 0, supported: Supported = SUPPORTED, **more: Any
+    url: str, *, users: AmsUsers | None = None, failures: int = 0, settings: AuthnSettings | None = None, **more: Any
 ) -> AsyncIterator[Service]:
     """Open the store at a URL, and answer its routes."""
     clock, trail = ManualClock(), KeptTrail()
     store = await Store.open(url, KEY, clock=clock)
     app = AuthnApp(
         Gate(store, MANAGEMENT_KEY, Attempts(failures, clock), users),
-        ServiceTypes(store, supported),
+        ServiceTypes(store, settings or AuthnSettings()),
         AuthMethods(store),
         Bindings(store),
         Keys(store),

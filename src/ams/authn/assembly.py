@@ -11,23 +11,21 @@ import resource
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ams.authn.certificates.checks import CertificateChecks, CheckOptions
 from ams.authn.http.app import AuthnApp
-from ams.authn.http.errors import refusal, unasked
+from ams.authn.http.errors import refusal
 from ams.authn.http.gate import AmsUsers, Gate
 from ams.authn.http.protocol import Front
 from ams.authn.http.proxies import Relaying
 from ams.authn.http.routing import Asked
 from ams.authn.http.tls import AskingContext
 from ams.authn.login import SECONDS, Login
-from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, Supported
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.tables import audit
-from ams.authn.values import Peer, Presented, without_secrets
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock
 from ams.core.errors import AmsError, BadSettings, Unusable
@@ -93,24 +91,11 @@ class AuthnFolder:
         return self.place(".key")
 
     @property
-    def seal(self) -> str:
-        """The key that encrypts stored secrets."""
-        return self.place(".seal")
-
-    @property
-    def audit(self) -> str:
-        """The file of the audit log."""
-        return self.place("-audit.jsonl")
-
-    @property
-    def crls(self) -> str:
-        """Revocation lists that were fetched."""
-        return self.place("-crls")
-
-    @property
     def tls(self) -> str:
-        """The local CA and what it signed."""
-        return self._made("-tls")
+        """The local CA and what it signed; made if it is not there."""
+        path = self.place("-tls")
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        return path
 
     def management_key(self, given: str) -> str:
         """Return the management key: the one given, else that of the file, which is made at the first start (A9)."""
@@ -129,18 +114,13 @@ class AuthnFolder:
 
     def seal_key(self, given: str, *, create: bool) -> bytes:
         """Return the key of stored secrets; with `create`, one is made when there is none."""
-        return parse_key(given) if given else key_file(self.seal, create=create)
+        return parse_key(given) if given else key_file(self.place(".seal"), create=create)
 
     def release(self) -> None:
         """Let the next process have it."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def _made(self, name: str) -> str:
-        path = self.place(name)
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        return path
 
 
 def _check_not_foreign(path: str) -> None:
@@ -155,16 +135,14 @@ class Assembled:
     app: Application
     front: Front
     certificate: Certificate
-    store: Store
-    checks: CertificateChecks
-    services: Services
+    engines: "Engines"
     login: Login
     attempts: Sequence[Attempts]
     """Of logins, and of management keys."""
 
 
 @dataclass(slots=True)
-class _Engines:
+class Engines:
     """What the use cases work with."""
 
     store: Store
@@ -199,8 +177,8 @@ async def assembled(
     app = _app(settings, engines, login, Gate(engines.store, management_key, attempts, users), clock)
     front = _front(settings, context)
     return Assembled(
-        _behind_proxies(settings, app, engines), front, certificate,
-        engines.store, engines.checks, engines.services, login, (engines.failures.attempts, attempts),
+        _behind_proxies(settings, app, engines), front, certificate, engines, login,
+        (engines.failures.attempts, attempts),
     )  # fmt: skip
 
 
@@ -210,11 +188,11 @@ async def _engines(
     clock: Clock,
     supervisor: Supervisor,
     stack: contextlib.AsyncExitStack,
-) -> _Engines:
+) -> Engines:
     store = await _store(settings, folder, clock)
     stack.push_async_callback(store.close)
     records = AuditRecords(store.database, audit)
-    trail = FileTrail(folder.audit, records, clock, days=settings.audit_days)
+    trail = FileTrail(folder.place("-audit.jsonl"), records, clock, days=settings.audit_days)
     await trail.start(supervisor)
     stack.push_async_callback(trail.close)
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
@@ -227,10 +205,10 @@ async def _engines(
         dict(settings.service_types_retrieval_fields),
         trust(settings.service_ca, "service_ca", verify=settings.verify_ssl),
     )
-    return _Engines(store, records, trail, failures, checks, services)
+    return Engines(store, records, trail, failures, checks, services)
 
 
-def _login(settings: AuthnSettings, engines: _Engines, clock: Clock) -> Login:
+def _login(settings: AuthnSettings, engines: Engines, clock: Clock) -> Login:
     return Login(
         engines.store, engines.checks, engines.services,
         failures=engines.failures, trail=engines.trail, clock=clock, code_of=_code_of,
@@ -240,11 +218,11 @@ def _login(settings: AuthnSettings, engines: _Engines, clock: Clock) -> Login:
     )  # fmt: skip
 
 
-def _app(settings: AuthnSettings, engines: _Engines, login: Login, gate: Gate, clock: Clock) -> AuthnApp:
+def _app(settings: AuthnSettings, engines: Engines, login: Login, gate: Gate, clock: Clock) -> AuthnApp:
     store = engines.store
     return AuthnApp(
         gate,
-        ServiceTypes(store, _supported(settings)),
+        ServiceTypes(store, settings),
         AuthMethods(store),
         Bindings(store),
         Keys(store),
@@ -288,7 +266,7 @@ async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> 
 def _checks(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> CertificateChecks:
     options = CheckOptions(
         folder=settings.client_ca,
-        crl_folder=folder.crls,
+        crl_folder=folder.place("-crls"),
         policy=settings.revocation,
         ocsp=settings.ocsp,
         trust_unknown_cas=settings.trust_unknown_cas,
@@ -297,18 +275,9 @@ def _checks(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> Certi
     return CertificateChecks(options, Guard(networks(",".join(settings.fetch_allow), "fetch_allow")), clock)
 
 
-def _supported(settings: AuthnSettings) -> Supported:
-    return Supported(
-        auth_types=settings.supported_auth_types,
-        auth_methods=settings.supported_auth_methods,
-        types=settings.supported_service_types,
-    )
-
-
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:
     return Front(
         context=context,
-        refusal=unasked,
         proxies=[ipaddress.ip_network(each) for each in settings.proxies],
         head_seconds=settings.server_header_read_timeout,
         read_seconds=settings.server_read_timeout,
@@ -340,22 +309,10 @@ def bearable(settings: AuthnSettings) -> int:
     return max(min(settings.max_connections, (soft - min(OWN_FILES, soft // 2)) // 2), 1)
 
 
-def _behind_proxies(settings: AuthnSettings, app: Application, engines: _Engines) -> Application:
+def _behind_proxies(settings: AuthnSettings, app: Application, engines: Engines) -> Application:
     if not settings.proxy_header:
         return app
-
-    async def check(presented: Presented, address: str) -> None:
-        await engines.checks.check(presented, address, verify_host=False)
-
-    async def refused(peer: Peer, scope: dict[str, Any], error: AmsError, code: int) -> None:
-        record = engines.failures.failed if code < 500 else engines.failures.refused
-        await record(
-            peer.address, code=code, reason=error.message, resource=without_secrets(scope["path"].removeprefix("/v1"))
-        )
-
-    return Relaying(
-        app, header=settings.proxy_header, names=settings.proxy_names, check=check, refused=refused, refusal=unasked
-    )
+    return Relaying(app, settings.proxy_header, settings.proxy_names, engines.checks, engines.failures)
 
 
 def _code_of(error: AmsError) -> int:

@@ -14,6 +14,7 @@ from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import Subject, Subjects
+from ams.authn.management import known_service_type, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.values import (
@@ -27,9 +28,6 @@ from ams.authn.values import (
     Presented,
     ServiceType,
     ServiceTypeId,
-    known_service_type,
-    require_host_of,
-    require_supported,
     without_secrets,
 )
 from ams.core.attempts import MINUTE

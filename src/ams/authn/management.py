@@ -1,14 +1,15 @@
 """Management: what an administrator does with service types, auth methods, bindings and keys (contract 5 to 7).
 
-The secrets of auth methods are written, never read: answers show `MASK` in their place, and an update that sends it
-back keeps what is stored (15, A16). Named keys of the management interface are made, listed without their secrets, and
-revoked (15, A15).
+The texts of errors are those of contract 4. The secrets of auth methods are written, never read: answers show `MASK` in
+their place, and an update that sends it back keeps what is stored (15, A16). Named keys of the management interface are
+made, listed without their secrets, and revoked (15, A15).
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
 from ams.authn.store.paging import EVERYTHING, Page, PageRequest
 from ams.authn.store.records import Types
@@ -17,6 +18,7 @@ from ams.authn.values import (
     AUTH_METHOD_GONE,
     BINDING_GONE,
     HEADERS,
+    HOST_GONE,
     READ,
     SERVICE_TYPE_GONE,
     WRITE,
@@ -27,31 +29,72 @@ from ams.authn.values import (
     Key,
     ServiceType,
     ServiceTypeId,
-    empty,
-    invalid,
-    known_service_type,
-    require_fields,
-    require_host,
-    require_host_of,
-    require_name,
-    require_supported,
-)  # fmt: skip
+)
 from ams.core import distinguished_names
-from ams.core.errors import NotFound, Unavailable
+from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.storage.secrets import new_token
 
-SERVICE_TYPE = "service-type"
-AUTH_METHOD = "auth method"
+SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
+"""How objects are called in the texts of errors."""
 MASK = "***"
 """What is shown in the place of a secret."""
-
+LONGEST_NAME = 512
+"""Characters; the names provisioning makes of three others stay far below."""
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_HOST = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_][A-Za-z0-9_-]{0,62})*\.?")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\t -~\x80-\xff]*")
-BINDING = "binding"
-
 _SHA256 = re.compile(r"([0-9a-f]{64})?")
-KEY = "key"
+
+
+def require_fields(what: str, fields: Iterable[tuple[str, object]]) -> None:
+    """Raise `Unprocessable` for the first field that says nothing: absent, null, empty text, or 0."""
+    for name, value in fields:
+        if value in (None, "", 0):
+            raise empty(what, name)
+
+
+def empty(what: str, field: str) -> Unprocessable:
+    """Return what is raised for a required field that says nothing."""
+    return Unprocessable(f"{what} object contains empty fields. empty value for field: {field}")
+
+
+def invalid(what: str, field: str, rule: str) -> Unprocessable:
+    """Return what is raised for a field that says what cannot be (15, A7); `rule` says what can."""
+    return Unprocessable(f"{what} object contains invalid fields. invalid value for field: {field}. {rule}")
+
+
+def require_supported(place: str, value: str, supported: Iterable[str]) -> None:
+    """Raise `Unprocessable` for a value that is none of the supported ones."""
+    listed = tuple(supported)
+    if value not in listed:
+        raise Unprocessable(f"{place}: {value} is not yet supported.Supported:[{' '.join(listed)}]")
+
+
+def require_name(what: str, name: str) -> None:
+    """Raise `Unprocessable` for a name that no path could hold (15, A7)."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name) or name in (".", ".."):
+        raise invalid(what, "name", f"Allowed: up to {LONGEST_NAME} of [A-Za-z0-9._-]")
+
+
+def require_host(what: str, field: str, host: str) -> None:
+    """Raise `Unprocessable` for what is neither a host name nor an IPv4 address (15, A7)."""
+    if not _HOST.fullmatch(host):
+        raise invalid(what, field, "Allowed: a host name without port")
+
+
+def known_service_type(found: ServiceType | None) -> ServiceType:
+    """Return a service type that is there; raise `NotFound`."""
+    if found is None:
+        raise NotFound(SERVICE_TYPE_GONE)
+    return found
+
+
+def require_host_of(service_type: ServiceType, host: str) -> None:
+    """Raise `NotFound` for a host that is none of a service type's."""
+    if host not in service_type.hosts:
+        raise NotFound(HOST_GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,21 +109,12 @@ class ServiceTypeFields:
     verify_client_host: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Supported:
-    """What the settings let service types have (contract 11)."""
-
-    auth_types: tuple[str, ...]
-    auth_methods: tuple[str, ...]
-    types: tuple[str, ...]
-
-
 class ServiceTypes:
-    """Service types by name."""
+    """Service types by name; the settings say what they may have (contract 11)."""
 
-    def __init__(self, store: Store, supported: Supported) -> None:
+    def __init__(self, store: Store, settings: AuthnSettings) -> None:
         self._store = store
-        self._supported = supported
+        self._settings = settings
 
     async def get(self, name: str) -> ServiceType:
         """Return a service type; raise `NotFound`."""
@@ -150,10 +184,10 @@ class ServiceTypes:
         require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
         if not fields.hosts:
             raise empty(SERVICE_TYPE, "hosts")
-        require_supported("auth_method", fields.auth_method or "", self._supported.auth_methods)
+        require_supported("auth_method", fields.auth_method or "", self._settings.supported_auth_methods)
         for each in fields.auth_types or ("empty",):
-            require_supported("auth_types", each, self._supported.auth_types)
-        require_supported("type", fields.type or "", self._supported.types)
+            require_supported("auth_types", each, self._settings.supported_auth_types)
+        require_supported("type", fields.type or "", self._settings.supported_service_types)
 
 
 def _check_hosts(hosts: tuple[str, ...]) -> None:

@@ -42,15 +42,15 @@ class AuthnFigures:
             return "stopping"
         if self.parts is None:
             return "starting"
-        return self.parts.store.away or (self.data.trouble if self.data else None)
+        return self.parts.engines.store.away or (self.data.trouble if self.data else None)
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
         parts = self.parts
         if parts is None:
             return
-        yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.store.away is None)
-        yield from parts.checks.gauges()
+        yield figure("ams_authn_database_reachable", "1 while the database answers.", parts.engines.store.away is None)
+        yield from parts.engines.checks.gauges()
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
@@ -62,11 +62,11 @@ class AuthnFigures:
         yield Figure("ams_authn_logins", "Logins by certificate.", results)
         failures = sum(each.failures for each in parts.attempts)
         yield figure("ams_authn_failed_logins", "Logins and keys that counted as failures.", failures)
-        asked = parts.services
+        asked = parts.engines.services
         yield figure("ams_authn_service_requests", "Requests to services for a user's token.", asked.requests)
         yield figure("ams_authn_service_failures", "Those without a usable answer.", asked.failures)
         yield figure("ams_authn_service_seconds", "How long they all took.", asked.seconds)
-        yield from parts.checks.counters()
+        yield from parts.engines.checks.counters()
         yield figure("ams_authn_handshakes_failed", "Handshakes that came to nothing.", parts.front.context.failures)
         yield figure(
             "ams_authn_connections_refused",
@@ -117,7 +117,7 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
     """Serve the API until the block ends."""
     main = made.front.server(made.app)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
-    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.checks.reload))
+    watch = supervisor.task("certificate", made.certificate.follow(supervisor, made.engines.checks.reload))
     try:
         await until_started(main, task)
         yield

@@ -18,7 +18,6 @@ from ams.authn.http.protocol import Front
 from ams.authn.http.tls import AskingContext
 from ams.authn.values import PEER, Peer
 from ams.http.asgi import JSON, Application, Receive, Send, answer
-from ams.http.errors import refusal
 from ams.http.server import listen, until_started
 from tests.support.certificates import Pair
 
@@ -95,7 +94,7 @@ def served(pair: Pair, ca: str, *, proxied: bool = False, app: Application = who
 
     context = AskingContext.make(proxied=proxied)
     context.load_cert_chain(pair.chain, pair.key)
-    front = Front(context=context, refusal=refusal, **limits)
+    front = Front(context=context, **limits)
     started: list[Callable[[], object]] = []
     port = []
     ready = threading.Event()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.proxies import Relaying
-from ams.authn.values import Peer, Presented
-from ams.core.errors import AmsError
-from ams.http.errors import refusal
+from ams.authn.values import Presented
+from ams.storage.audit.logins import FailedLogins
 from tests.authn.http.front import Served, eventually, served, who
 from tests.support.certificates import Authority, Pair
 
@@ -37,12 +37,18 @@ def ports(
         Path(f"{folder}/{Path(pair.chain).stem}.pem").write_bytes(pair.pem + pair.key_pem)
     through, ended = free_port(), free_port()
 
-    async def check(presented: Presented, address: str) -> None: ...
+    class Checks(CertificateChecks):
+        def __init__(self) -> None: ...
 
-    async def refused(peer: Peer, scope: dict[str, Any], error: AmsError, code: int) -> None: ...
+        async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None: ...
+
+    class Failures(FailedLogins):
+        def __init__(self) -> None: ...
+
+        async def failed(self, address: str, **_: Any) -> None: ...
 
     names = ["CN=proxy.example,O=Site"]
-    app = Relaying(who, header="X-SSL-Client-Cert", names=names, check=check, refused=refused, refusal=refusal)
+    app = Relaying(who, "X-SSL-Client-Cert", names, Checks(), Failures())
     networks = [ipaddress.ip_network("127.0.0.0/8")]
     with (
         served(front_pair, ca, proxied=True, proxies=networks) as behind_through,

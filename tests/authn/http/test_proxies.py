@@ -12,10 +12,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.proxies import NOT_A_PROXY, SIGNATURE, Malformed, Preface, Relaying
-from ams.authn.values import UNREADABLE, Peer, Presented
-from ams.core.errors import AmsError, CertificateRefused
-from ams.http.errors import refusal
+from ams.authn.values import UNREADABLE, Presented
+from ams.core.errors import CertificateRefused
+from ams.storage.audit.logins import FailedLogins
 from tests.authn.http.front import Served, served, who
 from tests.support.certificates import Authority, Pair
 
@@ -92,15 +93,21 @@ def proxy(front_authority: Authority) -> Pair:
 
 @pytest.fixture(scope="module")
 def behind(front_authority: Authority, front_pair: Pair) -> Iterator[Served]:
-    async def check(presented: Presented, address: str) -> None:
-        if presented.leaf.issuer != front_authority.pair.certificate.subject:
-            raise CertificateRefused("not ours")
+    class Checks(CertificateChecks):
+        def __init__(self) -> None: ...
 
-    async def refused(peer: Peer, scope: dict[str, Any], error: AmsError, code: int) -> None:
-        REFUSED.append((error.message, code))
+        async def check(self, presented: Presented, address: str, *, verify_host: bool) -> None:
+            if presented.leaf.issuer != front_authority.pair.certificate.subject:
+                raise CertificateRefused("not ours")
+
+    class Failures(FailedLogins):
+        def __init__(self) -> None: ...
+
+        async def failed(self, address: str, *, code: int, reason: str, **_: Any) -> None:
+            REFUSED.append((reason, code))
 
     names = ["/O=Site/CN=proxy.example"]
-    app = Relaying(who, header=HEADER, names=names, check=check, refused=refused, refusal=refusal)
+    app = Relaying(who, HEADER, names, Checks(), Failures())
     with served(front_pair, front_authority.pair.chain, app=app) as running:
         yield running
 

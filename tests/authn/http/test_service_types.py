@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ams.authn.management import Supported
+from ams.authn.settings import AuthnSettings
 from ams.storage.database.database import sqlite_url
 from tests.support.authn import HOST, Service, error, open_service
 
@@ -122,7 +122,7 @@ async def test_a14_oidc_is_refused_while_nobody_checks_it(quick: Service) -> Non
 
 async def test_a_kind_the_settings_allow_and_nobody_wrote_is_told(tmp_path: Path) -> None:
     async with open_service(
-        sqlite_url(str(tmp_path / "authn.db")), supported=Supported(("x509",), ("pin",), ("ams",))
+        sqlite_url(str(tmp_path / "authn.db")), settings=AuthnSettings(supported_auth_methods=("pin",))
     ) as service:
         await service.service_type(auth_method="pin")
         answer = await service.call("POST", "/service-types/ams/authm", b"no json")

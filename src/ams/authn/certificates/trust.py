@@ -73,12 +73,12 @@ class TrustFolder:
             await self._looking.result("", self._look)
         return self._trust
 
-    def reload(self) -> Trust:
+    def reload(self) -> None:
         """Read what changed, now; blocks. Raises nothing: what cannot be read is logged."""
         with self._reading:
-            return self._reload()
+            self._reload()
 
-    def _reload(self) -> Trust:
+    def _reload(self) -> None:
         self._looked_at = self._clock.monotonic()
         found = self._read()
         if found != self._contents or not self._trust.generation:
@@ -92,7 +92,6 @@ class TrustFolder:
             )
             if self._folder and not self._trust.authorities:
                 logger.warning("authorities.none", folder=self._folder, remedy="nobody can log in before it holds a CA")
-        return self._trust
 
     @property
     def trust(self) -> Trust:

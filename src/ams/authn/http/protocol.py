@@ -2,18 +2,18 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import structlog
 import uvicorn
 
+from ams.authn.http.errors import unasked
 from ams.authn.http.tls import AskingConnection, AskingContext
 from ams.authn.values import PEER, Peer
 from ams.core.errors import BadRequest
 from ams.http.asgi import Application, is_within, usual_address
-from ams.http.errors import Refusal
 from ams.http.protocol import GOODBYE_SECONDS, LimitedProtocol, limited
 from ams.http.server import Server, server
 from ams.outgoing.guard import Network
@@ -26,8 +26,6 @@ class Front:
     """What all connections have in common, and what there is to say of those that were refused."""
 
     context: AskingContext
-    refusal: Callable[[Exception], Refusal]
-    """Words what is answered before there is a request."""
     proxies: Sequence[Network] = ()
     """Where connections may come from that begin with the PROXY protocol; of no meaning without."""
     head_seconds: float = 5.0
@@ -47,7 +45,7 @@ class Front:
             self.max_connections,
             min(self.head_seconds, self.read_seconds),
             base=PeerProtocol,
-            refusal=self.refusal,
+            refusal=unasked,
         )
         speaks = type(speaks.__name__, (speaks,), {"front": self})
         return AskingServer(server(app, http=speaks, keep_alive=self.idle_seconds).config, self)

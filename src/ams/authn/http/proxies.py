@@ -15,17 +15,19 @@ import ipaddress
 import re
 import struct
 import urllib.parse
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cryptography import x509
 
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import unrepresentable
-from ams.authn.values import PEER, UNREADABLE, Peer, Presented
+from ams.authn.http.errors import refusal
+from ams.authn.values import PEER, UNREADABLE, Peer, Presented, without_secrets
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import AmsError, CertificateRefused
 from ams.http.asgi import JSON, Application, Receive, Send, answer, usual_address
-from ams.http.errors import Refusal
+from ams.storage.audit.logins import FailedLogins
 
 SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 """What version 2 begins with."""
@@ -35,11 +37,6 @@ _BINARY_BYTES = 16 + 4096
 """Most of version 2: addresses, and what proxies add to them."""
 _ADDRESSES = {0x11: (4, 4), 0x21: (16, 16)}
 """Of TCP over IPv4 and IPv6: bytes of each address."""
-
-Check = Callable[[Presented, str], Awaitable[None]]
-"""Raises for a certificate that is not to be believed; given who showed it, and its address."""
-Refused = Callable[[Peer, dict[str, Any], AmsError, int], Awaitable[None]]
-"""Told of a request that was refused, and how."""
 
 NOT_A_PROXY = "A certificate in a header is taken from listed proxies only"
 FORWARDED = b"x-forwarded-for"
@@ -124,19 +121,16 @@ class Relaying:
     def __init__(
         self,
         app: Application,
-        *,
         header: str,
         names: Sequence[str],
-        check: Check,
-        refused: Refused,
-        refusal: Callable[[Exception], Refusal],
+        checks: CertificateChecks,
+        failures: FailedLogins,
     ) -> None:
         self._app = app
         self._header = header.lower().encode()
         self._names = frozenset(normalised(each) for each in names)
-        self._check = check
-        self._refused = refused
-        self._refusal = refusal
+        self._checks = checks
+        self._failures = failures
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Pass a request on, for whom it is; or refuse one that pretends."""
@@ -144,9 +138,11 @@ class Relaying:
         try:
             scope[PEER] = await self._client(peer, scope["headers"])
         except AmsError as error:
-            found = self._refusal(error)
-            await self._refused(peer, scope, error, found.code)
-            await answer(send, found.code, found.body, [JSON])
+            refused = refusal(error)
+            record = self._failures.failed if refused.code < 500 else self._failures.refused
+            resource = without_secrets(scope["path"].removeprefix("/v1"))
+            await record(peer.address, code=refused.code, reason=error.message, resource=resource)
+            await answer(send, refused.code, refused.body, [JSON])
             return
         await self._app(scope, receive, send)
 
@@ -157,7 +153,7 @@ class Relaying:
                 raise CertificateRefused(NOT_A_PROXY)
             return peer
         assert peer.presented is not None
-        await self._check(peer.presented, peer.address)
+        await self._checks.check(peer.presented, peer.address, verify_host=False)
         if len(shown) > 1:
             raise CertificateRefused("More than one certificate in the header of a proxy")
         address = _forwarded(headers, peer.address)

@@ -13,11 +13,13 @@ from structlog.testing import capture_logs
 
 from ams.cli.main import main
 from ams.client import Client, wire
-from tests.provisioning.certificate_service import KEY, CertificateService, certificate_service
 from tests.provisioning.gocdb import Gocdb, gocdb
 from tests.provisioning.listings import endpoints_xml, site, sites_xml
+from tests.support.certificate_service import KEY, CertificateService, certificate_service
 from tests.support.served import Served, served
 
+UUID = "11111111-2222-3333-4444-555555555555"
+_AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
 _NUMBERS = itertools.count()
 
 
@@ -37,8 +39,14 @@ def running_certificates() -> Iterator[CertificateService]:
 @pytest.fixture
 def certificates(running_certificates: CertificateService) -> CertificateService:
     run = running_certificates
-    run.bindings, run.asked, run.failing = {}, [], {}
+    run.bindings, run.changes, run.asked, run.failing = [], [], [], {}
+    run.service_types = [{"name": "ams", "uuid": UUID, "hosts": ["localhost"], **_AMS}]
     return run
+
+
+def bound(certificates: CertificateService) -> dict[str, Any]:
+    """Return what is bound, by name."""
+    return {each["name"]: each for each in certificates.bindings}
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from ams.client import wire
-from tests.provisioning.certificate_service import KEY, UUID, CertificateService
-from tests.provisioning.conftest import Project, Provision
+from tests.provisioning.conftest import UUID, Project, Provision, bound
 from tests.provisioning.gocdb import Gocdb
 from tests.provisioning.listings import APEL, CLOUD, endpoint, site, sites_xml
+from tests.support.certificate_service import DATE, KEY, CertificateService
 
 Lists = Callable[..., None]
 A, B, C = (endpoint(f"{letter}.example.org") for letter in "abc")
@@ -43,9 +43,10 @@ def test_endpoints_get_users_bindings_and_their_topic(
     assert members[name("a")].email == "grid@example.org"
     assert members[name("a")].projects[0].roles == ["publisher"]
     assert project.on_list(APEL) == [name("a"), name("b")]
-    assert certificates.bindings[name("a")] == {
+    assert bound(certificates)[name("a")] == {
         "name": name("a"),
-        "uuid": name("a"),
+        "uuid": bound(certificates)[name("a")]["uuid"],
+        "created_on": DATE,
         "service_uuid": UUID,
         "host": "localhost",
         "auth_identifier": "CN=a.example.org,O=Example,C=GR",
@@ -60,13 +61,13 @@ def test_the_second_run_changes_nothing(
     project.topic(APEL)
     lists(APEL, A, B)
     first = gocdb()
-    certificates.asked.clear()
+    certificates.changes.clear()
 
     ran = gocdb()
 
     assert (first.code, ran.code) == (0, 0)
     assert ran.out.startswith("nothing to do\n")
-    assert certificates.changed() == []
+    assert certificates.changes == []
 
 
 def test_a_dry_run_shows_the_plan_and_changes_nothing(
@@ -80,7 +81,7 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(
     assert [step["step"] for step in ran.json["steps"]] == ["join", "bind", "allow"]
     assert ran.json["applied"] is False
     assert f"join   {name('a')}" in shown.out
-    assert (certificates.changed(), project.members(), project.on_list(APEL)) == ([], {}, [])
+    assert (certificates.changes, project.members(), project.on_list(APEL)) == ([], {}, [])
 
 
 def test_a22_a_user_who_was_made_anew_is_bound_anew(
@@ -94,7 +95,7 @@ def test_a22_a_user_who_was_made_anew_is_bound_anew(
     ran = gocdb("-o", "json")
 
     assert ran.json["bindings_updated"] == [name("a")]
-    assert certificates.bindings[name("a")]["unique_key"] == project.members()[name("a")].uuid
+    assert bound(certificates)[name("a")]["unique_key"] == project.members()[name("a")].uuid
     assert project.on_list(APEL) == [name("a")]
 
 
@@ -108,7 +109,7 @@ def test_a_user_of_the_service_who_was_there_before_becomes_a_member(
     ran = gocdb()
 
     assert ran.code == 0
-    assert certificates.bindings[there.name]["unique_key"] == there.uuid
+    assert bound(certificates)[there.name]["unique_key"] == there.uuid
     assert project.on_list(APEL) == [there.name]
 
 
@@ -123,7 +124,7 @@ def test_a_host_with_a_new_certificate_keeps_its_user(
     ran = gocdb("-o", "json")
 
     assert ran.json["bindings_updated"] == [name("a")]
-    assert certificates.bindings[name("a")]["auth_identifier"] == "CN=a.example.org,O=New,C=GR"
+    assert bound(certificates)[name("a")]["auth_identifier"] == "CN=a.example.org,O=New,C=GR"
     assert ran.json["users_created"] == []
 
 
@@ -138,10 +139,10 @@ def test_a24_a_certificate_service_that_fails_for_one_endpoint_serves_the_others
 
     assert ran.code == 1
     assert [(each["host"], each["text"][:4]) for each in ran.json["failed"]] == [("a.example.org", "bind")]
-    assert name("b") in certificates.bindings
+    assert name("b") in bound(certificates)
     certificates.failing.clear()
     assert gocdb().code == 0
-    assert name("a") in certificates.bindings
+    assert name("a") in bound(certificates)
 
 
 def test_a24_a_name_that_is_taken_elsewhere_is_told(
@@ -166,7 +167,7 @@ def test_a24_the_service_type_may_be_called_otherwise_and_one_that_is_not_there_
     assert gocdb("--service-host", "elsewhere").code == 2
     assert gocdb("--service-uuid", "another").code == 2
     assert gocdb(AMS_AUTHN_KEY="wrong").code == 3
-    assert certificates.changed() == []
+    assert certificates.changes == []
 
 
 def test_a23_no_token_is_in_an_address_or_in_what_is_said(
@@ -203,7 +204,7 @@ def test_a22_vanished_endpoints_are_reported_and_removed_when_that_is_asked_for(
 
     removed = gocdb("--remove", "-o", "json")
     assert [step["step"] for step in removed.json["steps"]] == ["unbind", "disallow", "leave"]
-    assert sorted(certificates.bindings) == [name("a"), name("b")]
+    assert sorted(bound(certificates)) == [name("a"), name("b")]
     assert sorted(project.members()) == project.on_list(APEL) == [name("a"), name("b")]
 
     assert gocdb("--remove").out.startswith("nothing to do\n")
@@ -264,7 +265,7 @@ def test_clouds_get_a_topic_and_a_subscription_each(
     assert project.on_list(topic) == [user]
     assert project.client.call(wire.get_subscription_acl(project.name, topic)).authorized_users == [reader]
     assert project.client.call(wire.get_subscription(project.name, topic)).ack_deadline_seconds == 100
-    assert certificates.bindings[user]["auth_identifier"] == "CN=nova.example.org,O=Example,C=GR"
+    assert bound(certificates)[user]["auth_identifier"] == "CN=nova.example.org,O=Example,C=GR"
     assert provision(*command, reader).out.startswith("nothing to do\n")
 
     lists(NOVA, endpoint("x.example.org", service_type=NOVA, primary_key="5G0"))

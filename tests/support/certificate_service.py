@@ -39,8 +39,13 @@ class CertificateService:
         """Tokens by the common name of who logs in."""
         self.changes: list[tuple[str, str, Record]] = []
         """Method, path and body of all that changed something."""
+        self.asked: list[str] = []
+        """All addresses."""
+        self.failing: dict[str, int] = {}
+        """The statuses that are answered instead of making, changing or removing bindings of these names."""
 
     def answer(self, method: str, target: str, key: str | None, body: Record, name: str | None) -> tuple[int, Any]:
+        self.asked.append(target)
         parts = urlsplit(target)
         path = [unquote(each) for each in parts.path.split("/")[2:]]
         if target.endswith(":authx509"):
@@ -49,6 +54,8 @@ class CertificateService:
             raise Refusal(401, "UNAUTHORIZED", "Wrong Credentials")
         if method != "GET":
             self.changes.append((method, parts.path, body))
+        if path[-1] in self.failing and path[0] == "bindings":
+            raise Refusal(self.failing[path[-1]], "INTERNAL SERVER ERROR", "Database Error: gone")
         match path:
             case ["service-types"] if method == "POST":
                 return 201, self._made(self.service_types, body)

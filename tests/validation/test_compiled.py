@@ -8,7 +8,7 @@ from ams.core.errors import InvalidInput
 from ams.core.messages import message
 from ams.validation import compile_schema
 from ams.validation.compiled import AttributeRules, decoded
-from ams.validation.cost import Budget
+from ams.validation.cost import INLINE, Budget, TooMuch
 
 
 def deep(levels: int) -> dict[str, Any]:
@@ -127,3 +127,11 @@ def test_a_pattern_of_powers_is_quick_on_a_long_value() -> None:
 
 def test_what_is_quoted_is_cut() -> None:
     assert len(refusal({"closed": True}, {"x" * 10_000: ""})) < 300
+
+
+def test_a_long_text_for_a_pattern_is_over_the_budget() -> None:
+    rules = AttributeRules({"patterns": {"a": "[ab]*a[ab]{60}c"}})
+
+    with pytest.raises(TooMuch):
+        rules.check(0, {"a": "ab" * 10_000}, Budget(INLINE))
+    rules.check(0, {"b": "ab" * 10_000}, Budget(INLINE))

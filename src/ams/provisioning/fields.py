@@ -188,10 +188,10 @@ def _time(value: Value) -> str:
 
 def service_type_fields(value: Value) -> Fields:
     """Return the fields of a service type, without its auth methods."""
-    said = value.mapping((*_SERVICE_TYPE, "auth_methods"))
+    said = value.mapping((*SERVICE_TYPE, "auth_methods"))
     if "hosts" not in said or not said["hosts"].values():
         raise bad(value.place, "a service type names its hosts")
-    return chosen(said, _SERVICE_TYPE)
+    return chosen(said, SERVICE_TYPE)
 
 
 def auth_methods(service_type: str, value: Value, folder: str) -> Iterator[tuple[Key, Value, Fields]]:
@@ -302,7 +302,7 @@ ISSUER: Readers = {
     "create_users": Value.switch,
     "roles": _rules,
 }
-_SERVICE_TYPE: Readers = {
+SERVICE_TYPE: Readers = {
     "hosts": Value.texts,
     "auth_types": Value.texts,
     "auth_method": _one_of("headers", "api-key"),

@@ -10,21 +10,13 @@ from ams.client.errors import NotAuthenticated, NotFound
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
 from ams.provisioning.declared import Ask, Declared, Existing, Fields, Key, Kind
-from ams.provisioning.fields import ALL
+from ams.provisioning.fields import ALL, ISSUER, SERVICE_TYPE, USER
 
 T = TypeVar("T")
 _PAGE = 500
 """Resources asked for at once."""
-_SAME = {
-    Kind.USER: (("email", "first_name", "last_name", "organization", "description"), ("service_roles",)),
-    Kind.ISSUER: (
-        ("url", "jwks_url", "introspection_url", "client_id", "introspect", "create_users", "source"),
-        ("audiences", "clients", "entitlement_claims"),
-    ),
-    Kind.SERVICE_TYPE: (("auth_method", "type", "verify_client_host"), ("hosts", "auth_types")),
-    Kind.BINDING: (("host", "auth_identifier", "unique_key", "auth_type", "issuer"), ()),
-}
-"""Fields that services show as files declare them, and those of them whose names are sorted."""
+_BOUND = ("host", "auth_identifier", "unique_key", "auth_type", "issuer")
+"""Fields of a binding that are shown as they are declared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +67,7 @@ class _State:
         """Read what the certificate service has: all service types, and of the rest what belongs to declared ones."""
         types = self._ask(authn.list_service_types()).service_types
         for each in types:
-            yield Key(Kind.SERVICE_TYPE, "", each.name), _shown(Kind.SERVICE_TYPE, each)
+            yield Key(Kind.SERVICE_TYPE, "", each.name), _shown(each, SERVICE_TYPE)
         names = {each.uuid: each.name for each in types}
         if any(kind is Kind.AUTH_METHOD for _, kind in self._kinds):
             for method in self._ask(authn.list_auth_methods()).auth_methods:
@@ -103,12 +95,12 @@ class _State:
                 continue
             wanted = (declared or {}).get("user", "")
             stands_for = wanted if wanted and uuids.get(wanted) == binding.unique_key else ""
-            yield key, {"service_type": service_type, "user": stands_for, **_shown(Kind.BINDING, binding)}
+            yield key, {"service_type": service_type, "user": stands_for, **_shown(binding, _BOUND)}
 
     def _user(self, key: Key) -> Iterator[tuple[Key, Fields]]:
         user = self._found(wire.get_user(key.name))
         if user:
-            yield key, _shown(Kind.USER, user)
+            yield key, _shown(user, USER)
             yield from self._logins(user.name)
 
     def _logins(self, user: str) -> Iterator[tuple[Key, Fields]]:
@@ -194,7 +186,7 @@ class _State:
         names = {user.uuid: user.name for user in users}
         for binding in bindings:
             bound = {"service_uuid": binding.service_uuid, "user": names.get(binding.unique_key, "")}
-            fields[Key(Kind.BINDING, "", binding.name)] = bound | _shown(Kind.BINDING, binding)
+            fields[Key(Kind.BINDING, "", binding.name)] = bound | _shown(binding, _BOUND)
         fields |= {key: {"users": tuple(on)} for key, on in entries.items()}
         return Existing(fields, uuids={name: uuid for uuid, name in names.items()})
 
@@ -238,11 +230,8 @@ def read_target(target: Target, ask: Ask) -> Existing:
 def existing_issuer(found: wire.Issuer) -> Fields:
     """Return an issuer as it is there, spelled as files declare it."""
     rules = {f"{rule.project}={role}={rule.entitlement}" for rule in found.roles for role in rule.roles}
-    return {
-        **_shown(Kind.ISSUER, found),
-        "roles": tuple(sorted(rules)),
-        "client_secret": bool(found.client_secret),
-    }
+    alike = _shown(found, (name for name in (*ISSUER, "source") if name != "roles"))
+    return {**alike, "roles": tuple(sorted(rules)), "client_secret": bool(found.client_secret)}
 
 
 def _rights(given: Iterable[wire.Right] | None) -> tuple[str, ...] | str:
@@ -250,10 +239,10 @@ def _rights(given: Iterable[wire.Right] | None) -> tuple[str, ...] | str:
     return ALL if given is None else tuple(sorted({f"{each.action}={each.resource}" for each in given}))
 
 
-def _shown(kind: Kind, found: object) -> dict[str, Any]:
-    alike, sorted_names = _SAME[kind]
-    fields = {name: getattr(found, name) for name in alike}
-    return fields | {name: tuple(sorted(set(getattr(found, name)))) for name in sorted_names}
+def _shown(found: object, names: Iterable[str]) -> dict[str, Any]:
+    """Return fields as files declare them: names in a list sorted, each once."""
+    fields = {name: getattr(found, name) for name in names}
+    return {name: tuple(sorted(set(each))) if isinstance(each, list) else each for name, each in fields.items()}
 
 
 def short_name(resource: str) -> str:

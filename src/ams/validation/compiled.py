@@ -18,7 +18,7 @@ import msgspec
 from ams.core.errors import InvalidInput
 from ams.core.messages import Message, decoded_data
 from ams.validation.avro import AvroSchema
-from ams.validation.cost import EACH, HEAVY, LIGHT, MAX_DEPTH, Budget, matcher, pattern_work
+from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
 from ams.validation.violations import Violation, quoted, told
 
@@ -54,7 +54,8 @@ class AttributeRules:
 
     def check(self, index: int, attributes: Mapping[str, str], budget: Budget) -> None:
         """Raise `InvalidInput` unless the attributes keep all rules, `TooMuch` over the budget."""
-        budget.spend(len(self._known) + sum(work * len(attributes.get(name, "")) for name, work in self._work.items()))
+        texts = ((work, len(attributes.get(name, ""))) for name, work in self._work.items())
+        budget.spend(len(self._known) + sum(size * (work if size <= LARGE else HEAVY) for work, size in texts))
         violations = list(self._violations(attributes))
         if violations:
             raise InvalidInput(told(f"Message {index} attributes are not valid", violations))

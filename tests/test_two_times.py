@@ -320,12 +320,12 @@ def test_usage_without_an_end_ends_on_the_day_it_is_asked() -> None:
 def test_the_time_of_the_database_goes_on_and_follows_what_it_says() -> None:
     clock = ManualClock(NOW_MS)
     time = DatabaseTime(clock)
-    time.told(1_000_000)
+    time.note(1_000_000)
 
     clock.advance(5_000)
     assert time.now() == 1_005_000
     clock.step(-milliseconds(DAY))
     assert time.now() == 1_005_000
-    time.told(2_000_000)
+    time.note(2_000_000)
     clock.advance(1)
     assert time.now() == 2_000_001

@@ -19,9 +19,9 @@ AT_ONCE = 200
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """Asks a question at most twice at a time: once for who came before it was sent, once for all who came since.
+    """Asks a question at most twice at a time: once for callers before it was sent, once for all callers since.
 
-    With `join` also who came since takes the answer to the one that is out.
+    With `join` callers since then take the answer to the one that is out too.
     """
 
     def __init__(self, ask: Callable[[Key], Awaitable[Answer]], *, join: bool = False) -> None:
@@ -44,7 +44,7 @@ class SharedRequest(Generic[Key, Answer]):
             raise
 
     async def close(self) -> None:
-        """Ask no more; who waits for an answer gets `LogUnavailable`."""
+        """Ask no more; callers that wait for an answer get `LogUnavailable`."""
         tasks = [*self._sent.values(), *self._next.values()]
         for task in tasks:
             task.cancel()
@@ -121,7 +121,7 @@ class BatchedRequest(Generic[Item, Answer]):
 
 def _deliver(asked: Sequence[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | Exception]) -> None:
     for (_, done), answer in zip(asked, answers, strict=True):
-        if done.done():  # told already, or its caller left
+        if done.done():  # answered already, or its caller left
             continue
         if isinstance(answer, Exception):
             done.set_exception(answer)

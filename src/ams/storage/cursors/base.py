@@ -31,7 +31,7 @@ from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import Offset, SubscriptionId, TopicId
 
 NO_DEADLINE = Milliseconds(2**62)
-"""For acknowledgements of who has a subscription to itself, by a lease."""
+"""For acknowledgements of a process that has a subscription to itself, by a lease."""
 Oldest = Mapping[TopicId, Offset]
 """The oldest kept offsets of topics from which retention took something."""
 MAX_HANDED = 8
@@ -95,15 +95,15 @@ class Cursors(Protocol):
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
         """Return the same of all subscriptions together, with what those that are gone had lost.
 
-        It is never under `least`, which somebody was told before: what no cursor tells of any more is then counted for
-        good, durably and in one step, so that several who were told the same count it once.
+        It is never under `least`, which was reported before: what no cursor accounts for any more is then counted for
+        good, durably and in one step, so that several callers that saw the same count it once.
         """
         ...
 
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to `oldest` if retention has passed the cursor, counting what was lost (`retain`).
 
-        Nothing moves when the generation has moved on: whoever saw the loss saw an older position.
+        Nothing moves when the generation has moved on: the caller saw an older position.
         """
         ...
 
@@ -122,7 +122,7 @@ class Cursors(Protocol):
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
         """Move to `offset` of `topic` (`seek`); durable when it returns.
 
-        False, and nothing moves, when the cursor is on another topic: who worked the offset out must do so again there.
+        False, and nothing moves, when the cursor is on another topic: the caller must work the offset out again there.
         """
         ...
 
@@ -225,7 +225,7 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     """Stand again where `before` stood: what moved the cursor could not be stored.
 
     Hand-outs of the same generation stay acknowledgeable; those made after a failed seek never were in their place, and
-    whoever read a position after it must read again.
+    a caller that read a position after it must read again.
     """
     if moved.generation != before.generation:
         return before._replace(generation=moved.generation + 1)

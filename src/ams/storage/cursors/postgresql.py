@@ -1,13 +1,14 @@
 """The cursor store of the cluster shape: it keeps nothing that another node needs.
 
-Two connections: one reads, one moves, so that a look at a cursor does not wait for somebody's commit. Hand-outs are in
+Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit. Hand-outs are in
 the row like all else, so one node may pull and another acknowledge, and a restart forgets nothing. A cursor beyond the
 end of its topic, as after a log was put back from an older copy, stays where it is: pulls are empty until the topic has
-grown up to it or somebody seeks, and `ams doctor` names it.
+grown up to it or the cursor is sought, and `ams doctor` names it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import structlog
@@ -38,7 +39,7 @@ class PostgresCursors:
     def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
         self._time = time
         self._exists = exists
-        self._reading = ReconnectingConnection(conninfo, self._ask_time)
+        self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
         self._rows: BatchedRequest[SubscriptionId, Row] = BatchedRequest(self._read_rows, MAX_SEEN)
         self._mover = Mover(self._moving, time)
@@ -56,7 +57,7 @@ class PostgresCursors:
     ) -> Self:
         """Open or make the tables in the database at a `postgresql://` URL, which may name several servers.
 
-        `time` is what tells the database's time, by default one that goes on by `clock`; `exists` is asked whether a
+        `time` keeps the database's time, by default one that goes on by `clock`; `exists` is asked whether a
         topic is there now, before a cursor goes over to it. Raises `CursorsUnavailable`
         when the database cannot be reached now, `Unusable` when it cannot be used at all.
         """
@@ -111,7 +112,7 @@ class PostgresCursors:
         while (cursor := await self._read(subscription)).topic != topic:
             if not await self._exists(topic):
                 raise TopicGone
-            await self._move(subscription, _over_to(topic, cursor.topic))
+            await self._mover.move(subscription, _over_to(topic, cursor.topic))
         return base.position_of(cursor)
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
@@ -123,7 +124,7 @@ class PostgresCursors:
 
         async def attempt(connection: "Connection", _: float) -> int:
             found = await rows.lost_in_all(connection, self._time, oldest, least)
-            if found is None:  # somebody else counted meanwhile
+            if found is None:  # another node counted meanwhile
                 raise Interrupted
             return found
 
@@ -133,9 +134,10 @@ class PostgresCursors:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
 
         def step(cursor: Cursor) -> tuple[Cursor, Position]:
-            return _told(base.retain(cursor, oldest) if cursor.generation == generation else cursor)
+            moved = base.retain(cursor, oldest) if cursor.generation == generation else cursor
+            return moved, base.position_of(moved)
 
-        return await self._move(subscription, step)
+        return await self._mover.move(subscription, step)
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
         """Record a hand-out, where any node finds it."""
@@ -145,7 +147,7 @@ class PostgresCursors:
                 return cursor, False
             return base.hand_out(cursor, end, self._time.now()), True
 
-        return await self._move(subscription, step)
+        return await self._mover.move(subscription, step)
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:
         """Acknowledge up to `last`. It came now: what it waits for, a new primary perhaps, makes it no later.
@@ -157,7 +159,7 @@ class PostgresCursors:
         def step(cursor: Cursor) -> tuple[Cursor, None]:
             return base.acknowledge(cursor, last, deadline, self._time.at(came)), None
 
-        await self._move(subscription, step)
+        await self._mover.move(subscription, step)
 
     async def handed(self, subscription: SubscriptionId) -> Handed | None:
         """Return the newest hand-out that is not acknowledged, whichever node made it."""
@@ -172,7 +174,7 @@ class PostgresCursors:
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
 
-        return await self._move(subscription, step, run=rows.new_run())
+        return await self._mover.move(subscription, step, run=rows.new_run())
 
     async def close(self) -> None:
         """Finish what was accepted and let the connections go."""
@@ -200,12 +202,6 @@ class PostgresCursors:
             raise CursorsUnavailable from error
         return [known.get(each) or SubscriptionGone() for each in subscriptions]
 
-    async def _move(
-        self, subscription: SubscriptionId, step: Callable[[Cursor], tuple[Cursor, T]], *, run: int | None = None
-    ) -> T:
-        answer: T = await self._mover.move(subscription, step, run=run)
-        return answer
-
     async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row) -> bool:
         await rows.ask_time(connection, self._time)
         known = await rows.read(connection, self._time, [subscription])
@@ -220,9 +216,6 @@ class PostgresCursors:
         asking.add_done_callback(self._asking.discard)
         return await asyncio.shield(asking)
 
-    async def _ask_time(self, connection: "Connection") -> None:
-        await rows.ask_time(connection, self._time)
-
     async def _begin_moving(self, connection: "Connection") -> None:
         await connection.execute(rows.ORDERLY)
         await rows.ask_time(connection, self._time)
@@ -234,7 +227,3 @@ async def _surely(_: TopicId) -> bool:
 
 def _over_to(topic: TopicId, before: TopicId) -> Callable[[Cursor], tuple[Cursor, None]]:
     return lambda cursor: (base.meet(cursor, topic) if cursor.topic == before else cursor, None)
-
-
-def _told(cursor: Cursor) -> tuple[Cursor, Position]:
-    return cursor, base.position_of(cursor)

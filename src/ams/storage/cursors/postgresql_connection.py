@@ -65,7 +65,7 @@ class ReconnectingConnection:
         """Why there is no connection."""
 
     async def run(self, work: Callable[["Connection", float], Awaitable[T]], give_up: float) -> T:
-        """Do some work on the connection, which is told how many seconds it may take at most.
+        """Do some work on the connection, which gets how many seconds it may take at most.
 
         `give_up` is in the time of the event loop. Raises `Interrupted` when the work must be asked again,
         `CursorsUnavailable` when the time is over or the database refuses for good.
@@ -117,7 +117,7 @@ class ReconnectingConnection:
     async def _connected(self, give_up: float) -> "Connection":
         if self._connection is not None:
             return self._connection
-        if self._connecting is None:  # nobody asked before
+        if self._connecting is None:  # the first call
             self._lost_since = self._loop.time()
             self._connecting = asyncio.create_task(self._connect(), name="ams-cursors-connect")
         seconds = min(give_up, self._lost_since + postgresql.CALL_SECONDS) - self._loop.time()
@@ -170,13 +170,13 @@ class Call:
     """In the time of the event loop."""
     answer: asyncio.Future[Any]
     run: int | None = None
-    """What the versions begin at if this call moves the cursor: when it is unsure, the row tells by it."""
+    """What the versions begin at if this call moves the cursor: when it is unsure, the row shows by it."""
     unsure: bool = False
     """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
     what is read after a crash may not be on the standby yet, what is written is."""
 
     def finish(self, outcome: Any) -> None:
-        """Answer, unless whoever asked has left."""
+        """Answer, unless the caller has left."""
         if self.answer.done():
             return
         if isinstance(outcome, AmsError):
@@ -242,13 +242,16 @@ class Mover:
         self._seen: dict[SubscriptionId, Row] = {}
         self._running: asyncio.Task[None] | None = None
 
-    async def move(self, subscription: SubscriptionId, step: Step, *, run: int | None = None) -> Any:
+    async def move(
+        self, subscription: SubscriptionId, step: Callable[[Cursor], tuple[Cursor, T]], *, run: int | None = None
+    ) -> T:
         """Do one atomic step; its answer is given when what it moved is stored."""
         call = Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), run)
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="ams-cursors-move")
-        return await call.answer
+        answer: T = await call.answer
+        return answer
 
     def saw(self, subscription: SubscriptionId, row: Row) -> None:
         """Remember a row that was read, unless a later one is known."""
@@ -276,7 +279,7 @@ class Mover:
             except CursorsUnavailable as error:
                 for call in chain.from_iterable(calls.values()):
                     call.finish(CursorsUnavailable(OUTCOME_UNKNOWN) if call.unsure else error)
-            except Exception:  # a defect: those who wait must be told
+            except Exception:  # a defect: those who wait must get an answer
                 log.exception("cursors.failed")
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
         self._running = None

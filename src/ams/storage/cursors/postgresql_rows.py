@@ -1,9 +1,9 @@
 """A cursor as a row, and the statements over such rows.
 
 Every statement is a transaction of its own, so no lock outlives one. A row's version is raised by every write, and a
-write names the version it was computed from: who comes second writes nothing, and knows. A creation and a seek begin a
-new run of versions at a random number; so whoever lost the answer to one finds out by the row, also after others have
-written it.
+write names the version it was computed from: the second of two writes nothing, and knows. A creation and a seek begin a
+new run of versions at a random number; so a caller that lost the answer to one finds out by the row, also after others
+have written it.
 """
 
 import secrets
@@ -36,7 +36,7 @@ CREATE TABLE cursors (
     lost bigint NOT NULL,
     version bigint NOT NULL
 ) WITH (
-    -- Rows change all the time and no index does. With room in its page, a new row takes the place of older ones and
+    -- Rows change all the time and no index does. With space in its page, a new row takes the place of older ones and
     -- the table stays as small as it is.
     fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
@@ -55,7 +55,7 @@ lock the same rows in different orders would end each other."""
 _NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
 """A statement that was held up, by a server that was stopped or a link that was cut, does nothing after its time: its
-caller was told an error long ago."""
+caller got an error long ago."""
 _READ = f"""
 SELECT subscription, topic, "offset", generation, handed, lost, version, {_NOW}
 FROM cursors WHERE subscription = ANY(%s)
@@ -127,14 +127,14 @@ async def _make(connection: "Connection") -> None:
 
 
 class DatabaseTime:
-    """The database's clock as it last told it, and the monotonic time that has passed here since."""
+    """The database's clock as it was last read, and the monotonic time that has passed here since."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._ahead = 0
         """Milliseconds the database's time of day is ahead of our monotonic clock."""
 
-    def told(self, now: int) -> None:
+    def note(self, now: int) -> None:
         """Take note of what time the database just said it was: milliseconds since the epoch."""
         self._ahead = now - self._clock.monotonic()
 
@@ -147,7 +147,7 @@ class DatabaseTime:
         return self._clock.monotonic()
 
     def at(self, moment: Milliseconds) -> Milliseconds:
-        """Return what the database's clock showed at a moment, by what it told last: it may be another one by now."""
+        """Return what the database's clock showed at a moment, by what was read last: it may be another one by now."""
         return Milliseconds(moment + self._ahead)
 
     def after(self, seconds: float) -> Milliseconds:
@@ -178,7 +178,7 @@ async def ask_time(connection: "Connection", time: DatabaseTime) -> None:
     """Ask what time it is."""
     answer = await (await connection.execute(f"SELECT {_NOW}")).fetchone()
     if answer is not None:
-        time.told(answer[0])
+        time.note(answer[0])
 
 
 async def read(
@@ -187,7 +187,7 @@ async def read(
     """Return the rows of subscriptions that have one."""
     found = await (await connection.execute(_READ, (list(subscriptions),))).fetchall()
     if found:
-        time.told(found[-1][-1])
+        time.note(found[-1][-1])
     return {subscription: _row(*values) for subscription, *values, _ in found}
 
 
@@ -214,7 +214,7 @@ async def write(
     )
     won = await answer.fetchall()
     if won:
-        time.told(won[-1][1])
+        time.note(won[-1][1])
     return {subscription for subscription, _ in won}
 
 
@@ -259,7 +259,7 @@ async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Olde
         found = await (await connection.execute(_KEEP_LOST, values)).fetchone()
     if found is None:
         return None
-    time.told(found[1])
+    time.note(found[1])
     return int(found[0])
 
 

@@ -102,7 +102,7 @@ class _Group:
     cursors: dict[SubscriptionId, Cursor] = field(default_factory=dict)
     """What the rows were made of."""
     lost: int = 0
-    """Messages that are lost though no cursor tells so."""
+    """Messages that are lost though no cursor counts them."""
     dropped: set[SubscriptionId] = field(default_factory=set)
     dropped_lost: int = 0
     """Messages that the dropped cursors had lost."""
@@ -136,7 +136,7 @@ class SqliteCursors:
         self._dropped: dict[SubscriptionId, _Entry] = {}
         """Dropped, and still on disk."""
         self._gone = 0
-        """Messages lost that no cursor tells of any more."""
+        """Messages lost that no cursor counts any more."""
         self._group = _Group()
         self._writing: _Group | None = None
         self._commits = Commits()
@@ -159,8 +159,8 @@ class SqliteCursors:
         """Open or make the database at `path`.
 
         `ends` are the ends of all topics: a cursor beyond the end of its topic goes back to it, and this is logged.
-        `on_full` is asked for room when the disk is full and answers whether it made some. Raises `Unusable` when the
-        file is not a cursor database.
+        `on_full` is called to free space when the disk is full and returns whether it freed some. Raises `Unusable`
+        when the file is not a cursor database.
         """
         connection = await asyncio.to_thread(_connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
@@ -260,7 +260,7 @@ class SqliteCursors:
         self._connection.close()
 
     async def _keep_lost(self, messages: int) -> None:
-        """Count more messages as lost for good; at once, so that nobody else counts the same, and then durably."""
+        """Count more messages as lost for good; at once, so that no other call counts the same, and then durably."""
         self._gone += messages
         self._group.lost += messages
         try:
@@ -281,7 +281,7 @@ class SqliteCursors:
             await self._join(subscription, entry)
 
     def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
-        """Put a change into the group that is written next; the future tells when it is on disk."""
+        """Put a change into the group that is written next; the future completes when it is on disk."""
         group = self._group
         group.rows[subscription] = entry.row() if entry else None
         if entry:
@@ -289,7 +289,7 @@ class SqliteCursors:
         return self._joined()
 
     def _joined(self) -> asyncio.Future[None]:
-        """Have the group written; the future tells when it is on disk."""
+        """Have the group written; the future completes when it is on disk."""
         if self._has_failed:
             raise CursorsUnavailable
         waiter = self._loop.create_future()
@@ -347,7 +347,7 @@ class SqliteCursors:
                 self._entries[subscription] = entry
         for failed in (group, later):
             self._gone -= failed.dropped_lost
-            # Who came later may have waited for what is in this group.
+            # Later callers may have waited for what is in this group.
             failed.end(CursorsUnavailable(OUTCOME_UNKNOWN) if group.unknown else CursorsUnavailable())
         self._writing = None
 
@@ -357,13 +357,13 @@ class SqliteCursors:
         while (group := self._queue.get()) is not None:
             try:
                 self._write(group)
-            except Exception as error:  # whatever it is: those who wait must be told, and the thread goes on
+            except Exception as error:  # whatever it is: those who wait must get an answer, and the thread goes on
                 self._tell(partial(self._failed, group, f"{type(error).__name__}: {error}"))
             else:
                 self._tell(partial(self._stored, group))
 
     def _tell(self, apply: Callable[[], None]) -> None:
-        # The loop is gone when the service was torn down without `close`; nobody waits any more.
+        # The loop is gone when the service was torn down without `close`; no call waits any more.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._outcome, apply)
 

@@ -34,7 +34,7 @@ class Appended(NamedTuple):
     """Where the messages of one append went: `first` .. `first + count - 1`, all with publish time `time`."""
 
     first: Offset
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs here
+    count: int  # type: ignore[assignment]  # hides tuple.count, which is not needed here
     time: Milliseconds
 
 
@@ -74,7 +74,7 @@ class Log(Protocol):
     async def create(
         self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
     ) -> None:
-        """Make room for a topic, durably; `retention` is its messages' age limit, absent = the log's default.
+        """Create a topic, durably; `retention` is its messages' age limit, absent = the log's default.
 
         `label` is what people call the topic, for a log that others look into. Creating a topic that exists changes
         nothing. An identity is used once: a dropped one is never created again.
@@ -84,9 +84,9 @@ class Log(Protocol):
     async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
         """Store messages with the offsets and publish times they had in another log; durable when it returns.
 
-        Only for a topic nobody publishes to or reads. Offsets grow, from the topic's end on; those left out are holes,
-        and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. Whatever ends it early leaves
-        the messages up to some batch: the rest can be loaded by another call.
+        Only for a topic that is neither published to nor read. Offsets grow from the topic's end on; those left out are
+        holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. Whatever ends it early
+        leaves the messages up to some batch: the rest can be loaded by another call.
         """
         ...
 
@@ -128,7 +128,8 @@ class Log(Protocol):
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier `append` of these messages with this key; None when the key is new.
 
-        For who must decide about an append before making it. Raises `KeyReused` for a key seen with other content.
+        For callers that must decide about an append before making it. Raises `KeyReused` for a key seen with other
+        content.
         """
         ...
 

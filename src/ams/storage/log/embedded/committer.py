@@ -2,7 +2,7 @@
 
 Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
 so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
-loop is told of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with the
+loop hears of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with the
 event loop, and every time it lets go of it getting it back may take long.
 """
 
@@ -32,7 +32,7 @@ _NOWHERE = Offset(0)
 
 
 class Committer:
-    """Owns the writers and the numbering of commits; `tell` is called with outcomes, in order, from its thread."""
+    """Owns the writers and the numbering of commits; `report` is called with outcomes, in order, from its thread."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Committer:
         clock: Clock,
         options: LogOptions,
         commit: int,
-        tell: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
+        report: Callable[[list[Outcome], list[asyncio.Future[None]]], None],
     ) -> None:
         """Take over; `commit` is the last number given before."""
         self.refusal: str | None = None
@@ -51,7 +51,7 @@ class Committer:
         self._clock = clock
         self._options = options
         self._commit = commit
-        self._tell = tell
+        self._report = report
         self._inbox: queue.SimpleQueue[Sequence[Work]] = queue.SimpleQueue()
         self._waiting: OrderedDict[TopicState, deque[Append | Control]] = OrderedDict()
         self._large_is_due = False
@@ -120,8 +120,8 @@ class Committer:
     def _take(self) -> list[Append] | list[Control]:
         """Return the next group: appends of all topics in turn, or controls, one of a topic.
 
-        An append larger than a group lets what else waits go first and then has the next turn, so that nobody waits
-        for more than one of them.
+        An append larger than a group lets what else waits go first and then has the next turn, so that no append
+        waits for more than one of them.
         """
         group: list[Append] = []
         passed: list[tuple[TopicState, deque[Append | Control]]] = []
@@ -178,7 +178,7 @@ class Committer:
         for outcome in outcomes:
             # What was written of a group that failed is out of the way once a successor says so.
             outcome.in_doubt &= self._writers[outcome.code].needs_successor
-        self._tell(outcomes + begun, [])
+        self._report(outcomes + begun, [])
 
     def _commit_appends(self, group: list[Append]) -> list[Outcome]:
         refusal = self._refusal(sum(append.size for append in group))
@@ -256,7 +256,7 @@ class Committer:
         return self._record(writer, control.kind, control.topic.id, _control_body(control), now, control.oldest)
 
     def _make_ready(self, writer: Writer, size: int, now: Milliseconds, outcome: Outcome) -> None:
-        """Have an open segment with room for `size` bytes of fragments."""
+        """Have an open segment that takes `size` bytes of fragments."""
         if writer.is_due(size, now):
             self._close(writer, outcome)
         if writer.open is None:
@@ -308,7 +308,7 @@ class Committer:
     def _succeed_failed(self) -> list[Outcome]:
         """Begin the successors of failed segments, so that their failed bytes can never return.
 
-        Those who wait are told of the failure after that. Where it fails too they are told that the outcome is not
+        Callers that wait get the failure after that. Where it fails too they get that the outcome is not
         known, and it is tried again with the next group; until then every append to the class fails.
         """
         outcomes = []
@@ -334,7 +334,7 @@ class Committer:
             except OSError as error:
                 outcomes.append(Outcome(writer.kind.code))
                 self._fail(writer, outcomes[-1], [], error)
-        self._tell(outcomes + self._succeed_failed(), [])
+        self._report(outcomes + self._succeed_failed(), [])
 
     def _do_chores(self) -> None:
         while self._chores:
@@ -345,7 +345,7 @@ class Committer:
                 outcomes += self._succeed_failed()
                 if not any(writer.needs_successor for writer in self._writers.values()):
                     self._resume()
-            self._tell(outcomes, [chore.done])
+            self._report(outcomes, [chore.done])
             self._chores.pop()
 
     def _must_seal(self, writer: Writer, chore: Chore) -> bool:
@@ -360,7 +360,7 @@ class Committer:
         return outcome
 
     def _finish(self) -> None:
-        """Mark every open segment as whole, so that a later start tells damage from a torn end."""
+        """Mark every open segment as whole, so that a later start can tell damage from a torn end."""
         for writer in self._writers.values():
             try:
                 self._mark(writer)

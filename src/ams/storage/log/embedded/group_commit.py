@@ -164,7 +164,7 @@ def _runs(topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> It
         yield Run(topic.tail.end, max(now, topic.tail.time), appends)
         return
     for append in appends:
-        assert append.assigned is not None, "nobody publishes to a topic that is being loaded"
+        assert append.assigned is not None, "a topic that is being loaded is not published to"
         yield Run(*append.assigned, (append,))
 
 

@@ -35,8 +35,8 @@ MAX_APPEND_BYTES = 256 * MIB
 WRITING, MEMORY = "writing of the log", "memory of the log"
 """What of it is vital: the thread that stores, and what this process knows of what is stored."""
 _INDEX_MEMORY = 64 * MIB
-_BREATH = 64
-"""Topics looked at between two breaths of the event loop."""
+_AT_ONCE = 64
+"""Topics looked at before other tasks get their turn."""
 _MAX_AGE_CHECK_MS = 1000
 """A topic's age is looked at no more often than this."""
 
@@ -111,7 +111,7 @@ class EmbeddedLog:
     async def create(
         self, topic: TopicId, retention: Milliseconds | None = None, *, label: str = "", origin: Origin = NEW
     ) -> None:
-        """Make room for a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
+        """Create a topic (`Log.create`); a label is not kept. Never create one that was dropped."""
         self._check_open()
         if topic in self._state.topics:
             return
@@ -202,12 +202,12 @@ class EmbeddedLog:
         return Bounds(min(state.oldest, state.end), state.end)
 
     async def all_bounds(self) -> Mapping[TopicId, Bounds]:
-        """Return the bounds of every topic (`Log.all_bounds`), with breaths of the event loop in between."""
+        """Return the bounds of every topic (`Log.all_bounds`), giving other tasks their turn in between."""
         found: dict[TopicId, Bounds] = {}
         for number, topic in enumerate(await self.topics(), 1):
             with contextlib.suppress(TopicGone):  # dropped meanwhile
                 found[topic] = await self.bounds(topic)
-            if number % _BREATH == 0:
+            if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         return found
 
@@ -248,7 +248,7 @@ class EmbeddedLog:
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
-        """Let nothing be cut until the block ends, for somebody who copies the files meanwhile.
+        """Let nothing be cut until the block ends, for a copy of the files that is made meanwhile.
 
         Gives the call that lists the files that are the whole log at that moment, with all that was answered before.
         """
@@ -306,7 +306,7 @@ class EmbeddedLog:
         with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
             self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
-        await asyncio.sleep(0)  # outcomes told by the thread's last breath
+        await asyncio.sleep(0)  # for the last outcomes that the thread reported
         await self._state.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:

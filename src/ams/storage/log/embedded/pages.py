@@ -40,7 +40,7 @@ class _Handle:
 
 
 class OpenFiles:
-    """Handles of the files lately read. Threads borrow them; only files nobody uses are closed."""
+    """Handles of the files lately read. Threads borrow them; only files that are not in use are closed."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -65,7 +65,7 @@ class OpenFiles:
             return self._files.read(file, size, position)
 
     def forget(self, path: str) -> None:
-        """Close a file as soon as nobody reads it."""
+        """Close a file as soon as it is not being read."""
         with self._lock:
             handle = self._handles.pop(path, None)
             if handle is not None:

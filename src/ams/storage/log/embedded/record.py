@@ -222,16 +222,12 @@ def stored_of(header: Header, body: bytes, start: Offset, limit: int) -> list[St
 
 
 def _fragments(header: Header, body: bytes, skip: int, count: int) -> list[Fragment]:
-    position = header.requests * _REQUEST.size + _notes_bytes(header, body)
+    heads = struct.unpack_from(f"<{header.requests * 6}H", body)
+    position = header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes
     lengths = struct.unpack_from(f"<{skip + count}I", body, position)
     start = position + header.messages * 4 + sum(lengths[:skip])
     ends = list(accumulate(lengths[skip:], initial=start))
     return [Fragment(body[a:b]) for a, b in pairwise(ends)]
-
-
-def _notes_bytes(header: Header, body: bytes) -> int:
-    heads = struct.unpack_from(f"<{header.requests * 6}H", body)
-    return sum(heads[4::6])
 
 
 def _note(note: KeyNote) -> bytes:

@@ -19,7 +19,7 @@ from ams.storage.log.embedded.catalog import Segment
 from ams.storage.log.embedded.index_file import IndexHead, Row, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import Control, Damage, Reached, Scanned, Trimmed, scan
+from ams.storage.log.embedded.scan import ControlRecord, Damage, Reached, Scanned, Trimmed, scan
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
@@ -162,7 +162,7 @@ class _Recovering:
             if self._log.table is None:
                 self._restore(path, head)
         for path in self._heads:
-            if path != self._log.table and not self._files.exists(_segment_of(path)):
+            if path != self._log.table and not self._files.exists(os.path.splitext(path)[0] + ".log"):
                 self._files.unlink(path)
 
     def _restore(self, path: str, head: IndexHead) -> None:
@@ -213,7 +213,7 @@ class _Recovering:
         return segment.index_path == self._log.table or segment.head.commit <= self._known
 
     def _cuts(self, segments: list[Segment]) -> dict[int, Cut]:
-        """Return the failed segments without an index, and what is good of them, as their successors tell."""
+        """Return the failed segments without an index, and what is good of them, as their successors say."""
         first = next((number for number, segment in enumerate(segments) if segment.head is None), len(segments))
         heads = [self._read_head(segment) for segment in segments[first:]]
         return {head.cut.sequence: head.cut for head in heads if head is not None and head.cut is not None}
@@ -262,8 +262,8 @@ class _Recovering:
         whole = self._check_head(segment, found)
         if not found.records and not found.damage and not (last and whole):
             return False
-        room = segment.length < self._options.segment_bytes
-        if last and whole and room and not found.damage and segment.sequence not in self._indexed:
+        fits = segment.length < self._options.segment_bytes
+        if last and whole and fits and not found.damage and segment.sequence not in self._indexed:
             self._go_on(segment, found)
         return True
 
@@ -314,7 +314,7 @@ class _Recovering:
                     dropped.add(control.topic)
         return dropped
 
-    def _obey(self, control: Control) -> None:
+    def _obey(self, control: ControlRecord) -> None:
         topics = self._log.topics
         if control.kind == Kind.DROP:
             topics.pop(control.topic, None)
@@ -333,7 +333,7 @@ class _Recovering:
         there = {topic for each in segments if each.entries for topic in each.entries.topics}
         newest = next((each for each in reversed(segments) if each.head is not None), None)
         if newest is not None and newest.head is not None:
-            with contextlib.suppress(Damaged):  # told, and made anew, when it is used
+            with contextlib.suppress(Damaged):  # reported, and made anew, when it is used
                 rows = read_directory(self._files, newest.index_path, newest.head).rows()
                 there |= {row.topic for row in rows if row.reach}
         for topic in there & self._log.topics.keys():
@@ -347,7 +347,7 @@ class _Recovering:
 
     def _take_filter(self, segment: Segment) -> None:
         if segment.head is not None:
-            with contextlib.suppress(Damaged):  # told, and the index made anew, when a key is looked up
+            with contextlib.suppress(Damaged):  # reported, and the index made anew, when a key is looked up
                 segment.filter = read_filter(self._files, segment.index_path, segment.head)
 
     def _damaged(self, path: str, position: int, reason: str, length: int = 0) -> None:
@@ -356,10 +356,6 @@ class _Recovering:
     def _size(self, path: str) -> int:
         with opened(self._files, path) as handle:
             return self._files.size(handle)
-
-
-def _segment_of(path: str) -> str:
-    return os.path.splitext(path)[0] + ".log"
 
 
 def _later(before: Tail, found: Reached) -> Tail:

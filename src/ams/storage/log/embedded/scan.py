@@ -1,6 +1,6 @@
 """Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for verifying.
 
-A torn end and damage in the middle look alike: bytes that do not match their checksum. They are told apart by the
+A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
 `durable` length every record carries. A later record that knows the place to be on stable storage makes it damage;
 without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
 """
@@ -57,7 +57,7 @@ class Trimmed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class ControlRecord:
     """A create, drop or change of what is kept met in a segment."""
 
     commit: int
@@ -75,7 +75,7 @@ class Scanned:
 
     content: SegmentEntries = field(default_factory=SegmentEntries)
     tails: dict[TopicId, "Reached"] = field(default_factory=dict)
-    controls: list[Control] = field(default_factory=list)
+    controls: list[ControlRecord] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES
     """Where the last whole append ends; what follows was never acknowledged."""
@@ -103,7 +103,7 @@ class Reached:
 
 
 class Scanner:
-    """Scans one segment; `known` tells up to which commit each topic's published bytes are counted already."""
+    """Scans one segment; `known` says up to which commit each topic's published bytes are counted already."""
 
     def __init__(
         self,
@@ -249,8 +249,9 @@ class Scanner:
         elif header.kind != Kind.MARK:
             found.content.note_time(header.time)
             retention = retention_of(body) if body else None
-            control = Control(header.commit, header.kind, header.topic, retention, header.first, published_of(body))
-            found.controls.append(control)
+            found.controls.append(
+                ControlRecord(header.commit, header.kind, header.topic, retention, header.first, published_of(body))
+            )
 
     def _take_messages(self, header: Header, position: int, body: bytes) -> None:
         found, topic, first = self._found, header.topic, header.first

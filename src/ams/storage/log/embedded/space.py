@@ -39,7 +39,7 @@ class Space:
         return self._reserve_bytes if self._held else 0
 
     def refusal(self, size: int) -> str | None:
-        """Return why `size` more bytes are refused now; None when there is room."""
+        """Return why `size` more bytes are refused now; None when there is enough space."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _TRUST_MS:
             self._believed, self._measured = self._measure(), now
@@ -49,13 +49,13 @@ class Space:
         return f"free space is below min_free_bytes ({self._min_free})"
 
     def keep_reserve(self) -> None:
-        """Make the reserve, or make it again, when the disk has room for it and for `min_free_bytes` beside it."""
+        """Make the reserve, or make it again, when the disk has space for it and for `min_free_bytes` beside it."""
         with self._lock:
             if self._held or not self._reserve_bytes:
                 return
             try:
-                if self._has_reserve():
-                    self._held = True
+                if self._files.exists(self._reserve) and self._reserve_size() == self._reserve_bytes:
+                    self._held = True  # an earlier run left it
                 elif self._files.free_bytes(self._folder) >= self._min_free + self._reserve_bytes:
                     self._allocate()
             except OSError as error:
@@ -78,12 +78,9 @@ class Space:
             free = self._files.free_bytes(self._folder)
         return free
 
-    def _has_reserve(self) -> bool:
-        """Whether an earlier run left a reserve of the right size."""
-        if not self._files.exists(self._reserve):
-            return False
+    def _reserve_size(self) -> int:
         with opened(self._files, self._reserve) as handle:
-            return self._files.size(handle) == self._reserve_bytes
+            return self._files.size(handle)
 
     def _allocate(self) -> None:
         self._files.unlink(self._reserve)

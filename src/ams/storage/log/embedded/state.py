@@ -16,7 +16,7 @@ from ams.core.messages import Message
 from ams.core.names import Offset, TopicId
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog
-from ams.storage.log.embedded.group_commit import Append, Closed, Control, Outcome
+from ams.storage.log.embedded.group_commit import Append, Control, Outcome
 from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
@@ -55,7 +55,9 @@ class LogState:
     def apply(self, outcome: Outcome) -> None:
         """Make what the committer did visible: ends, places, answers."""
         if outcome.begun is not None:
-            self._begin(outcome)
+            begun, kind = outcome.begun, CLASSES[outcome.code]
+            path = index_path(self.folder, kind, begun.sequence)
+            self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
         if outcome.records:
             self._place(outcome)
         if outcome.sequence:
@@ -69,7 +71,9 @@ class LogState:
         for work in outcome.failed:
             self._fail(work, OutcomeUnknown() if outcome.in_doubt else LogUnavailable())
         for closed in outcome.closed:
-            self._close(closed)
+            segment = self.catalog.by_sequence[closed.sequence]
+            segment.length, segment.closed = closed.length, True
+            self.unsealed.append(segment)
         self.commit = max(self.commit, outcome.commit)
 
     def table_rows(self) -> tuple[int, list[Row]]:
@@ -98,12 +102,6 @@ class LogState:
         gate = self.keys.pop(hashed, None)
         if gate is not None:
             gate.set_result(None)
-
-    def _begin(self, outcome: Outcome) -> None:
-        begun, kind = outcome.begun, CLASSES[outcome.code]
-        assert begun is not None
-        path = index_path(self.folder, kind, begun.sequence)
-        self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
 
     def _place(self, outcome: Outcome) -> None:
         segment = self.catalog.by_sequence[outcome.sequence]
@@ -168,11 +166,6 @@ class LogState:
             work.topic.leaving = False
         if not work.done.done():
             work.done.set_exception(error)
-
-    def _close(self, closed: Closed) -> None:
-        segment = self.catalog.by_sequence[closed.sequence]
-        segment.length, segment.closed = closed.length, True
-        self.unsealed.append(segment)
 
 
 class Keys:

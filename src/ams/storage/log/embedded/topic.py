@@ -76,7 +76,9 @@ class TopicState:
         await self.released()
         self.held = held = asyncio.get_running_loop().create_future()
         try:
-            await self._until_quiet()
+            if self.under_way:
+                self.quiet = asyncio.get_running_loop().create_future()
+                await asyncio.wait((self.quiet,))
             yield
         finally:
             self.held = None
@@ -100,11 +102,6 @@ class TopicState:
         if self.quiet is not None and not self.under_way:
             self.quiet.set_result(None)
             self.quiet = None
-
-    async def _until_quiet(self) -> None:
-        if self.under_way:
-            self.quiet = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self.quiet,))
 
     @property
     def is_spread(self) -> bool:

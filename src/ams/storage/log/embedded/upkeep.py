@@ -131,7 +131,7 @@ class Upkeep:
     async def run(self, survive: Callable[[str], None]) -> None:
         """Look after the log until cancelled; at once when a segment was closed, else every check interval.
 
-        `survive` is called for a round that ended with an exception nobody expected.
+        `survive` is called for a round that ended with an unexpected exception.
         """
         while True:
             with contextlib.suppress(TimeoutError):
@@ -166,7 +166,7 @@ class Upkeep:
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
         """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.
 
-        Until the list is asked for no index is written: who is going to ask may keep others waiting meanwhile.
+        Until the list is asked for no index is written: the caller may keep others waiting meanwhile.
         """
         copy = object()
 
@@ -200,7 +200,7 @@ class Upkeep:
         async with self._turn:
             if self._closed:
                 raise LogUnavailable
-            # After this all that the tables of index files tell is known here too.
+            # After this all that the tables of index files say is known here too.
             await self._chore(seal_all=False)
             return self._state.parts()
 
@@ -239,7 +239,7 @@ class Upkeep:
         head, keys = await self._on_thread(lambda: self._sealer.seal(segment, earlier))
         state.catalog.forget_index(segment)
         segment.head, segment.filter, segment.entries = head, keys, None
-        if state.table is not None and not self._has_segment(state.table):
+        if state.table is not None and all(each.index_path != state.table for each in state.catalog):
             self._old_tables.append(state.table)
         state.table = segment.index_path
         logger.info("log.sealed", file=segment.path, bytes=segment.length)
@@ -249,9 +249,6 @@ class Upkeep:
         while self._old_tables:
             await self._on_thread(lambda: self._files.unlink(self._old_tables[-1]))
             self._old_tables.pop()
-
-    def _has_segment(self, index: str) -> bool:
-        return any(segment.index_path == index for segment in self._state.catalog)
 
     async def _cut_old(self) -> None:
         now = self._clock.wall()

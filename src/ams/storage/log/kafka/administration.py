@@ -10,12 +10,7 @@ from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
-from aiokafka.errors import (
-    KafkaError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 from aiokafka.protocol.admin import (
     CreateTopicsRequest,
     DeleteRecordsRequest,

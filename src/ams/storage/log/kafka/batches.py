@@ -42,7 +42,7 @@ class Unsent(LogUnavailable):
 
 
 class Producer(NamedTuple):
-    """Who sends, in the words of the brokers. A higher epoch shuts out what was sent with a lower one."""
+    """The sender, in the words of the brokers. A higher epoch shuts out what was sent with a lower one."""
 
     id: int
     epoch: int
@@ -88,7 +88,7 @@ class Batch:
     requests: list[Request]
     size: int
     attempts: int = 0
-    """How often it was sent; from the first time on nobody knows whether it is stored until the broker says so."""
+    """How often it was sent; from the first time on it is not known whether it is stored until the broker says so."""
     data: bytes = b""
     """As it is sent, again and again; empty until it is made."""
     time: Milliseconds = Milliseconds(-1)
@@ -165,7 +165,7 @@ class TopicQueue:
     def next_batch(self, limit: int, now: float) -> Batch | None:
         """Return the batch to be sent: the one that was sent before in vain, else the next requests, whole.
 
-        Those that nobody waits for any longer at loop time `now` are given up. No request is above `limit`, and neither
+        Those without a caller that waits at loop time `now` are given up. No request is above `limit`, and neither
         are several together: a batch takes no more bytes than that.
         """
         if self.batch is not None:
@@ -194,7 +194,7 @@ class TopicQueue:
             self.renew()
 
     def give_up(self) -> None:
-        """Go on after a batch of which nobody knows whether it is stored: what comes next shuts it out."""
+        """Go on after a batch that may or may not be stored: what comes next shuts it out."""
         if self.batch is not None and self.batch.attempts:
             self.renew()
         self.batch = None

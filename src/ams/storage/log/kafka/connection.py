@@ -1,8 +1,8 @@
-"""The way to Kafka: whom to ask about a topic, again and again until somebody answers, and whether anybody does.
+"""The way to Kafka: which broker to ask about a topic, again until one answers, and whether any does.
 
 A topic of ours has one partition, so "the leader of a topic" is the leader of its partition 0. Leaders are looked up
 when they are asked for, many topics at once, and forgotten when one turns out to be wrong; nothing is refreshed by
-time, so thousands of topics cost nothing while nobody uses them.
+time, so thousands of topics cost nothing while they are not used.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ PASSING = (errors.UnknownError, errors.BrokerNotAvailableError, errors.ReplicaNo
 
 
 class Leaders:
-    """Leaders as last told; `ask` is given names of topics and returns a metadata response."""
+    """Leaders as brokers last named them; `ask` is given names of topics and returns a metadata response."""
 
     def __init__(self, ask: Callable[[list[str]], Awaitable[Any]]) -> None:
         self._ask = ask
@@ -129,11 +129,11 @@ class Connection:
         return await self._patiently(lambda: self._leaders.of(partition.name), until)
 
     def known_leader(self, partition: Partition) -> NodeId | None:
-        """Return the broker that was last told to lead a topic; None when it must be asked for."""
+        """Return the broker that was last said to lead a topic; None when it must be asked for."""
         return self._leaders.known(partition.name)
 
     def moved(self, partition: Partition) -> None:
-        """Note that a topic's leader is not the one that was told last."""
+        """Note that a topic's leader is not the one that was named last."""
         self._leaders.forget(partition.name)
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
@@ -183,7 +183,7 @@ class Connection:
                     return answer(await self.send(node, request, ADMIN))
                 except KafkaConnectionError as error:
                     trouble = error
-            await self._about([])  # notes it when nobody answers at all
+            await self._about([])  # notes it when no broker answers at all
             raise trouble
 
         return await self._patiently(attempt, until)
@@ -261,7 +261,7 @@ class Connection:
             self._probing = asyncio.create_task(self._probe())
 
     async def _probe(self) -> None:
-        """Ask until somebody answers."""
+        """Ask until a broker answers."""
         pauses = Pauses(_PROBES)
         while self._away_since is not None:
             await asyncio.sleep(pauses.next())

@@ -5,7 +5,7 @@ Only what all in-sync replicas have is seen (the high watermark). Offsets are ou
 
 A fetch session is a long question about many topics of which only what changed goes over the wire (KIP-227). The broker
 remembers what was asked about; a request says what is new in it, has moved or is no longer asked about, and the answer
-holds topics that have something new. A broker that has no room for a session is asked about all each time, and one that
+holds topics that have something new. A broker that cannot take a session is asked about all each time, and one that
 has forgotten a session is sent all again.
 """
 
@@ -43,7 +43,7 @@ LATEST, EARLIEST = -1, -2
 AT_ONCE = 1000
 """Topics in one question."""
 NOT_KNOWN = -1
-"""Stands for the leader's epoch and the start of the log, which only replicas tell."""
+"""Stands for the leader's epoch and the start of the log, which only replicas give."""
 NONE, FULL = 0, 0
 """Session id of who has none yet, and the epoch that asks for one."""
 LAST_EPOCH = 2**31 - 1
@@ -107,7 +107,7 @@ class Fetcher:
         return Offset((await self._offset(partition, LATEST, until))[0] + partition.first)
 
     async def written(self, partition: Partition, until: float) -> Offset:
-        """Return where the leader's log ends: also of what nobody sees, as too few brokers have it yet."""
+        """Return where the leader's log ends: also of what is not visible, as too few brokers have it yet."""
         return Offset((await self._offset(partition, LATEST, until, FOLLOWER))[0] + partition.first)
 
     async def oldest(self, partition: Partition, until: float) -> Offset:

@@ -1,8 +1,8 @@
-"""Following the topics that somebody waits on, so that a wait ends a moment after a publish through any node.
+"""Following the topics that calls wait on, so that a wait ends a moment after a publish through any node.
 
 For each broker there is one long question about all the topics it leads that are waited on: it is answered when one of
 them has something new. A topic that is waited on while that question is out is asked about in a second, shorter one at
-once, and gets into the long one with its next turn. While nobody waits nothing is asked.
+once, and gets into the long one with its next turn. While no call waits nothing is asked.
 """
 
 import asyncio
@@ -45,11 +45,11 @@ class FollowedTopic:
     position: Offset
     """Where the next question begins; from the least that is waited for up to here there is nothing."""
     waiters: dict["asyncio.Future[bool]", Offset] = field(default_factory=dict)
-    """Who waits, and for a message at which offset or later."""
+    """The calls that wait, and for a message at which offset or later."""
     broker: "FollowedBroker | None" = None
-    """Who asks about it; None while its leader is looked for."""
+    """The broker that is asked about it; None while its leader is looked for."""
     is_locating: bool = False
-    """Whether somebody looks for its leader."""
+    """Whether its leader is being looked for."""
 
     def wake(self, end: Offset) -> None:
         """Tell those who wait for less than `end`."""
@@ -176,7 +176,7 @@ class Follower:
         self._start(self._find(followed, pause, out_of_range))
 
     async def _find(self, followed: FollowedTopic, pause: float, out_of_range: bool) -> None:
-        """Find the leader of a topic, for as long as somebody waits on it."""
+        """Find the leader of a topic, for as long as a call waits on it."""
         await asyncio.sleep(pause)
         while followed.waiters and followed.broker is None:
             try:
@@ -271,7 +271,7 @@ class Follower:
             followed.give_up(LogUnavailable())
 
     async def _feed(self, followed: FollowedTopic, position: Offset, part: Part) -> None:
-        """Keep what is new, and wake who waits for it."""
+        """Keep what is new, and wake the calls that wait for it."""
         topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
         next_, after_last = end, self._cache.newest(topic)
         if not self._cache.has(topic, position, end):

@@ -19,7 +19,7 @@ from ams.storage.log.base import Appended
 
 
 class Claim(NamedTuple):
-    """A key that somebody uses, or used, for an append."""
+    """A key that is used, or was used, for an append."""
 
     content: bytes
     """Hash of the messages, 16 bytes."""
@@ -36,8 +36,8 @@ class Claim(NamedTuple):
 class IdempotencyStore(Protocol):
     """Claims and sizes by topic; calls raise `RegistryUnavailable` when the database cannot answer.
 
-    Keys are given as 16-byte hashes. A claim bears the `mark` of who made it or took it over last, a uuid of each
-    attempt to append: who was slow does not undo what another has begun since.
+    Keys are given as 16-byte hashes. A claim bears the `mark` of the attempt that made it or took it over last, a uuid:
+    a slow attempt does not undo what another has begun since.
     """
 
     async def claim(self, topic: TopicId, key: bytes, content: bytes, end: Offset, mark: str) -> Claim | None:

@@ -1,13 +1,13 @@
 """Appends with an idempotency key, each stored once however often it is asked for, on whatever node.
 
 A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
-the append the claim is settled: where the messages are. So whoever asks again is told, by any node. The first message
-carries the key as well. A claim that nobody settled is one of
+the append the claim is settled: where the messages are. So any node can answer a repeated call. The first message
+carries the key as well. A claim that is not settled is one of
 
-- an append that is under way, or whose node has just died: for half a minute nobody knows, and who asks is told to try
-  again;
+- an append that is under way, or whose node has just died: for half a minute it is not known which, and callers are
+  answered to try again;
 - one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
-  (while too few brokers are in sync it is not, and nobody knows). The messages from the end at the claim on are
+  (while too few brokers are in sync it is not, and it is not known). The messages from the end at the claim on are
   searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask. Who
   asks with other messages takes it over as well: of a key whose messages are nowhere none is taken for them.
 
@@ -76,7 +76,7 @@ class Keys:
     async def append(self, partition: Partition, messages: Sequence[Message], key: str, until: float) -> Appended:
         """Append messages unless they were with this key; return where they are.
 
-        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while nobody knows what became of
+        Raises `KeyReused` when the key came with other messages, `LogUnavailable` while it is not known what became of
         an earlier append with it, also when it takes until loop time `until`. One that has begun goes on when its
         caller leaves.
         """
@@ -180,19 +180,19 @@ class Keys:
         try:
             async with asyncio.timeout_at(until):
                 await self._store.settle(partition.topic, hashed, appended)
-        except (RegistryUnavailable, TimeoutError):  # who asks again searches for the messages
+        except (RegistryUnavailable, TimeoutError):  # the next call searches for the messages
             logger.warning("key.unsettled", topic=partition.name)
 
     async def _release(self, partition: Partition, hashed: bytes, mark: str) -> None:
         try:
             await self._store.release(partition.topic, hashed, mark)
-        except RegistryUnavailable:  # who asks again finds that they are nowhere
+        except RegistryUnavailable:  # the next call finds that they are nowhere
             logger.warning("key.unreleased", topic=partition.name)
 
 
 @contextlib.asynccontextmanager
 async def _in_time(until: float) -> AsyncIterator[None]:
-    """Keep nobody waiting beyond loop time `until`, and a moment."""
+    """Keep no caller waiting beyond loop time `until`, and a moment."""
     try:
         async with asyncio.timeout_at(until + _GRACE):
             yield

@@ -4,7 +4,7 @@ This stands on aiokafka's connections and its request objects, not on its client
 connection at a time, so a broker that is stopped holds up the way to all the others, and it keeps the metadata of
 every topic it was ever asked about.
 
-A broker answers the requests of a connection one after another, so whoever may wait long at a broker has a lane of its
+A broker answers the requests of a connection one after another, so what may wait long at a broker has a lane of its
 own: a connection of its own to each broker. All trouble with a connection is `KafkaConnectionError`.
 """
 
@@ -72,7 +72,7 @@ class Links:
         return known + [node for node, address in self._first.items() if address not in learned]
 
     def slow(self, node: NodeId) -> None:
-        """Note that a broker keeps somebody waiting, so that others are asked before it."""
+        """Note that a broker keeps callers waiting, so that others are asked before it."""
         self._slow[node] = asyncio.get_running_loop().time()
 
     async def send(self, node: NodeId, request: Any, lane: Lane = ASK) -> Any:
@@ -170,7 +170,7 @@ def check(code: int, message: str | None = None) -> None:
 
 
 def error_text(error: BaseException) -> str:
-    """Return what an error says, without the name of its class, which aiokafka puts before it each time it is told."""
+    """Return what an error says, without the name of its class, which aiokafka puts before it at every raise."""
     return str(error.args[0]) if isinstance(error, KafkaConnectionError) and error.args else str(error)
 
 

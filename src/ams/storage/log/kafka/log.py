@@ -40,17 +40,17 @@ class HeldTopics:
         self._held: dict[TopicId, asyncio.Future[None]] = {}
 
     def is_held(self, topic: TopicId) -> bool:
-        """Whether somebody holds a topic."""
+        """Whether a topic is held."""
         return topic in self._held
 
     async def released(self, topic: TopicId) -> None:
-        """Wait while somebody holds a topic."""
+        """Wait while a topic is held."""
         while (held := self._held.get(topic)) is not None:
             await asyncio.wait((held,))
 
     @contextlib.asynccontextmanager
     async def hold(self, topic: TopicId) -> AsyncIterator[None]:
-        """Hold a topic until the block ends; it begins when nobody else does."""
+        """Hold a topic until the block ends; it begins when the topic is not held any more."""
         await self.released(topic)
         held = self._held[topic] = asyncio.get_running_loop().create_future()
         try:
@@ -306,7 +306,7 @@ class KafkaLog:
 
     @contextlib.contextmanager
     def _noticing(self, partition: Partition) -> Iterator[None]:
-        """Let all who wait for a topic know when it turns out that another node, or somebody else, deleted it.
+        """Let all who wait for a topic know when it turns out that another node, or another program, deleted it.
 
         What else the brokers say is for operators only.
         """
@@ -338,13 +338,13 @@ class KafkaLog:
             self._reader.drop_before(partition, before)
 
     def _stored(self, partition: Partition, appended: Appended, fragments: Sequence[Fragment], size: int) -> None:
-        if appended.time < 0:  # loaded: counted when the topic was made, and read by nobody yet
+        if appended.time < 0:  # loaded: counted when the topic was made, and not read yet
             return
         self._sizes.add(partition.topic, size)
         self._reader.appended(partition, appended, fragments)
 
     def _gone(self, partition: Partition) -> None:
-        """Tell all who wait for a topic that it is no more."""
+        """End all that waits for a topic that is no more."""
         self._sender.forget(partition.topic)
         self._connection.moved(partition)
         self._reader.forget(partition)

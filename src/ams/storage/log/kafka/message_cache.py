@@ -1,7 +1,7 @@
 """Messages in memory, for reads that need nothing from a broker: the tails of topics, and what was fetched ahead.
 
-`TailCache` holds the newest messages of topics that are read at their tail. A topic is in it while somebody reads or
-waits at its tail. What is held has no gap: what comes next is added, what comes after a gap replaces it or is left to
+`TailCache` holds the newest messages of topics that are read at their tail. A topic is in it while calls read or
+wait at its tail. What is held has no gap: what comes next is added, what comes after a gap replaces it or is left to
 be fetched.
 
 `ReadAhead` holds what was fetched beyond what a read asked for. A consumer that catches up reads a topic in pulls of
@@ -24,12 +24,12 @@ OVERHEAD = 170
 """Bytes a message in memory takes beside its fragment."""
 _offset_of = itemgetter(0)
 UNUSED_FOR = 60.0
-"""Seconds nobody read a topic here after which it is let go."""
+"""Seconds without a read of a topic after which it is let go."""
 MAX_TOPICS = 20_000
 SHARE = 4
 """One topic may take a fourth of the memory."""
 MOST = 2**20
-"""Bytes fetched at once for who reads on and on."""
+"""Bytes fetched at once for a consumer that reads on and on."""
 LEAST = 2**16
 REMEMBERED_FOR = 20.0
 """Seconds in which a read that begins where one ended counts as its sequel."""
@@ -187,7 +187,7 @@ class TailCache:
         self._evict()
 
     def begin(self, topic: TopicId, start: Offset, next_: Offset, messages: Sequence[Stored]) -> None:
-        """Hold messages that somebody reads or waits for at the tail, from `start` to before `next_`."""
+        """Hold messages that are read or waited for at the tail, from `start` to before `next_`."""
         run = self.run(topic)
         if self.accepts(topic, start):
             self.add(topic, start, next_, messages)
@@ -265,14 +265,15 @@ class ReadAhead:
         self._pop((topic, end))
         self._ends[topic, end] = End(now, sequel)
         self._sequels += sequel
-        while self._ends and (len(self._ends) > MAX_ENDS or self._oldest_end() < now - REMEMBERED_FOR):
+        since = now - REMEMBERED_FOR
+        while self._ends and (len(self._ends) > MAX_ENDS or next(iter(self._ends.values())).time < since):
             self._pop(next(iter(self._ends)))
 
     def size(self, topic: TopicId, start: Offset) -> int:
-        """Return how many bytes a read from `start` on should fetch ahead; 0 when it is nobody's sequel."""
+        """Return how many bytes a read from `start` on should fetch ahead; 0 when it is no sequel."""
         if (topic, start) not in self._ends:
             return 0
-        # Half of the memory for all who read on and on, so that one does not push out what another comes back for.
+        # Half of the memory for all that read on and on, so that one does not push out what another comes back for.
         return min(MOST, max(LEAST, self._budget // (4 * (self._sequels + 1))))
 
     def drop_before(self, topic: TopicId, oldest: Offset) -> None:
@@ -284,9 +285,6 @@ class ReadAhead:
         """Let a topic go."""
         for run in list(self._of.get(topic, ())):
             self._drop(topic, run.start)
-
-    def _oldest_end(self) -> float:
-        return next(iter(self._ends.values())).time
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
         """Forget an end; return whether there was one."""

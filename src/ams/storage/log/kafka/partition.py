@@ -1,6 +1,6 @@
 """Where a topic is on Kafka: the name of its one partition there, and what its first offset is called here.
 
-A name is `PREFIX.LABEL.IDENTITY[-FIRST]`. The prefix tells installations apart that share one Kafka, and has no dot;
+A name is `PREFIX.LABEL.IDENTITY[-FIRST]`. The prefix separates installations that share one Kafka, and has no dot;
 the label is for people and for other readers of the topic; the identity makes the name unique, so that a topic can be
 deleted and made again under its name at once; `FIRST` is there when the offsets do not start at 0, as in a topic that
 was moved here after its oldest messages were gone. Nothing else remembers these names: the brokers list them.

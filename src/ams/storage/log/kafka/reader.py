@@ -38,7 +38,7 @@ LAG = 0.05
 
 
 class Reader:
-    """Reads for all of a node; its topics are told by the `Partition` they are at."""
+    """Reads for all of a node; its topics are given by their `Partition`."""
 
     def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor | None = None) -> None:
         self._connection = connection
@@ -46,7 +46,9 @@ class Reader:
         self._cache = TailCache(options.tail_cache_bytes)
         self._ahead = ReadAhead(options.ahead_bytes)
         self._follower = Follower(connection, self._fetcher, self._cache, supervisor or Supervisor())
-        self._ends = SharedRequest(self._ask_end)
+        self._ends: SharedRequest[Partition, Offset] = SharedRequest(
+            lambda partition: self._fetcher.end(partition, connection.deadline())
+        )
         self._sequels = SharedRequest(self._fetch_ahead, join=True)
         self._fetching = asyncio.Semaphore(FETCHES)
         self._scanning = asyncio.Semaphore(SCANS)
@@ -138,9 +140,6 @@ class Reader:
         await self._follower.close()
         await self._ends.close()
         await self._sequels.close()
-
-    async def _ask_end(self, partition: Partition) -> Offset:
-        return await self._fetcher.end(partition, self._connection.deadline())
 
     async def _fill(self, pending: PendingRead, partition: Partition, start: Offset) -> None:
         until = self._connection.deadline()

@@ -71,15 +71,11 @@ def _header(name: str, value: str) -> Header:
 def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     """Return the fragment of a record with this value and these headers."""
     if not headers:
-        return _plain(value)
+        return Fragment(_PLAIN % _base64(value or b""))
     attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
     if any(name == TEXT for name, _ in headers):
         return message(_text(value), attributes).fragment
     return message(pybase64.b64encode(value or b"").decode(), attributes, plain=True).fragment
-
-
-def _plain(value: bytes | None) -> Fragment:
-    return Fragment(_PLAIN % _base64(value or b""))
 
 
 def _attribute(header: Header) -> tuple[str | None, str]:
@@ -134,7 +130,7 @@ def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
         for each in records
         if not (each.headers and each.headers[0][0] == HOLE)
     ]
-    if found and records[0].timestamp_type == 0:  # given by whoever wrote it
+    if found and records[0].timestamp_type == 0:  # given by the writer
         return [each._replace(time=_sane(each.time)) for each in found]
     return found
 

@@ -6,8 +6,8 @@ sequence error. This one lets every topic go its own way:
 - One batch of a topic is on its way at a time; what comes meanwhile is gathered into the next one.
 - Batches whose leader is the same share a request when they are ready together. A broker answers the requests of a
   connection one after the other, so a few connections to each broker keep a slow one from holding up the rest.
-- A batch whose fate is not known is sent again as it is, with its sequence number, which stores it once. When nobody
-  waits for it any longer it is given up, and the next batch goes in a new epoch: once that is stored, the broker
+- A batch whose fate is not known is sent again as it is, with its sequence number, which stores it once. When no
+  caller waits for it any longer it is given up, and the next batch goes in a new epoch: once that is stored, the broker
   refuses the given-up one, should it still be on its way.
 """
 
@@ -18,14 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import structlog
-from aiokafka.errors import (
-    InvalidProducerEpoch,
-    KafkaError,
-    NotEnoughReplicasAfterAppendError,
-    NotEnoughReplicasError,
-    OutOfOrderSequenceNumber,
-    UnknownProducerId,
-)
+from aiokafka import errors
+from aiokafka.errors import KafkaError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.transaction import InitProducerIdRequest
 
@@ -55,10 +49,10 @@ _PAUSE = 0.05
 """Seconds before a batch is sent again."""
 _LOOK_EVERY = 0.25
 """Seconds between looks at what waited too long."""
-_TOO_FEW = (NotEnoughReplicasError, NotEnoughReplicasAfterAppendError)
+_TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
 _TOO_FEW_SECONDS = 15.0
-"""How long it is believed that too few brokers are in sync when nobody publishes."""
-_LOST_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+"""How long it is believed that too few brokers are in sync when nothing is published."""
+_LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
 Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
 """Told of each batch that is stored: where, its fragments and data bytes."""
 
@@ -113,8 +107,8 @@ class Sender:
         Its caller waits until loop time `until`. `times` are those of messages that are loaded; the answer's time is
         -1 then, unless the broker gave its own.
 
-        Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when nobody knows whether
-        it is stored, `TopicGone`.
+        Its future raises `Unsent` when it was given up before it was sent, `LogUnavailable` when it is not known
+        whether it is stored, `TopicGone`.
         """
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent
@@ -245,7 +239,7 @@ class Sender:
             if batch is None or line.producer is None:
                 self._go_on(line)
                 continue
-            batch.attempts += 1  # before it is made, which takes its time: nobody is told from now on that it is unsent
+            batch.attempts += 1  # before it is made, which takes its time: from now on no caller gets `Unsent`
             load.append((line, batch))
             size += batch.size
         self._flying += size
@@ -255,7 +249,7 @@ class Sender:
         """Send one request, and go on by what its answer says of each batch."""
         try:
             answers = await self._answers(node, lane, load)
-        except KafkaError as error:  # nobody knows what the broker did, nor whether it still leads others
+        except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
             answers = {line.partition.name: _Answer(error) for line, _ in load}
             self._turn_away(broker)
         except Exception as error:  # a defect must not hold up these topics for good

@@ -1,6 +1,6 @@
 """What is promised of every topic on the brokers, and which topics keep less than that.
 
-Somebody may change a topic behind our back, or make it by hand; a topic that keeps less than was promised takes no
+A topic may be changed by another program, or made by hand; a topic that keeps less than was promised takes no
 messages, since an answered publish would be worth less than it says. Settings are looked at when a topic is first met
 and now and then after that, many topics in one question.
 """
@@ -33,7 +33,7 @@ _NAMES = (
 _AT_ONCE = 100
 """Topics in one question: reading the answer must not hold up the event loop."""
 _NOBODY_S = 86_400_000
-"""The brokers' default of `delete.retention.ms`, for a topic nobody set it for."""
+"""The brokers' default of `delete.retention.ms`, for a topic it was not set for."""
 
 
 class TopicSettings(NamedTuple):

@@ -33,7 +33,7 @@ from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES, Standards, Top
 
 logger = structlog.get_logger("ams.log")
 NEWS = 1.0
-"""Seconds a topic is looked for that nobody knows yet."""
+"""Seconds a topic is looked for that no broker lists yet."""
 _LEAST_PAUSE = 0.05
 _SHARE = 5
 """Looking for what is missing takes no more than one part in so many of the time."""
@@ -44,7 +44,7 @@ _SLOW = 2.0
 _BELIEVED = 1.0
 """Seconds lists must lack a topic before it is believed gone: a broker that has just come back knows too little."""
 _LOOKED_AT = 100
-"""Topics nobody looked at yet whose settings are asked for with those of one that is needed."""
+"""Topics not looked at yet whose settings are asked for with those of one that is needed."""
 _SETTLED = 5.0
 """Seconds after which every broker lists a topic that was made."""
 
@@ -67,7 +67,9 @@ class Topics:
         self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
         self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
-        self._delete: BatchedRequest[str, None] = BatchedRequest(self._delete_all)
+        self._delete: BatchedRequest[str, None] = BatchedRequest(
+            lambda names: delete_topics(connection, names, connection.deadline())
+        )
         self._needed: set[TopicId] = set()
         self._looking: SharedRequest[None, None] = SharedRequest(lambda _: self._look_at_needed())
         self.cost = 0.0
@@ -173,7 +175,7 @@ class Topics:
                 await self.set_age(listed.partition, None)
 
     def forget(self, partition: Partition) -> None:
-        """Note that a topic is gone, and tell."""
+        """Note that a topic is gone, and pass it on."""
         if self._listed.pop(partition.topic, None) is None:
             return
         self._made.pop(partition.topic, None)
@@ -218,9 +220,6 @@ class Topics:
                 nodes = self._connection.links.nodes()
                 await asyncio.gather(*(led_according_to(self._connection, node, made) for node in nodes))
         return refused
-
-    async def _delete_all(self, names: Sequence[str]) -> Sequence[KafkaError | None]:
-        return await delete_topics(self._connection, names, self._connection.deadline())
 
     async def _list(self) -> None:
         loop = asyncio.get_running_loop()

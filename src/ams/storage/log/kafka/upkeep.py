@@ -53,7 +53,7 @@ class Upkeep:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin. That Kafka is away already is for whoever waits for it to say."""
+        """Begin. That Kafka is away already is said by the start, which waits for it."""
         self._was_away = not self._connection.reachable
         self._task = self._supervisor.task("upkeep of the log", self._run())
 

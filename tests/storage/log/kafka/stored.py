@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from ams.core.names import Offset
 from ams.storage.log.base import Bounds
-from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe
+from ams.storage.log.kafka.administration import NewTopic, alter, create_topics, describe, led_according_to
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import SCAN, fetch_part
 from ams.storage.log.kafka.options import KafkaOptions
@@ -47,6 +47,8 @@ async def make_topic(servers: str, name: str, **configs: str) -> None:
         until = asyncio.get_running_loop().time() + 8
         given = {name.replace("_", "."): value for name, value in configs.items()}
         assert await create_topics(connection, [NewTopic(name, 1, given)], until) == [None]
+        for node in connection.links.nodes():
+            await led_according_to(connection, node, [name])
 
 
 async def change_topic(servers: str, partition: Partition, **configs: str | None) -> None:

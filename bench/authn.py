@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import insert
 
 from ams.authn.store import Store
-from ams.authn.store.records import _row
+from ams.authn.store.records import _binding_row
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
 from ams.core.clock import SystemClock
@@ -176,6 +176,7 @@ async def _fill(data: Path, bound: Sequence[Binding]) -> None:
     """Add bindings, many at once: one after the other would take minutes."""
     store = await _store(data, cache_size=1)
     for begin in range(0, len(bound), TOGETHER):
-        rows = [{"uuid": each.uuid, "created_on": each.created_on, **_row(each)} for each in bound[begin:][:TOGETHER]]
+        some = bound[begin : begin + TOGETHER]
+        rows = [{"uuid": each.uuid, "created_on": each.created_on, **_binding_row(each)} for each in some]
         await store.database.write(lambda connection, rows=rows: connection.execute(insert(bindings), rows))  # type: ignore[misc]
     await store.close()

@@ -63,7 +63,7 @@ async def _library(job: Job) -> float:
 
 async def _connection(job: Job) -> float:
     parts = urlsplit(job.url)
-    connector = Connector(Guard(networks(ALLOWED)), trust(job.ca))
+    connector = Connector(Guard(networks(ALLOWED, "push_allow")), trust(job.ca))
     endpoint = Endpoint(parts.hostname or "", parts.port or 443)
     connection = await connector.connect(endpoint, Progress(), CONNECT_SECONDS)
     target = f"{parts.path}?{parts.query}"

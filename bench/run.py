@@ -10,9 +10,12 @@ from typing import TypeVar
 from bench.callers import Work
 from bench.load import Job
 from bench.processes import Server, Service, bare, load, service
-from bench.report import progress
+from bench.report import Result, at_most, progress
 from bench.stats import median
 from bench.tally import Outcome
+
+SLOWER = 1.2
+"""What is still "no slower" over many topics: single measurements differ by as much."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -118,3 +121,20 @@ def figures(outcomes: list[Outcome]) -> dict[str, float]:
         "client_cpu": middle(outcomes, lambda each: each.client_cpu),
         "refused": sum(sum(each.refused.values()) for each in outcomes),
     }
+
+
+def slower_over_many_topics(
+    case: str, params: dict[str, int | str], pairs: list[tuple[Outcome, Outcome]], few: str, key: str
+) -> Result:
+    """Return how much slower a load is over many topics than over a few, of measurements of both in turn.
+
+    `few` says how many those are, and `key` names their figure.
+    """
+    return Result(
+        case,
+        params,
+        figures([many for _, many in pairs]) | {key: middle([each for each, _ in pairs], messages_per_second)},
+        median_ratio(pairs, messages_per_second),
+        f"times slower than {few}",
+        at_most(SLOWER),
+    )

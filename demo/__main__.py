@@ -10,10 +10,8 @@ from demo import pushing, report, service, usage
 from demo.job import Job
 from demo.message import Message
 from demo.pushing import Receiver
-from demo.service import Service, trust_of_library
+from demo.service import FAILED, INTERRUPTED, OK, Service, trust_of_library
 from demo.traffic import Wire, untouched
-
-OK, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def main() -> int:

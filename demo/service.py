@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -13,6 +13,10 @@ from threading import Thread
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
+from ams.client.errors import ClientError
+
+OK, FAILED, INTERRUPTED = 0, 1, 130
+"""How a demo ends."""
 READY = "ready "
 """How the one line begins that says the service is up; its base URL follows."""
 START_TIMEOUT = 60.0
@@ -96,6 +100,20 @@ def stop_by_any_interruption() -> None:
 
     for each in INTERRUPTIONS:
         signal.signal(each, interrupt)
+
+
+def ended(demo: str, folder: Path, run: Callable[[], int], *failures: type[Exception]) -> int:
+    """Run a demo and return how it ends; `failures`, and those of a service or its client, are one line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    one_line: tuple[type[Exception], ...] = (ClientError, DidNotStart, *failures)
+    try:
+        return run()
+    except one_line as failure:
+        print(f"{demo}: {failure} (what was done is in {folder})", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        print(f"\nStopped; what was done is in {folder}.")
+        return INTERRUPTED
 
 
 def trust_of_library(ca: Path) -> None:

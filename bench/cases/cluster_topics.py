@@ -8,8 +8,7 @@ from bench.callers import Publish, Pull, Work
 from bench.cluster import parts
 from bench.processes import Service
 from bench.report import Result, at_most
-from bench.run import Bench, figures, messages_per_second, middle
-from bench.stats import median
+from bench.run import Bench, slower_over_many_topics
 
 FEW, MANY = 10, 1000
 CONNECTIONS = FEW
@@ -17,8 +16,6 @@ CONNECTIONS = FEW
 PER_TOPIC = 20
 ALLOWED_BYTES = 20_000
 """Memory a node may take for a topic."""
-SLOWER = 1.2
-"""What is still "no slower": single measurements differ by as much."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +75,5 @@ def _compared(bench: Bench, few: Side, many: Side, case: str, connections: int, 
         lambda: bench.load(few.node, work(few), connections),
         lambda: bench.load(many.node, work(many), connections),
     )
-    return Result(
-        f"cluster-topics-{case}",
-        {"topics": MANY, "connections": connections},
-        figures([each for _, each in pairs])
-        | {"few_topics_messages_s": middle([each for each, _ in pairs], messages_per_second)},
-        median(messages_per_second(one) / messages_per_second(lots) for one, lots in pairs),
-        f"times slower than {FEW} topics",
-        at_most(SLOWER),
-    )
+    params: dict[str, int | str] = {"topics": MANY, "connections": connections}
+    return slower_over_many_topics(f"cluster-topics-{case}", params, pairs, f"{FEW} topics", "few_topics_messages_s")

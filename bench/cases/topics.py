@@ -7,9 +7,8 @@ from bench import preparing
 from bench.callers import Acknowledge, Publish, Pull, Work
 from bench.processes import Service
 from bench.report import Result, at_most
-from bench.run import Bench, figures, messages_per_second, middle
+from bench.run import SLOWER, Bench, slower_over_many_topics
 from bench.stats import median
-from bench.tally import Outcome
 from bench.wake import wakes
 
 PER_TOPIC = 100
@@ -68,27 +67,17 @@ def _compared(bench: Bench, one: Side, many: Side, case: str, connections: int, 
         lambda: bench.load(one.service, work(one), connections),
         lambda: bench.load(many.service, work(many), connections),
     )
-    return Result(
-        f"topics-{case}",
-        {"topics": bench.plan.topics, "connections": connections, **_size(work(one))},
-        figures([each for _, each in pairs]) | {"one_topic_messages_s": _rate([each for each, _ in pairs])},
-        median(few.messages_per_second / lots.messages_per_second for few, lots in pairs),
-        "times slower than 1 topic",
-        at_most(1.2),
-    )
+    params = {"topics": bench.plan.topics, "connections": connections, **_size(work(one))}
+    return slower_over_many_topics(f"topics-{case}", params, pairs, "1 topic", "one_topic_messages_s")
 
 
-def _size(work: Work) -> dict[str, int]:
+def _size(work: Work) -> dict[str, int | str]:
     match work:
         case Publish(_, per_request):
             return {"messages": per_request}
         case Pull(_, messages):
             return {"messages": messages}
     return {}
-
-
-def _rate(outcomes: list[Outcome]) -> float:
-    return middle(outcomes, messages_per_second)
 
 
 def _woken(bench: Bench, one: Side, many: Side) -> Result:
@@ -104,7 +93,7 @@ def _woken(bench: Bench, one: Side, many: Side) -> Result:
         {"p99_ms": 1000 * lots_p99, "one_topic_p99_ms": 1000 * few_p99},
         lots_p99 / few_p99,
         "times slower than 1 topic",
-        at_most(1.2),
+        at_most(SLOWER),
     )
 
 

@@ -10,15 +10,13 @@ from time import perf_counter
 import httpx
 from argo_ams_library import AmsException
 
-from ams.client.errors import ClientError
-from demo import service
+from demo import federation, service
 from demo.certificates import tenancy, working
 from demo.certificates.authority import Authority, Credentials
 from demo.certificates.tenancy import Administrator
 from demo.certificates.working import HTTPS, Ports
-from demo.service import Service, trust_of_library
+from demo.service import FAILED, OK, Service, trust_of_library
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
 CONSUMER = "collector"
 REFUSED = {
     "withdrawn": (403, "Your certificate has been revoked"),
@@ -34,16 +32,12 @@ def main() -> int:
     options = _options()
     service.stop_by_any_interruption()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-certificates-"))
-    folder.mkdir(exist_ok=True)
-    try:
+
+    def run() -> int:
         with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
             return _run(ams, folder.absolute(), [f"site-{n}" for n in range(options.sites)], options.each)
-    except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
-        print(f"certificates-demo: {failure}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"\nStopped; what was done is in {folder}.")
-        return INTERRUPTED
+
+    return service.ended("certificates-demo", folder, run, AmsException, httpx.HTTPError)
 
 
 def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
@@ -60,12 +54,10 @@ def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
         trust_of_library(ams.ca)
         ports = Ports(_port(ams), _port(authn))
         published = _publish(ports, certificates, sites, each)
-        received = working.collect(working.log_in(ports, certificates[CONSUMER]))
+        received = federation.collect(working.log_in(ports, certificates[CONSUMER]))
         print(f"The collector logged in and pulled {len(received)} messages.\n\nOthers try:")
         refused = sum(_is_refused(ports, certificates[name], name) for name in REFUSED)
-    whole = sorted(received) == sorted(published)
-    if not whole:
-        print("certificates-demo: what came out is not what went in", file=sys.stderr)
+    whole = federation.is_whole("certificates-demo", published, received)
     print(
         f"certificates-demo: logins {len(sites) + 1} refused {refused} messages {len(received)} "
         f"seconds {perf_counter() - began:.1f}"

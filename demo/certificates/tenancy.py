@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 import httpx
 
-from ams.client import Client, wire
+from ams.client import wire
 from ams.client.wire import UserDetails
 from ams.core.distinguished_names import of_certificate
 from demo.certificates.authority import Credentials
+from demo.federation import PROJECT, SUBSCRIPTION, TOPIC, administrator, member
 from demo.service import Service
 
-PROJECT, TOPIC, SUBSCRIPTION = "federation", "reports", "collector"
 SERVICE_TYPE = "ams"
 """The name that the official library asks for."""
 HOST = "localhost"
@@ -20,14 +20,14 @@ HOST = "localhost"
 
 def make_users(ams: Service, publishers: list[str], consumer: str) -> dict[str, str]:
     """Make project, topic, subscription and users in AMS; return the users' uuids by name."""
-    with Client(ams.url, ams.token_file.read_text().strip(), ca=str(ams.ca)) as admin:
+    with administrator(ams) as admin:
         admin.call(wire.create_project(PROJECT))
         project = admin.project(PROJECT)
         topic, subscription = project.topic(TOPIC), project.subscription(SUBSCRIPTION)
         topic.create()
         subscription.create(TOPIC)
-        uuids = {name: _member(admin, name, "publisher") for name in publishers}
-        uuids[consumer] = _member(admin, consumer, "consumer")
+        uuids = {name: member(admin, name, "publisher").uuid for name in publishers}
+        uuids[consumer] = member(admin, consumer, "consumer").uuid
         admin.call(wire.modify_topic_acl(PROJECT, TOPIC, publishers))
         admin.call(wire.modify_subscription_acl(PROJECT, SUBSCRIPTION, [consumer]))
         return uuids
@@ -35,12 +35,8 @@ def make_users(ams: Service, publishers: list[str], consumer: str) -> dict[str, 
 
 def make_service_user(ams: Service) -> str:
     """Make the user in AMS as whom the certificate service asks for others' tokens; return its token."""
-    with Client(ams.url, ams.token_file.read_text().strip(), ca=str(ams.ca)) as admin:
+    with administrator(ams) as admin:
         return admin.call(wire.create_user("certificates", UserDetails(service_roles=["argo_api_authn"]))).token
-
-
-def _member(admin: Client, name: str, role: str) -> str:
-    return admin.call(wire.create_member(PROJECT, name, [role])).uuid
 
 
 class Administrator:

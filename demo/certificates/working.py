@@ -5,10 +5,9 @@ from typing import NamedTuple
 from argo_ams_library import AmsMessage, AmsServiceException, ArgoMessagingService
 
 from demo.certificates.authority import Credentials
-from demo.certificates.tenancy import HOST, PROJECT, SUBSCRIPTION, TOPIC
+from demo.certificates.tenancy import HOST
+from demo.federation import PROJECT, TOPIC, reports
 
-AT_ONCE = 100
-"""Messages of a pull."""
 HTTPS = 443
 
 
@@ -44,15 +43,6 @@ def refusal(ports: Ports, credentials: Credentials) -> AmsServiceException | Non
 
 def publish(ams: ArgoMessagingService, site: str, count: int) -> list[str]:
     """Publish reports of a site; return what they say."""
-    reports = [f"{site} report {number}" for number in range(count)]
-    ams.publish(TOPIC, [AmsMessage(data=report, attributes={"site": site}) for report in reports])
-    return reports
-
-
-def collect(ams: ArgoMessagingService) -> list[str]:
-    """Pull and acknowledge until nothing is left; return what the reports say."""
-    reports: list[str] = []
-    while received := ams.pull_sub(SUBSCRIPTION, num=AT_ONCE, return_immediately=True):
-        reports += [message.get_data().decode() for _, message in received]
-        ams.ack_sub(SUBSCRIPTION, [received[-1][0]])
-    return reports
+    published = reports(site, count)
+    ams.publish(TOPIC, [AmsMessage(data=report, attributes={"site": site}) for report in published])
+    return published

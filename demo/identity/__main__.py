@@ -5,21 +5,20 @@ import shutil
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import httpx
 from argo_ams_library import AmsException
 
-from ams.client.errors import ClientError
-from demo import service
+from demo import federation, service
 from demo.identity import tenancy, working
 from demo.identity.tenancy import CAROL, ENTITLEMENT, SENSOR, SHORT_LIVED, Tokens
 from demo.identity.trying import TRIES, is_refused
 from demo.issuer import ExampleIssuer
-from demo.service import Service, trust_of_library
+from demo.service import FAILED, OK, Service, trust_of_library
 
-OK, FAILED, INTERRUPTED = 0, 1, 130
 LOOPBACK = "127.0.0.0/8"
 
 
@@ -28,8 +27,8 @@ def main() -> int:
     options = _options()
     service.stop_by_any_interruption()
     folder = options.folder or Path(tempfile.mkdtemp(prefix="ams-identity-"))
-    folder.mkdir(exist_ok=True)
-    status = _serve_and_run(folder, options.each)
+    run = partial(_serve_and_run, folder, options.each)
+    status = service.ended("identity-demo", folder, run, AmsException, httpx.HTTPError)
     if status == OK and not options.folder:
         shutil.rmtree(folder)
     return status
@@ -37,38 +36,29 @@ def main() -> int:
 
 def _serve_and_run(folder: Path, each: int) -> int:
     issuers = folder / "issuers.toml"
-    try:
-        with ExampleIssuer() as issuer:
-            tenancy.write_issuers(issuers, issuer)
-            flags = ("--issuers-file", str(issuers), "--issuers-allow", LOOPBACK)
-            with service.running(folder / "ams-data", 0, *flags) as ams:
-                return _run(ams, issuer, each)
-    except (ClientError, AmsException, httpx.HTTPError, service.DidNotStart) as failure:
-        print(f"identity-demo: {failure} (what was done is in {folder})", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"\nStopped; what was done is in {folder}.")
-        return INTERRUPTED
+    with ExampleIssuer() as issuer:
+        tenancy.write_issuers(issuers, issuer)
+        flags = ("--issuers-file", str(issuers), "--issuers-allow", LOOPBACK)
+        with service.running(folder / "ams-data", 0, *flags) as ams:
+            return _run(ams, issuer, each)
 
 
 def _run(ams: Service, issuer: ExampleIssuer, each: int) -> int:
     began = perf_counter()
     print(f"AMS is ready at {ams.url}, the issuer at {issuer.url}.\n", flush=True)
     trust_of_library(ams.ca)
-    with tenancy.administrator(ams) as admin:
+    with federation.administrator(ams) as admin:
         tokens = tenancy.prepare(admin, issuer)
         expires = time.monotonic() + SHORT_LIVED
         name = working.log_in(ams, _alice(issuer))
         print(f"Alice has logged in, and is {name}: publisher by her entitlement.")
         tenancy.let_publish(admin, [name, CAROL, SENSOR])
     published = _publish(ams, issuer, tokens, each)
-    received = working.collect(ams, tokens.collector)
+    received = federation.collect(working.library(ams, tokens.collector))
     print(f"The collector pulled {len(received)} messages.\n\nOthers try:", flush=True)
     time.sleep(max(0.0, expires - time.monotonic()))
     refused = sum(is_refused(ams, issuer, tokens, tried) for tried in TRIES)
-    whole = sorted(received) == sorted(published)
-    if not whole:
-        print("identity-demo: what came out is not what went in", file=sys.stderr)
+    whole = federation.is_whole("identity-demo", published, received)
     print(
         f"identity-demo: accepted {len(published)} refused {refused} messages {len(received)} "
         f"seconds {perf_counter() - began:.1f}"

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from ams.client import Client, wire
 from ams.core.rights import PUBLISH
+from demo.federation import PROJECT, SUBSCRIPTION, TOPIC, member
 from demo.issuer import ExampleIssuer
-from demo.service import Service
 
-PROJECT, TOPIC, OTHER_TOPIC, SUBSCRIPTION = "federation", "reports", "alarms", "collector"
+OTHER_TOPIC = "alarms"
 AUDIENCE = "ams"
 """What tokens must be meant for."""
 ENTITLEMENT = "urn:geant:example.org:group:federation:role=reporter#aai.example.org"
@@ -58,9 +58,9 @@ def prepare(admin: Client, issuer: ExampleIssuer) -> Tokens:
     for name in (TOPIC, OTHER_TOPIC):
         project.topic(name).create()
     project.subscription(SUBSCRIPTION).create(TOPIC)
-    _member(admin, CAROL, "publisher")
-    _member(admin, SENSOR, "publisher")
-    collector = _member(admin, COLLECTOR, "consumer")
+    member(admin, CAROL, "publisher")
+    member(admin, SENSOR, "publisher")
+    collector = member(admin, COLLECTOR, "consumer").token
     admin.call(wire.modify_subscription_acl(PROJECT, SUBSCRIPTION, [COLLECTOR]))
     admin.call(wire.modify_topic_acl(PROJECT, OTHER_TOPIC, [SENSOR]))
     admin.call(wire.create_binding(CAROL, "example", issuer=issuer.url, subject="carol"))
@@ -75,15 +75,6 @@ def prepare(admin: Client, issuer: ExampleIssuer) -> Tokens:
 def let_publish(admin: Client, users: list[str]) -> None:
     """Put them on the access list of the topic."""
     admin.call(wire.modify_topic_acl(PROJECT, TOPIC, users))
-
-
-def administrator(ams: Service) -> Client:
-    """Return a client with the administrator's token."""
-    return Client(ams.url, ams.token_file.read_text().strip(), ca=str(ams.ca))
-
-
-def _member(admin: Client, name: str, role: str) -> str:
-    return admin.call(wire.create_member(PROJECT, name, [role])).token
 
 
 def _named_token(admin: Client, name: str, seconds: int | None = None) -> str:

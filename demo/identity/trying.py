@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from demo.identity.tenancy import AUDIENCE, OTHER_TOPIC, TOPIC, Tokens
+from demo.federation import TOPIC
+from demo.identity.tenancy import AUDIENCE, OTHER_TOPIC, Tokens
 from demo.identity.working import Refusal, api_key, bearer, refusal
 from demo.issuer import ExampleIssuer
 from demo.service import Service

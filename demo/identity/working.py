@@ -8,11 +8,8 @@ import httpx
 from argo_ams_library import AmsMessage, ArgoMessagingService
 
 from ams.client import Client, Message, wire
-from demo.identity.tenancy import PROJECT, SUBSCRIPTION, TOPIC
+from demo.federation import PROJECT, TOPIC, reports
 from demo.service import Service
-
-AT_ONCE = 100
-"""Messages of a pull."""
 
 
 class Refusal(NamedTuple):
@@ -24,6 +21,11 @@ class Refusal(NamedTuple):
     """The header WWW-Authenticate, by which clients know how to log in (RFC 6750, 3)."""
 
 
+def library(ams: Service, token: str) -> ArgoMessagingService:
+    """Return the official library with a token of AMS."""
+    return ArgoMessagingService(endpoint=ams.endpoint, project=PROJECT, token=token)
+
+
 def log_in(ams: Service, token: str) -> str:
     """Show a token of the issuer for the first time; return who one is."""
     with Client(ams.url, bearer=token, ca=str(ams.ca)) as client:
@@ -32,31 +34,21 @@ def log_in(ams: Service, token: str) -> str:
 
 def publish(ams: Service, token: str, who: str, count: int) -> list[str]:
     """Publish reports, one a request, with a token of the issuer; return what they say."""
-    reports = _reports(who, count)
+    published = reports(who, count)
     with Client(ams.url, bearer=token, ca=str(ams.ca)) as client:
         topic = client.project(PROJECT).topic(TOPIC)
-        for report in reports:
+        for report in published:
             topic.publish([Message(report.encode())])
-    return reports
+    return published
 
 
 def publish_as_ever(ams: Service, token: str, who: str, count: int) -> list[str]:
     """Do the same with a token of AMS and the official library, which knows of nothing else."""
-    reports = _reports(who, count)
-    library = ArgoMessagingService(endpoint=ams.endpoint, project=PROJECT, token=token)
-    for report in reports:
-        library.publish(TOPIC, AmsMessage(data=report))
-    return reports
-
-
-def collect(ams: Service, token: str) -> list[str]:
-    """Pull and acknowledge until nothing is left; return what the reports say."""
-    library = ArgoMessagingService(endpoint=ams.endpoint, project=PROJECT, token=token)
-    reports: list[str] = []
-    while received := library.pull_sub(SUBSCRIPTION, num=AT_ONCE, return_immediately=True):
-        reports += [message.get_data().decode() for _, message in received]
-        library.ack_sub(SUBSCRIPTION, [received[-1][0]])
-    return reports
+    published = reports(who, count)
+    by_token = library(ams, token)
+    for report in published:
+        by_token.publish(TOPIC, AmsMessage(data=report))
+    return published
 
 
 def refusal(ams: Service, headers: Mapping[str, str], topic: str = TOPIC) -> Refusal | None:
@@ -79,7 +71,3 @@ def bearer(token: str) -> Mapping[str, str]:
 def api_key(token: str) -> Mapping[str, str]:
     """Return the header that clients of AMS have always sent."""
     return {"x-api-key": token}
-
-
-def _reports(who: str, count: int) -> list[str]:
-    return [f"{who} report {number}" for number in range(count)]

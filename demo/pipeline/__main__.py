@@ -9,15 +9,12 @@ from pathlib import Path
 from time import perf_counter
 
 from ams.client import Client
-from ams.client.errors import ClientError
 from ams.pipeline.errors import PipelineError
 from ams.pipeline.samples import Sample
 from cluster.processes import DidNotStart
 from demo import service
 from demo.pipeline import feeding, page, working, worlds
-from demo.service import Service
-
-OK, FAILED, INTERRUPTED = 0, 1, 130
+from demo.service import OK, Service
 
 
 def main() -> int:
@@ -25,15 +22,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.pipeline", description="Five worlds through the pipeline.")
     parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
     folder = parser.parse_args().folder or Path(tempfile.mkdtemp(prefix="ams-pipeline-"))
-    try:
+
+    def run() -> int:
         with service.running(folder / "ams-data", 0) as running, working.database(folder) as url:
             return _run(running, folder.absolute(), url)
-    except (ClientError, PipelineError, DidNotStart, service.DidNotStart) as failure:
-        print(f"pipeline-demo: {failure}", file=sys.stderr)
-        return FAILED
-    except KeyboardInterrupt:
-        print(f"\nStopped; what was done is in {folder}.")
-        return INTERRUPTED
+
+    return service.ended("pipeline-demo", folder, run, PipelineError, DidNotStart)
 
 
 def _run(running: Service, folder: Path, url: str) -> int:

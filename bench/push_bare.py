@@ -17,7 +17,7 @@ import uvloop
 
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.connecting import Connector, Endpoint
-from ams.push.failing import Progress
+from ams.push.streams import Progress
 
 ALLOWED = "127.0.0.0/8"
 CONNECT_SECONDS = 10.0

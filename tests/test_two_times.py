@@ -37,7 +37,7 @@ from ams.outgoing.guard import Guard, networks
 from ams.outgoing.guard import trust as outgoing_trust
 from ams.pipeline.jobs.accounting import envelope
 from ams.provisioning.gocdb import _trust as feed_trust
-from ams.push.rpc.channel import Place
+from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import AWAY, GrpcPushServer
 from ams.service.metrics import Usage
 from ams.storage.cursors.postgresql_rows import DatabaseTime
@@ -224,7 +224,7 @@ async def test_a_renewed_certificate_is_shown_to_a_push_server_without_a_restart
     stale, fresh = other.signs("stale"), authority.signs("fresh")
     async with secure(authority, "127.0.0.1") as server:
         client = GrpcPushServer(
-            Place(
+            PushServerAddress(
                 host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=stale.chain, key=stale.key
             )
         )

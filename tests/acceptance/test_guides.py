@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from ams.push.signing import key, new_secret, signatures
+from ams.push.delivery import key, new_secret, signatures
 from tests.support.documents import (
     ROOT,
     Step,

@@ -20,11 +20,10 @@ from ams.identity.keys import Keys
 from ams.outgoing import guard
 from ams.outgoing.client import HttpClient, authority, new_request
 from ams.outgoing.guard import Guard, networks
-from ams.push.delivery import Deliveries
-from ams.push.endpoint import EndpointCheck
+from ams.push.delivery import Deliveries, new_secret
+from ams.push.endpoints import EndpointCheck
 from ams.push.sender import HttpSender
-from ams.push.signing import new_secret
-from ams.push.target import Target
+from ams.push.upstream import Target
 from tests.push.keepers import pulled, target
 from tests.support.receiver import Receiver, answers, receiver
 

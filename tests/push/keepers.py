@@ -8,13 +8,12 @@ from typing import Any, NamedTuple
 from ams.core.clock import ManualClock
 from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.report import Unobserved
-from ams.push.sending import Answer, Headers
-from ams.push.target import Target
-from ams.push.upstream import NotTaken, Pulled, UpstreamError, Verdict
+from ams.push.report import Tally
+from ams.push.sender import EndpointAnswer, Headers
+from ams.push.upstream import NotTaken, Pulled, Target, UpstreamError, Verdict
 
 PATH = "/projects/P/subscriptions/S"
-OK = Answer(200, "")
+OK = EndpointAnswer(200, "")
 WAIT_SECONDS = 5.0
 """After which a test does not hang."""
 
@@ -143,13 +142,13 @@ class Sent(NamedTuple):
         return [int(each["message"]["messageId"]) for each in body.get("messages", [body])]
 
 
-Behaviour = Callable[[Sent], Answer | Exception]
+Behaviour = Callable[[Sent], EndpointAnswer | Exception]
 
 
 class ScriptedSender:
     """Answers by a list, after it by `then`; notes what was sent."""
 
-    def __init__(self, *answers: Answer | Exception, then: Behaviour = lambda _: OK) -> None:
+    def __init__(self, *answers: EndpointAnswer | Exception, then: Behaviour = lambda _: OK) -> None:
         self.answers = list(answers)
         self.then = then
         self.sent: list[Sent] = []
@@ -163,7 +162,7 @@ class ScriptedSender:
         self.most_in_flight = 0
         self.state = "closed"
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
+    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
         """Note the request and answer it."""
         sent = Sent(url, dict(headers), body, seconds)
         self.sent.append(sent)
@@ -204,7 +203,7 @@ class Naps:
         await self.hold.wait()
 
 
-class Notes(Unobserved):
+class Notes(Tally):
     """Counts what it is told."""
 
     def __init__(self) -> None:

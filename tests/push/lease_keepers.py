@@ -8,8 +8,7 @@ from sqlalchemy import text
 
 from ams.core.clock import ManualClock
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
-from ams.push.leases import Leases
-from ams.push.memory_leases import MemoryLeases
+from ams.push.leases import Leases, MemoryLeases
 from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
 from tests.support.administration import KEY, make_project

@@ -13,7 +13,7 @@ import pytest
 from ams.outgoing.guard import Guard, Refused, Resolver, networks, trust
 from ams.push import streams
 from ams.push.connecting import Connection, Connector, Endpoint
-from ams.push.failing import Progress, Unreachable
+from ams.push.streams import Progress, Unreachable
 from tests.support.receiver import receiver
 from tests.support.receiving import Receiving
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.push_config import MATTERMOST
+from ams.push.delivery import new_secret
 from ams.push.details import MAX_BYTES, Details, repeats
-from ams.push.signing import new_secret
 from tests.push.keepers import pulled, target
 
 HEADER = "5f2d7c0a9b1e4d3f8a6c"

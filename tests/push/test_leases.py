@@ -10,9 +10,7 @@ import pytest
 from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
-from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat
-from ams.push.memory_leases import MemoryLeases
-from ams.push.remembered_leases import RememberedLeases
+from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat, MemoryLeases, RememberedLeases
 from ams.push.state import RETRYING, SEND
 from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry

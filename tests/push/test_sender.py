@@ -15,8 +15,7 @@ from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
 from ams.push.circuit import FAILURES
 from ams.push.endpoints import AT_ONCE
-from ams.push.sender import HttpSender
-from ams.push.sending import Answer, CircuitOpen, SendFailed
+from ams.push.sender import CircuitOpen, EndpointAnswer, HttpSender, SendFailed
 from tests.support.receiving import Receiving
 
 trust = functools.cache(guard.trust)
@@ -57,7 +56,7 @@ async def sender(receiving: Receiving) -> AsyncIterator[HttpSender]:
         yield sender
 
 
-async def post(sender: HttpSender, url: str, seconds: float = 10.0) -> Answer:
+async def post(sender: HttpSender, url: str, seconds: float = 10.0) -> EndpointAnswer:
     return await sender.send(url, HEADERS, BODY, seconds=seconds)
 
 
@@ -75,7 +74,7 @@ def open_sockets() -> int:
 
 
 async def test_a_delivery_is_a_post_with_the_headers_given(receiving: Receiving, sender: HttpSender) -> None:
-    assert await post(sender, receiving.url("/ok/a?b=c#d")) == Answer(200, "")
+    assert await post(sender, receiving.url("/ok/a?b=c#d")) == EndpointAnswer(200, "")
 
     (came,) = receiving.requests()
     assert (came.method, came.target, came.body) == ("POST", "/ok/a?b=c", BODY.decode())

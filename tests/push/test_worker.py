@@ -14,15 +14,13 @@ from structlog.testing import capture_logs
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
 from ams.http.routes.push_lease import MAX_STATE_BYTES
-from ams.push import cycle
-from ams.push.cycle import Means
-from ams.push.flow import MAX_BYTES
+from ams.push import worker as worker_module
 from ams.push.report import Report
-from ams.push.sending import Answer, CircuitOpen, SendFailed
+from ams.push.retry import MAX_BYTES
+from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
-from ams.push.target import Target
-from ams.push.upstream import Away, Gone, Pulled, Refused
-from ams.push.worker import Worker
+from ams.push.upstream import Away, Gone, Pulled, Refused, Target
+from ams.push.worker import Means, Worker
 from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until
 
 HOOK = "https://chat.example/hooks/abcdefghij"
@@ -47,7 +45,7 @@ class Bench:
 @contextlib.asynccontextmanager
 async def working(upstream: MemoryUpstream, sender: ScriptedSender, of: Target | None = None) -> AsyncIterator[Bench]:
     bench = Bench(upstream, sender)
-    means = Means(upstream, sender, bench.clock, lambda: 0.5, bench.naps, bench.notes)
+    means = Means(upstream, sender, bench.clock, lambda: 0.5, bench.notes, bench.naps)
     bench.worker = Worker(of or target(), means, bench.gone.append)
     bench.worker.start()
     try:
@@ -58,7 +56,7 @@ async def working(upstream: MemoryUpstream, sender: ScriptedSender, of: Target |
 
 def refuses(*ids: int, status: int = 422) -> Any:
     """Return a behaviour: bodies that hold one of these messages are refused."""
-    return lambda sent: Answer(status, "bad") if set(sent.ids) & set(ids) else OK
+    return lambda sent: EndpointAnswer(status, "bad") if set(sent.ids) & set(ids) else OK
 
 
 # Delivering
@@ -122,7 +120,7 @@ async def test_a_worker_holds_a_bounded_number_of_bytes() -> None:
 @pytest.mark.parametrize("status", [102, 200, 201, 202, 204])
 async def test_statuses_of_success_acknowledge(status: int) -> None:
     """P17."""
-    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, ""))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(EndpointAnswer(status, ""))) as bench:
         await bench.idle()
 
         assert bench.upstream.position() == 1
@@ -132,7 +130,7 @@ async def test_statuses_of_success_acknowledge(status: int) -> None:
 @pytest.mark.parametrize("status", [203, 205, 206, 301, 302, 307, 400, 401, 404, 500, 503])
 async def test_any_other_status_is_tried_again(status: int) -> None:
     """P17: redirects among them."""
-    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, "no"))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(EndpointAnswer(status, "no"))) as bench:
         await bench.idle()
 
         assert [sent.ids for sent in bench.sender.sent] == [[0], [0]]
@@ -151,7 +149,7 @@ async def test_mattermost_is_sent_one_message_in_each_request_whatever_is_config
 
 
 async def test_mattermost_accepts_by_200_only() -> None:
-    answers = [Answer(201, ""), Answer(204, ""), OK]
+    answers = [EndpointAnswer(201, ""), EndpointAnswer(204, ""), OK]
     async with working(
         MemoryUpstream(1), ScriptedSender(*answers), target(type=MATTERMOST, mattermost_url=HOOK)
     ) as bench:
@@ -162,7 +160,7 @@ async def test_mattermost_accepts_by_200_only() -> None:
 
 async def test_each_delivery_says_how_often_it_was_tried() -> None:
     """P20."""
-    answers = [Answer(500, ""), SendFailed("reset"), OK, OK]
+    answers = [EndpointAnswer(500, ""), SendFailed("reset"), OK, OK]
     async with working(MemoryUpstream(2), ScriptedSender(*answers)) as bench:
         await bench.idle()
 
@@ -174,7 +172,7 @@ async def test_data_that_could_not_be_decoded_is_counted_when_it_was_delivered()
     """P13."""
     upstream = MemoryUpstream()
     upstream.messages[PATH] = [pulled(0, "/w=="), pulled(1, "aGk=")]
-    async with working(upstream, ScriptedSender(Answer(500, "")), target(base64_decode=True)) as bench:
+    async with working(upstream, ScriptedSender(EndpointAnswer(500, "")), target(base64_decode=True)) as bench:
         await bench.idle()
 
         assert bench.worker.state().undecodable == 1
@@ -184,7 +182,7 @@ async def test_data_that_could_not_be_decoded_is_counted_when_it_was_delivered()
 
 
 async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
-    async with working(MemoryUpstream(1), ScriptedSender(Answer(500, "out of order"))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(EndpointAnswer(500, "out of order"))) as bench:
         bench.naps.hold.clear()
         await until(lambda: bench.naps.taken)
         failing = bench.worker.state()
@@ -203,7 +201,7 @@ async def test_a_failure_is_told_while_it_lasts_and_known_afterwards() -> None:
 
 
 async def test_an_answer_without_a_text_is_told_by_its_status() -> None:
-    async with working(MemoryUpstream(1), ScriptedSender(Answer(500, ""))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(EndpointAnswer(500, ""))) as bench:
         await bench.idle()
         failure = bench.worker.state().last_failure
 
@@ -223,7 +221,7 @@ async def test_after_a_failure_the_policy_says_how_long_to_wait() -> None:
 async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
     """P5: the time of the last error stays known."""
     upstream = MemoryUpstream(1)
-    sender = ScriptedSender(*[Answer(500, "")] * 4)
+    sender = ScriptedSender(*[EndpointAnswer(500, "")] * 4)
     async with working(upstream, sender, target(retry_policy=SLOWSTART)) as bench:
         bench.naps.hold.clear()
         await until(lambda: bench.naps.taken)
@@ -242,7 +240,7 @@ async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
 
 async def test_a_pull_that_finds_nothing_for_long_clears_the_failure_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """P5: an upstream may wait for messages as long as it likes."""
-    monkeypatch.setattr(cycle, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.01)
     upstream = MemoryUpstream()
     upstream.failing["pull"] = [Away("no connection")]
     async with working(upstream, ScriptedSender()) as bench:
@@ -254,7 +252,7 @@ async def test_a_pull_that_finds_nothing_for_long_clears_the_failure_too(monkeyp
 
 async def test_a_delivery_that_failed_is_followed_by_half_as_many_messages() -> None:
     async with working(
-        MemoryUpstream(8), ScriptedSender(Answer(500, ""), Answer(500, "")), target(max_messages=8)
+        MemoryUpstream(8), ScriptedSender(EndpointAnswer(500, ""), EndpointAnswer(500, "")), target(max_messages=8)
     ) as bench:
         await bench.idle()
 
@@ -263,7 +261,7 @@ async def test_a_delivery_that_failed_is_followed_by_half_as_many_messages() -> 
 
 
 async def test_few_messages_that_failed_are_halved_at_once() -> None:
-    async with working(MemoryUpstream(4), ScriptedSender(Answer(500, "")), target(max_messages=100)) as bench:
+    async with working(MemoryUpstream(4), ScriptedSender(EndpointAnswer(500, "")), target(max_messages=100)) as bench:
         await bench.idle()
 
         assert [len(sent.ids) for sent in bench.sender.sent] == [4, 2, 2]
@@ -282,14 +280,14 @@ async def test_slow_answers_ask_for_fewer_messages() -> None:
 @pytest.mark.parametrize(("status", "waited"), [(429, 107.5), (503, 107.5), (500, 3.0)])
 async def test_endpoints_that_ask_for_time_are_given_it(status: int, waited: float) -> None:
     """P17: by `Retry-After` with 429 and 503."""
-    async with working(MemoryUpstream(1), ScriptedSender(Answer(status, "", 100.0))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(EndpointAnswer(status, "", 100.0))) as bench:
         await bench.idle()
 
         assert bench.naps.taken == [waited]
 
 
 async def test_an_endpoint_that_is_gone_is_never_asked_again_and_the_status_says_so() -> None:
-    async with working(MemoryUpstream(5), ScriptedSender(Answer(410, ""))) as bench:
+    async with working(MemoryUpstream(5), ScriptedSender(EndpointAnswer(410, ""))) as bench:
         await until(lambda: bench.worker.state().phase == STOPPED)
         bench.upstream.append()
         await asyncio.sleep(0.01)
@@ -328,7 +326,7 @@ async def test_why_an_endpoint_failed_stays_told_while_its_circuit_is_open() -> 
 async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away() -> None:
     """P19: neither in the state nor in a log."""
     value = "6c1f0b6f6c6a4c0e"
-    echoing = ScriptedSender(then=lambda sent: Answer(401, f"who is {sent.headers['Authorization']}?"))
+    echoing = ScriptedSender(then=lambda sent: EndpointAnswer(401, f"who is {sent.headers['Authorization']}?"))
     with capture_logs() as logs:
         async with working(MemoryUpstream(1), echoing, target(header_value=value)) as bench:
             await until(lambda: bench.naps.taken)
@@ -343,17 +341,17 @@ async def test_an_endpoint_that_repeats_what_it_was_sent_does_not_give_it_away()
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (Answer(400, "Duplicate 'User-Agent' header found."), "HTTP 400: Duplicate 'User-Agent' header found."),
-        (Answer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"),
-        (Answer(503, ""), "HTTP 503"),
+        (EndpointAnswer(400, "Duplicate 'User-Agent' header found."), "HTTP 400: Duplicate 'User-Agent' header found."),
+        (EndpointAnswer(500, "<html><title>Oops</title>"), "HTTP 500: Oops"),
+        (EndpointAnswer(503, ""), "HTTP 503"),
         (SendFailed("The connection was refused"), "The connection was refused"),
         (SendFailed("TLS: certificate has expired"), "TLS: certificate has expired"),
     ],
 )
 async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reason(
-    answer: Answer | SendFailed, said: str
+    answer: EndpointAnswer | SendFailed, said: str
 ) -> None:
-    def answers(_: Sent) -> Answer:
+    def answers(_: Sent) -> EndpointAnswer:
         if isinstance(answer, SendFailed):
             raise answer
         return answer
@@ -370,7 +368,7 @@ async def test_what_was_refused_is_in_the_attempts_and_in_the_log_with_its_reaso
 async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
     upstream = MemoryUpstream()
     upstream.messages[PATH] = [pulled(0, "dGhlIHBpbiBpcyA0NzEx")]
-    refusing = ScriptedSender(then=lambda _: Answer(400, "cannot read: the pin is 4711"))
+    refusing = ScriptedSender(then=lambda _: EndpointAnswer(400, "cannot read: the pin is 4711"))
     with capture_logs() as logs:
         async with working(upstream, refusing) as bench:
             await until(lambda: bench.naps.taken)
@@ -380,9 +378,9 @@ async def test_what_an_endpoint_repeats_of_a_message_is_in_no_log() -> None:
     assert [each["reason"] for each in logs if each["event"] == "push.failing"] == ["HTTP 400"]
 
 
-@pytest.mark.parametrize("answer", [Answer(400, '"' * 2048), Answer(400, "\U0001f33c" * 600), None])
-async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: Answer | None) -> None:
-    def fails(_: Sent) -> Answer:
+@pytest.mark.parametrize("answer", [EndpointAnswer(400, '"' * 2048), EndpointAnswer(400, "\U0001f33c" * 600), None])
+async def test_a_state_fits_into_a_heartbeat_whatever_endpoints_say(answer: EndpointAnswer | None) -> None:
+    def fails(_: Sent) -> EndpointAnswer:
         if answer is not None:
             return answer
         raise SendFailed("\\" * 5000)
@@ -481,7 +479,7 @@ async def test_a_service_that_is_away_is_asked_again_by_the_policy() -> None:
 async def test_a_service_that_was_away_for_long_is_soon_found_back() -> None:
     upstream = MemoryUpstream(1)
     upstream.failing["pull"] = [Away("no connection")] * 12
-    sender = ScriptedSender(Answer(500, ""))
+    sender = ScriptedSender(EndpointAnswer(500, ""))
     async with working(upstream, sender, target(retry_policy=SLOWSTART)) as bench:
         await bench.idle()
 
@@ -574,7 +572,7 @@ async def test_a_message_that_is_refused_too_often_is_put_aside_and_those_behind
 
 @pytest.mark.parametrize(("said", "reason"), [("", "HTTP 422"), ("no room for s3cret-value", "no room for ***")])
 async def test_a_dead_letter_says_what_the_endpoint_said_without_secrets(said: str, reason: str) -> None:
-    sender = ScriptedSender(then=lambda _: Answer(422, said))
+    sender = ScriptedSender(then=lambda _: EndpointAnswer(422, said))
     async with working(MemoryUpstream(1), sender, target(header_value="s3cret-value", **DEAD)) as bench:
         await bench.idle()
 
@@ -597,7 +595,9 @@ async def test_of_many_messages_the_one_that_is_refused_is_found_and_no_other_is
 
 async def test_a_message_refused_together_with_the_one_to_blame_begins_anew() -> None:
     """P11: one refusal by itself does not put it aside."""
-    answers = [Answer(422, "")] * 3 + [Answer(500, "")]  # both, both, the first, and then once the second
+    answers = [EndpointAnswer(422, "")] * 3 + [
+        EndpointAnswer(500, "")
+    ]  # both, both, the first, and then once the second
     upstream = MemoryUpstream(2)
     dead = target(max_messages=4, dead_letter_topic="dead", max_delivery_attempts=3)
     async with working(upstream, ScriptedSender(*answers), dead) as bench:
@@ -609,10 +609,10 @@ async def test_a_message_refused_together_with_the_one_to_blame_begins_anew() ->
 
 async def test_refusals_of_a_message_that_was_delivered_since_do_not_count() -> None:
     upstream = MemoryUpstream(2)
-    async with working(upstream, ScriptedSender(*[Answer(422, "")] * 2), target(**DEAD)) as bench:
+    async with working(upstream, ScriptedSender(*[EndpointAnswer(422, "")] * 2), target(**DEAD)) as bench:
         await bench.idle()
         upstream.positions[PATH] = 0  # a seek: both come again
-        bench.sender.answers = [OK, OK, *[Answer(422, "")] * 2]
+        bench.sender.answers = [OK, OK, *[EndpointAnswer(422, "")] * 2]
         bench.upstream.append(count=0)
         await until(lambda: len(bench.sender.sent) == 6)
         upstream.positions[PATH] = 0
@@ -624,7 +624,7 @@ async def test_refusals_of_a_message_that_was_delivered_since_do_not_count() -> 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 502, 503, 504])
 async def test_statuses_that_tell_nothing_of_a_message_put_none_aside(status: int) -> None:
-    async with working(MemoryUpstream(1), ScriptedSender(*[Answer(status, "")] * 9), target(**DEAD)) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(*[EndpointAnswer(status, "")] * 9), target(**DEAD)) as bench:
         await bench.idle()
 
         assert bench.upstream.dead_lettered == []
@@ -639,7 +639,7 @@ async def test_endpoints_that_do_not_answer_refuse_no_message() -> None:
 
 
 async def test_without_a_dead_letter_topic_a_message_is_tried_for_ever() -> None:
-    async with working(MemoryUpstream(1), ScriptedSender(*[Answer(422, "")] * 30)) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(*[EndpointAnswer(422, "")] * 30)) as bench:
         await bench.idle()
 
         assert bench.upstream.dead_lettered == []
@@ -690,7 +690,7 @@ async def test_draining_ends_a_delivery_that_does_not_end_in_time() -> None:
 
 async def test_draining_waits_for_no_other_attempt_when_the_delivery_fails() -> None:
     """P8."""
-    sender = ScriptedSender(Answer(500, ""))
+    sender = ScriptedSender(EndpointAnswer(500, ""))
     sender.open.clear()
     async with working(MemoryUpstream(1), sender) as bench:
         bench.naps.hold.clear()
@@ -714,7 +714,7 @@ async def test_a_worker_that_waits_for_messages_is_drained_at_once() -> None:
 
 
 async def test_a_worker_that_waits_after_a_failure_is_drained_at_once() -> None:
-    async with working(MemoryUpstream(1), ScriptedSender(then=lambda _: Answer(500, ""))) as bench:
+    async with working(MemoryUpstream(1), ScriptedSender(then=lambda _: EndpointAnswer(500, ""))) as bench:
         bench.naps.hold.clear()
         await until(lambda: bench.naps.taken)
         async with asyncio.timeout(5):
@@ -725,7 +725,9 @@ async def test_a_worker_that_waits_after_a_failure_is_drained_at_once() -> None:
 
 async def test_a_worker_that_never_began_is_drained_too() -> None:
     bench = Bench(MemoryUpstream(1), ScriptedSender())
-    worker = Worker(target(), Means(bench.upstream, bench.sender, bench.clock, lambda: 0.5), bench.gone.append)
+    worker = Worker(
+        target(), Means(bench.upstream, bench.sender, bench.clock, lambda: 0.5, bench.notes), bench.gone.append
+    )
 
     await worker.drain(1)
     worker.start()
@@ -773,7 +775,7 @@ async def test_a_defect_beside_the_cycle_is_logged_and_the_worker_goes_on(monkey
 
     monkeypatch.setattr(Report, "waiting", breaks_once)
     with capture_logs() as logs:
-        async with working(MemoryUpstream(2), ScriptedSender(Answer(500, ""), OK)) as bench:
+        async with working(MemoryUpstream(2), ScriptedSender(EndpointAnswer(500, ""), OK)) as bench:
             await bench.idle()
 
     assert [each["event"] for each in logs if each["log_level"] == "error"] == ["push.worker_failed"]

@@ -7,16 +7,17 @@ from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
 from ams.core.push_config import EXPONENTIAL, LINEAR, SLOWSTART
-from ams.push.cycle import Means
-from ams.push.sending import Answer, CircuitOpen, SendFailed
+from ams.push.report import Tally
+from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
 from ams.push.state import CONSUME
 from ams.push.upstream import Away, Refused, UpstreamError
-from ams.push.worker import Worker
+from ams.push.worker import Means, Worker
 from tests.push.keepers import LATE, OK, MemoryUpstream, Naps, ScriptedSender, Sent, target, until
 
 FAILURES = st.sampled_from([
-    OK, Answer(204, ""), Answer(500, "no"), Answer(422, "no"), Answer(429, "", 5.0), Answer(302, ""),
-    SendFailed("reset"), CircuitOpen(1.0), RuntimeError("a defect"),
+    OK, EndpointAnswer(204, ""), EndpointAnswer(500, "no"), EndpointAnswer(422, "no"),
+    EndpointAnswer(429, "", 5.0), EndpointAnswer(302, ""), SendFailed("reset"), CircuitOpen(1.0),
+    RuntimeError("a defect"),
 ])  # fmt: skip
 TROUBLES = st.lists(st.sampled_from([None, Away("away"), Refused("refused"), LATE]), max_size=6)
 POLICIES = st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL])
@@ -25,18 +26,18 @@ POLICIES = st.sampled_from([LINEAR, SLOWSTART, EXPONENTIAL])
 class Run:
     """A worker that goes on until all is delivered or put aside."""
 
-    def __init__(self, messages: int, answers: list[Answer | Exception], bad: set[int]) -> None:
+    def __init__(self, messages: int, answers: list[EndpointAnswer | Exception], bad: set[int]) -> None:
         self.upstream = MemoryUpstream(messages)
         self.sender = ScriptedSender(*answers, then=self.answer)
         self.bad = bad
         self.accepted: list[list[int]] = []
         self.naps = Naps(ManualClock())
 
-    def answer(self, sent: Sent) -> Answer:
-        return Answer(422, "") if self.bad & set(sent.ids) else OK
+    def answer(self, sent: Sent) -> EndpointAnswer:
+        return EndpointAnswer(422, "") if self.bad & set(sent.ids) else OK
 
     async def go(self, **config: object) -> Worker:
-        means = Means(self.upstream, self.sender, self.naps.clock, lambda: 0.5, self.naps)
+        means = Means(self.upstream, self.sender, self.naps.clock, lambda: 0.5, Tally(), self.naps)
         worker = Worker(target(**config), means, lambda _: None)
         worker.start()
         try:
@@ -54,7 +55,7 @@ def test_all_messages_are_delivered_in_order_and_only_what_was_taken_is_acknowle
     messages: int,
     most: int,
     policy: str,
-    answers: list[Answer | Exception],
+    answers: list[EndpointAnswer | Exception],
     pulls: list[UpstreamError | None],
     acknowledgements: list[UpstreamError | None],
 ) -> None:

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from ams.core.clock import ManualClock
-from ams.push.sending import Answer
+from ams.push.sender import EndpointAnswer
 from ams.push.state import ACTIVE, RETRYING
-from ams.push.target import Target
-from ams.push.upstream import Gone, Pulled
+from ams.push.upstream import Gone, Pulled, Target
 from ams.push.workers import Workers
 from ams.wire.push import WorkerState
 from tests.push.keepers import PATH, MemoryUpstream, Naps, ScriptedSender, target, until
@@ -292,7 +291,7 @@ async def test_subscriptions_without_an_identity_are_told_of_by_path_only() -> N
 
 async def test_one_that_fails_costs_the_others_nothing() -> None:
     bad = replace(TWO, config=replace(TWO.config, endpoint="https://bad.example/"))
-    sender = ScriptedSender(then=lambda sent: Answer(500 if "bad" in sent.url else 200, ""))
+    sender = ScriptedSender(then=lambda sent: EndpointAnswer(500 if "bad" in sent.url else 200, ""))
     async with working(20, sender) as bench:
         bench.naps.hold.clear()
         bench.upstream.append(OTHER)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
-from ams.push.sending import Answer, Headers
-from ams.push.target import Target
+from ams.push.sender import EndpointAnswer, Headers
+from ams.push.upstream import Target
 from ams.push.workers import Workers
 from tests.push.keepers import MemoryUpstream, Naps, ScriptedSender, target, until
 
@@ -23,7 +23,7 @@ class Watching(ScriptedSender):
         self.now: Counter[str] = Counter()
         self.most = 0
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
+    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
         keys = [url.rpartition("/")[2], dict(headers)["webhook-id"].split(".")[1]]
         self.now.update(keys)
         self.most = max(self.most, *self.now.values())

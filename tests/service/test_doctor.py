@@ -10,7 +10,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import Offset, SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.memory_leases import MemoryLeases
+from ams.push.leases import MemoryLeases
 from ams.push.state import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment

@@ -22,7 +22,7 @@ from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http import tls
 from ams.http.protocol import limited
 from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
-from ams.push import figures as push_figures
+from ams.push import report
 from ams.storage.data_check import DataCheck
 
 logger = structlog.get_logger("ams")
@@ -81,7 +81,7 @@ class State:
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
         if made.push.runner:
-            yield from push_figures.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
+            yield from report.gauges(made.push.runner.workers.states(), by_path=made.settings.metrics_labels)
         refused = "1 while publishing is refused (disk full, failed sync; on Kafka too few brokers)."
         yield figure("ams_publishing_refused", refused, bool(made.log.refusal))
 
@@ -103,7 +103,7 @@ class State:
         yield figure("ams_audit_failures", unwritten, made.trail.failures)
         yield background_failures(self.supervisor.survived)
         if made.push.runner:
-            yield from push_figures.counters(made.push.runner.tally)
+            yield from report.counters(made.push.runner.tally)
         if made.settings.metrics_labels:
             topics = [({"project": each[0], "topic": each[1]}, n) for each, n in counted.by_topic.items()]
             yield Figure("ams_topic_published_messages", "Messages published, by topic.", topics)

@@ -1,19 +1,13 @@
 """Push: reaching endpoints of others over https, safely, and delivering messages to them.
 
-connecting        one connection, over `streams`, and how much is heard on it; `failing` says why there is none
-endpoint          the ownership check
-sending           one request to an endpoint, and what came of it: the promise
-sender            keeps it over https; `endpoints` keeps places, connections and circuit of each, `answers` reads
-retry, flow, circuit   when to try again, how much at once, whether at all: pure functions
-bodies, headers, signing, delivery   what a delivery looks like
-refusals          which answers accept it, and which messages are refused too often
-upstream          where a worker gets messages and leaves acknowledgements: in this process, or over the HTTP API
-worker, workers   one for each subscription that shall be delivered, and all of them
-cycle             what a worker does again and again
-state, report, details   how a delivery goes, and what may be said of it
-leases, sharing, holding   which process delivers what; `memory_leases` keeps it where one process has everything,
-                  and `remembered_leases` whether there are others
-leased            nothing is sent or acknowledged when a lease is over
-figures           what metrics say of the workers of a process
-rpc               how a push server is driven by gRPC
+streams, connecting   one connection, and how much is heard on it
+endpoints             the ownership check; slots, connections and circuit of each endpoint
+sender                one request to an endpoint, and what came of it; `circuit` says whether it is asked at all
+delivery              what a delivery looks like: body, headers, signatures
+retry                 when to try again, how much at once, and which messages are refused too often
+upstream              what is delivered, where messages come from, and where acknowledgements go
+worker, workers       one for each subscription that shall be delivered, and all of them
+state, report         how a delivery goes, and what metrics say; `details` is what may be said of a failure
+leases, holding       which process delivers what, and its heartbeats
+rpc                   how a push server is driven by gRPC
 """

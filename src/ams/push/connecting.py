@@ -13,8 +13,7 @@ import httpcore
 
 from ams.outgoing.client import Headers, new_request
 from ams.outgoing.guard import Address, Guard
-from ams.push.failing import Progress, Unreachable, of_http
-from ams.push.streams import Stream, connected, secured
+from ams.push.streams import Progress, Stream, Unreachable, connected, of_http, secured
 
 MAX_HEAD = 16 * 1024
 """Bytes of the head of an answer, with all the heads of status 1xx before it."""
@@ -26,7 +25,7 @@ TLS_GAP_SECONDS = 0.002
 many endpoints come back, or time out, together; without a gap whoever is on time would wait for all of them."""
 
 
-Place = tuple[str, int]
+HostAndPort = tuple[str, int]
 """Host and port."""
 
 
@@ -39,7 +38,7 @@ class Endpoint(NamedTuple):
     """Path and query: an endpoint is a whole URL. What else is at its host may be somebody else's."""
 
     @property
-    def place(self) -> "Place":
+    def place(self) -> "HostAndPort":
         """Return where connections to it go; others may be there too."""
         return self.host, self.port
 

@@ -8,9 +8,8 @@ import msgspec
 
 from ams.core.messages import decoded_data, parse
 from ams.core.push_config import MATTERMOST
-from ams.push.signing import PREFIX
-from ams.push.target import Target
-from ams.push.upstream import Pulled
+from ams.push.delivery import PREFIX
+from ams.push.upstream import Pulled, Target
 
 MAX_BYTES = 300
 """Of a detail, as UTF-8."""

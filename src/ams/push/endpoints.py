@@ -1,15 +1,94 @@
-"""Endpoints: places and the circuit of each, so that one that hangs costs the others nothing; and idle connections.
+"""Endpoints: who owns one, how many requests go to it at once, the circuit of each, and idle connections.
 
-An endpoint is a whole URL, as one host may have endpoints of many owners. Connections that nobody uses serve all
-endpoints of a host and port. Their count is all that is shared by all, and nobody waits for that.
+Whoever owns a push endpoint shows it by serving a text that only the service can know. An endpoint is a whole URL, as
+one host may have endpoints of many owners; one that hangs costs the others nothing. Connections that are not in use
+serve all endpoints of a host and port. Their count is all that is shared by all, and nothing waits for that.
 """
 
 import asyncio
-from collections import defaultdict
+import contextlib
+import hmac
+import ssl
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ams.core.errors import Overloaded
+from ams.core.names import ProjectId
+from ams.outgoing.guard import Guard, Refused
 from ams.push.circuit import OPEN, Circuit, name
-from ams.push.connecting import Connection, Endpoint, Place
+from ams.push.connecting import Connection, Connector, Endpoint, HostAndPort, Reply
+from ams.push.streams import Progress, Unreachable
+
+HASH_PATH = "/ams_verification_hash"
+"""At the root of the endpoint's host (HTTP contract 13.4)."""
+CHECK_SECONDS = 5.0
+"""For everything: finding the address, connecting, and the whole answer."""
+
+
+CHECKS, CHECKS_OF_PROJECT = 16, 4
+"""At once: somebody else's server says how long each takes."""
+
+
+class CheckSlots:
+    """Limits how many checks go on at the same time."""
+
+    def __init__(self) -> None:
+        self._taken: Counter[ProjectId] = Counter()
+
+    @contextlib.contextmanager
+    def taken(self, project: ProjectId) -> Iterator[None]:
+        """Take a slot while the block runs; raise `Overloaded` when there is none left."""
+        if self._taken[project] >= CHECKS_OF_PROJECT or self._taken.total() >= CHECKS:
+            raise Overloaded("Too many push endpoints are verified at once")
+        self._taken[project] += 1
+        try:
+            yield
+        finally:
+            self._taken[project] -= 1
+            self._taken += Counter()  # forgets who has none
+
+
+class CheckFailed(Exception):
+    """The endpoint did not show the hash; the text says why."""
+
+
+class EndpointCheck:
+    """Asks endpoints for their hash."""
+
+    def __init__(self, guard: Guard, trust: ssl.SSLContext, seconds: float = CHECK_SECONDS) -> None:
+        self._connector = Connector(guard, trust)
+        self._seconds = seconds
+
+    async def check(self, host: str, port: int, expected: str) -> None:
+        """Return when `host` answers exactly the expected text; raise `CheckFailed`."""
+        progress = Progress()
+        try:
+            async with asyncio.timeout(self._seconds):
+                reply = await self._ask(Endpoint(host, port), len(expected) + 1, progress)
+        except TimeoutError:
+            raise CheckFailed(f"No answer within {self._seconds:g} seconds, while {progress.step}") from None
+        except (Refused, Unreachable) as error:
+            raise CheckFailed(str(error)) from error
+        _judge(reply, expected.encode())
+
+    async def _ask(self, endpoint: Endpoint, keep: int, progress: Progress) -> Reply:
+        until = asyncio.get_running_loop().time() + self._seconds
+        connection = await self._connector.connect(endpoint, progress, until)
+        try:
+            return await connection.ask("GET", HASH_PATH, [], b"", keep=keep, progress=progress, closes=True)
+        finally:
+            await connection.abort()
+
+
+def _judge(reply: Reply, expected: bytes) -> None:
+    if reply.status != 200:
+        raise CheckFailed("Wrong response status code")
+    if reply.cut and len(reply.body) <= len(expected):
+        raise CheckFailed(reply.cut)
+    if not hmac.compare_digest(reply.body, expected):
+        raise CheckFailed("Wrong verification hash")
+
 
 AT_ONCE = 8
 """Requests to one endpoint."""
@@ -26,7 +105,7 @@ def _places() -> asyncio.Semaphore:
 
 
 @dataclass(slots=True, eq=False)
-class Standing:
+class EndpointState:
     """How an endpoint stands."""
 
     places: asyncio.Semaphore = field(default_factory=_places)
@@ -41,25 +120,25 @@ class Endpoints:
     def __init__(self, *, idle_seconds: float = IDLE_SECONDS, max_idle: int = MAX_IDLE) -> None:
         self._idle_seconds = idle_seconds
         self._max_idle = max_idle
-        self._standings: dict[Endpoint, Standing] = {}
+        self._standings: dict[Endpoint, EndpointState] = {}
         self._idle: dict[Connection, None] = {}
         """Of all places, longest idle first."""
-        self._idle_at: defaultdict[Place, list[Connection]] = defaultdict(list)
+        self._idle_at: defaultdict[HostAndPort, list[Connection]] = defaultdict(list)
         """The one used last is last."""
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    def get(self, endpoint: Endpoint) -> Standing | None:
+    def get(self, endpoint: Endpoint) -> EndpointState | None:
         """Return how an endpoint stands; None: nothing is known of it."""
         return self._standings.get(endpoint)
 
-    def of(self, endpoint: Endpoint, now: float) -> Standing:
+    def of(self, endpoint: Endpoint, now: float) -> EndpointState:
         """Return how an endpoint stands, at first as nobody knows it; `now` in monotonic seconds."""
         standing = self._standings.get(endpoint)
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:
                 self._forget(now)
-            standing = self._standings[endpoint] = Standing()
+            standing = self._standings[endpoint] = EndpointState()
         return standing
 
     def take(self, endpoint: Endpoint) -> Connection | None:

@@ -18,8 +18,8 @@ from ams.core.backoff import Pauses
 from ams.core.names import new_uuid
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.retry import UNREACHED
-from ams.push.table import Table
-from ams.push.target import Target
+from ams.push.upstream import Target
+from ams.push.workers import Workers
 
 _FINISH_SECONDS, _SPARE_SECONDS = 1.5, 0.5
 """At the end of a lease: for deliveries in flight, and between their end and that of the lease."""
@@ -66,7 +66,7 @@ class Holding:
 
     def __init__(
         self,
-        workers: Table,
+        workers: Workers,
         ask: Ask,
         chance: random.Random,
         *,

@@ -1,13 +1,21 @@
-"""Leases: which process delivers what, so that no subscription is delivered by two and none by nobody.
+"""Leases: which process delivers what, so that no subscription is delivered by two and none is left out.
 
 A process that delivers is a **holder**. It says every `HEARTBEAT_SECONDS` that it lives and what it holds, and is
 answered what is its to hold. Who has not said so for `LEASE_SECONDS` holds nothing any more, and others get its share;
 it knows this itself, by its own clock from the sending of its last answered heartbeat, and has stopped by then.
+
+Every keeper of leases goes by `share`. Here are those of a service that is one process; what nodes share is in the
+database (`ams.storage.registry.push`).
 """
 
-from collections.abc import Mapping
+import asyncio
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from ams.core.clock import Clock
+from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId
 from ams.wire.push import WorkerState
 
@@ -48,3 +56,185 @@ class Leases(Protocol):
     async def is_held(self) -> bool:
         """Whether any holder lives."""
         ...
+
+
+Subscriptions = frozenset[SubscriptionId]
+
+
+class Holdings(NamedTuple):
+    """Who has what before a heartbeat. Whose lease has ended has nothing, and is not in here."""
+
+    own: Subscriptions
+    """Of the holder that sends it."""
+    others: Mapping[str, Subscriptions]
+    leaving: frozenset[str] = frozenset()
+    """Those of the others who want no more, and only finish what they have."""
+
+
+class Share(NamedTuple):
+    """What a heartbeat comes to."""
+
+    told: Subscriptions
+    """What the holder shall hold from now on."""
+    leases: Subscriptions
+    """What nobody else may have: that, and what the holder is still finishing."""
+
+
+def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
+    """Return what a holder shall hold, and what it has.
+
+    Without `gives` it gets nothing that it does not say it holds already, nor did have.
+    """
+    taken: Subscriptions = frozenset().union(*standing.others.values())
+    held = heartbeat.held - taken
+    if heartbeat.leaving:
+        return Share(frozenset(), held)
+    free = wanted - taken - held
+    quota = _quota(wanted, (held | standing.own) & wanted, heartbeat.holder, standing)
+    kept = _first(quota, held & wanted)
+    given = _first(quota - len(kept), free & standing.own, free - standing.own if gives else ())
+    return Share(frozenset(kept + given), held.union(given))
+
+
+def _quota(wanted: Subscriptions, own: Subscriptions, name: str, standing: Holdings) -> int:
+    """Return how many of the wanted subscriptions are this holder's share."""
+    sharers = [(-len(own), name)]
+    sharers += [
+        (-len(held & wanted), other) for other, held in standing.others.items() if other not in standing.leaving
+    ]
+    least, larger = divmod(len(wanted), len(sharers))
+    return least + (sorted(sharers).index((-len(own), name)) < larger)
+
+
+def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
+    """Return so many at most, those of the first set first; always the same ones, so that none goes to and fro."""
+    found: list[SubscriptionId] = []
+    for each in sets:
+        some = list(each)
+        room = most - len(found)
+        found += some if len(some) <= room else sorted(some)[:room]
+    return found
+
+
+_LEASE = round(LEASE_SECONDS * 1000)
+"""Milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    until: int
+    """By the monotonic clock."""
+    leaving: bool
+    leases: Subscriptions
+    states: Mapping[SubscriptionId, WorkerState]
+
+
+_NOBODY = _Holder(0, False, frozenset(), NOTHING)
+
+
+class MemoryLeases:
+    """Keeps who holds what until the process ends.
+
+    `settled` says that nobody holds anything of an earlier life of this process, as when all holders end with it. Else
+    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: somebody who was
+    given it earlier may still be at it.
+    """
+
+    def __init__(self, clock: Clock, *, settled: bool) -> None:
+        self._clock = clock
+        self._gives_from = clock.monotonic() + (0 if settled else _LEASE)
+        self._holders: dict[str, _Holder] = {}
+
+    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
+        """Note that a holder lives; return what it shall hold."""
+        others = self._living()
+        before = others.pop(heartbeat.holder, _NOBODY)
+        standing = Holdings(
+            before.leases,
+            {name: each.leases for name, each in others.items()},
+            frozenset(name for name, each in others.items() if each.leaving),
+        )
+        now = self._clock.monotonic()
+        found = share(heartbeat, wanted, standing, gives=self.is_settled)
+        known = {**before.states, **heartbeat.states}
+        states = {each: known[each] for each in found.leases if each in known}
+        self._holders = others
+        if found.leases or not heartbeat.leaving:
+            self._holders[heartbeat.holder] = _Holder(now + _LEASE, heartbeat.leaving, found.leases, states)
+        return found.told
+
+    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
+        """Return how a delivery goes, as its holder told last."""
+        told = (each.states.get(subscription) for each in self._living().values())
+        return next((state for state in told if state is not None), None)
+
+    async def is_held(self) -> bool:
+        """Whether any holder lives."""
+        return bool(self._living())
+
+    def holders(self) -> frozenset[str]:
+        """Return who lives."""
+        return frozenset(self._living())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody holds anything of an earlier life any more."""
+        return self._clock.monotonic() >= self._gives_from
+
+    def _living(self) -> dict[str, _Holder]:
+        now = self._clock.monotonic()
+        return {name: each for name, each in self._holders.items() if each.until > now}
+
+
+class Others(Protocol):
+    """Remembers whether others deliver. All calls raise `AmsError` when that cannot be stored or read now."""
+
+    async def are_there(self) -> bool:
+        """Whether there are any, as was noted last."""
+        ...
+
+    async def note(self, there: bool) -> None:
+        """Note whether there are any; durable when it returns."""
+        ...
+
+
+class RememberedLeases:
+    """Keeps the promise of `ams.push.leases.Leases`; `own` is the holder that ends with this process."""
+
+    def __init__(self, clock: Clock, own: str, others: Others) -> None:
+        self._clock = clock
+        self._own = own
+        self._others = others
+        self._leases: MemoryLeases | None = None
+        self._noted = False
+        """What was noted last of others."""
+        self._turn = asyncio.Lock()
+
+    async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
+        """Note that a holder lives; return what it shall hold. Raises `AmsError`."""
+        async with self._turn:
+            leases = self._leases or await self._begun()
+            if heartbeat.holder != self._own and not self._noted:
+                await self._note(True)
+            told = await leases.heartbeat(heartbeat, wanted)
+            if self._noted and leases.is_settled and leases.holders() <= {self._own}:
+                with contextlib.suppress(AmsError):  # with the next heartbeat, then
+                    await self._note(False)
+            return told
+
+    async def state(self, subscription: SubscriptionId) -> WorkerState | None:
+        """Return how a delivery goes, as its holder told last."""
+        return await self._leases.state(subscription) if self._leases else None
+
+    async def is_held(self) -> bool:
+        """Whether any holder lives."""
+        return await self._leases.is_held() if self._leases else False
+
+    async def _begun(self) -> MemoryLeases:
+        self._noted = await self._others.are_there()
+        self._leases = MemoryLeases(self._clock, settled=not self._noted)
+        return self._leases
+
+    async def _note(self, there: bool) -> None:
+        await self._others.note(there)
+        self._noted = there

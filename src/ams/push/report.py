@@ -1,53 +1,73 @@
-"""The report of a worker: what happened so far, and the state that is told of it."""
+"""The report of a worker: what happened so far, and its state; and what metrics say of all workers."""
 
-from collections import deque
-from typing import Protocol
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
+from ams.core.observing import Figure, Labels, figure
 from ams.push.state import ACTIVE, ATTEMPTS, RETRYING, STOPPED
 from ams.wire.push import Attempt, Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 
 
-class Observer(Protocol):
-    """Is told what happens to deliveries, as it happens; `path` names the subscription. For metrics."""
+@dataclass(slots=True)
+class Sums:
+    """What only grows."""
+
+    messages: int = 0
+    """Delivered and acknowledged."""
+    succeeded: int = 0
+    """Requests to endpoints; the next ones likewise."""
+    failed: int = 0
+    seconds: float = 0.0
+    """That requests took, together."""
+    dead: int = 0
+    """Messages put aside as dead letters."""
+    late: int = 0
+    """Deliveries whose acknowledgement came too late."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all deliveries of a process came to since it started, for its metrics (push contract 15, P25)."""
+
+    by_path: bool = False
+    """Whether subscriptions are told apart."""
+    total: Sums = field(default_factory=Sums)
+    each: dict[str, Sums] = field(default_factory=dict)
+    """Of each subscription that was delivered here, by its resource name, if they are told apart."""
 
     def attempted(self, path: str, attempt: Attempt) -> None:
         """Take note of one request to an endpoint."""
-        ...
+        for sums in self._of(path):
+            sums.seconds += attempt.milliseconds / 1000
+            if attempt.error:
+                sums.failed += 1
+            else:
+                sums.succeeded += 1
 
     def delivered(self, path: str, messages: int) -> None:
         """Take note of messages that were acknowledged."""
-        ...
+        for sums in self._of(path):
+            sums.messages += messages
 
     def dead_lettered(self, path: str) -> None:
         """Take note of a message that was put aside as a dead letter."""
-        ...
+        for sums in self._of(path):
+            sums.dead += 1
 
     def late(self, path: str) -> None:
         """Take note of an acknowledgement that came too late."""
-        ...
+        for sums in self._of(path):
+            sums.late += 1
 
-
-class Unobserved:
-    """Takes note of nothing."""
-
-    def attempted(self, path: str, attempt: Attempt) -> None:
-        """Take no note."""
-
-    def delivered(self, path: str, messages: int) -> None:
-        """Take no note."""
-
-    def dead_lettered(self, path: str) -> None:
-        """Take no note."""
-
-    def late(self, path: str) -> None:
-        """Take no note."""
-
-
-UNOBSERVED = Unobserved()
+    def _of(self, path: str) -> tuple[Sums, ...]:
+        if not self.by_path:
+            return (self.total,)
+        return self.total, self.each.setdefault(path, Sums())
 
 
 class Report:
@@ -55,12 +75,12 @@ class Report:
 
     __slots__ = (
         "_attempts", "_dead", "_delivered", "_deliveries", "_failed", "_failure", "_last_failure", "_last_success",
-        "_late", "_next_attempt", "_observer", "_path", "_stopped", "_undecodable", "changed",
+        "_late", "_next_attempt", "_path", "_stopped", "_tally", "_undecodable", "changed",
     )  # fmt: skip
 
-    def __init__(self, path: str, observer: Observer) -> None:
+    def __init__(self, path: str, tally: Tally) -> None:
         self._path = path
-        self._observer = observer
+        self._tally = tally
         self._attempts: deque[Attempt] = deque(maxlen=ATTEMPTS)
         self._failure: Failure | None = None
         self._last_failure: Failure | None = None
@@ -83,7 +103,7 @@ class Report:
             self._failed += 1
         else:
             self._deliveries += 1
-        self._observer.attempted(self._path, attempt)
+        self._tally.attempted(self._path, attempt)
         self.changed = True
 
     def delivered(self, messages: int, undecodable: int, now: int) -> None:
@@ -92,20 +112,20 @@ class Report:
         self._undecodable += undecodable
         self._last_success = now
         self.cleared()
-        self._observer.delivered(self._path, messages)
+        self._tally.delivered(self._path, messages)
         self.changed = True
 
     def dead_lettered(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
         self._dead += 1
         self._failure = None  # told of as dead, not as recovered
-        self._observer.dead_lettered(self._path)
+        self._tally.dead_lettered(self._path)
         self.changed = True
 
     def late(self, failure: Failure) -> None:
         """Note an acknowledgement that came too late."""
         self._late += 1
-        self._observer.late(self._path)
+        self._tally.late(self._path)
         self.failed(failure)
 
     def failed(self, failure: Failure, reason: str = "") -> None:
@@ -156,3 +176,50 @@ class Report:
             late=self._late,
             attempts=tuple(self._attempts),
         )
+
+
+States = Mapping[str, WorkerState]
+"""How deliveries go, by the resource name of the subscription."""
+
+_COUNTED: Mapping[str, tuple[str, Callable[[Sums], float]]] = {
+    "ams_push_delivered_messages": ("Messages delivered by push and acknowledged.", lambda sums: sums.messages),
+    "ams_push_dead_letters": ("Messages put aside as dead letters.", lambda sums: sums.dead),
+    "ams_push_late_acknowledgements": ("Deliveries acknowledged too late, so repeated.", lambda sums: sums.late),
+    "ams_push_seconds": ("Seconds that requests to endpoints took, together.", lambda sums: sums.seconds),
+}
+
+
+def gauges(states: States, *, by_path: bool) -> Iterator[Figure]:
+    """Yield what goes up and down."""
+    phases = Counter(each.phase for each in states.values())
+    values = [({"state": phase}, phases[phase]) for phase in (ACTIVE, RETRYING, STOPPED)]
+    yield Figure("ams_push_subscriptions", "Subscriptions delivered by this process, by how it goes.", values)
+    if not by_path:
+        return
+    succeeded = [(_labels(path), each.last_success / 1000) for path, each in states.items() if each.last_success]
+    yield Figure("ams_push_last_success_seconds", "When a delivery last succeeded, since the epoch.", succeeded)
+    failed = [(_labels(path), each.last_failure.time / 1000) for path, each in states.items() if each.last_failure]
+    yield Figure("ams_push_last_failure_seconds", "When a delivery last failed, since the epoch.", failed)
+
+
+def counters(tally: Tally) -> Iterator[Figure]:
+    """Yield what only grows while the process runs."""
+    for name, (help_text, value) in _COUNTED.items():
+        if tally.by_path:
+            yield Figure(name, help_text, [(_labels(path), value(sums)) for path, sums in tally.each.items()])
+        else:
+            yield figure(name, help_text, value(tally.total))
+    sums = tally.each.items() if tally.by_path else [("", tally.total)]
+    requests = [
+        ({**_labels(path), "outcome": outcome}, count)
+        for path, each in sums
+        for outcome, count in (("succeeded", each.succeeded), ("failed", each.failed))
+    ]
+    yield Figure("ams_push_requests", "Requests to endpoints, by what came of them.", requests)
+
+
+def _labels(path: str) -> Labels:
+    if not path:
+        return {}
+    _, _, project, _, subscription = path.split("/")
+    return {"project": project, "subscription": subscription}

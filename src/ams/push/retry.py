@@ -1,13 +1,21 @@
-"""Retry: how long to wait after a failure. Pure: policy, history and a random number in, a delay out.
+"""After a failure: how long to wait, how many messages the next delivery has, and which message is put aside.
 
 A policy governs waits after failures only; after a success the next delivery goes at once (push contract 15, P10). What
 slowstart keeps in mind moves with successes too, an empty pull among them (P5), so that a delivery that works forgets.
+Waits are pure: policy, history and a random number in, a delay out.
+
+How much goes into a delivery doubles while all goes well, and halves when it does not. A message that is refused is
+found by this too: halving ends with bodies of one message. One that is refused again and again would hold up all behind
+it (P11). Where there is a dead letter topic it goes there, once it was alone in a body, so that it is known to be the
+one, and was refused as often as configured.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ams.core.backoff import Backoff
-from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MOST_PERIOD, SLOWSTART, PushConfig
+from ams.core.push_config import DEFAULT_PERIOD, EXPONENTIAL, MATTERMOST, MOST_PERIOD, SLOWSTART, PushConfig
+from ams.push.upstream import Pulled
 
 JITTER = 0.15
 """Part by which a delay is made shorter or longer, so that what failed together is not tried together (P14)."""
@@ -106,3 +114,79 @@ def _asked_for(seconds: float | None, random: float) -> int:
     if seconds is None:
         return 0
     return int(1000 * min(max(seconds, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
+
+
+FIRST = 100
+"""Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
+few enough that an endpoint nobody knows yet is not given much to do at once."""
+MAX_BYTES = 256 * 1024
+"""Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
+SLOW_SECONDS = 5.0
+"""An answer that took longer, or longer than a third of its time, asks for less."""
+
+
+def first_batch(most: int) -> int:
+    """Return how many messages to begin with; `most` is what the configuration allows."""
+    return max(1, min(most, FIRST))
+
+
+def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: float) -> int:
+    """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`.
+
+    One that was not full tells nothing about more.
+    """
+    if seconds > min(SLOW_SECONDS, limit / 3):
+        return halved(messages)
+    return max(1, min(batch * 2, most)) if messages >= batch else batch
+
+
+def halved(messages: int) -> int:
+    """Return how many messages the next delivery may have after one of `messages` that failed, full or not."""
+    return max(1, messages // 2)
+
+
+ACCEPTED = frozenset({102, 200, 201, 202, 204})
+"""Statuses of endpoints that took the messages (push contract 15, P17)."""
+ACCEPTED_BY_MATTERMOST = frozenset({200})
+GONE = 410
+"""The endpoint wants nothing any more."""
+ASKS_FOR_TIME = frozenset({429, 503})
+"""Statuses whose `Retry-After` is kept to."""
+_NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
+"""Statuses that tell of the endpoint, or of what stands before it, and nothing of what was sent."""
+
+
+def accepted(config: PushConfig) -> frozenset[int]:
+    """Return the statuses by which an endpoint says that it has the messages."""
+    return ACCEPTED_BY_MATTERMOST if config.type == MATTERMOST else ACCEPTED
+
+
+class Refusals:
+    """Counts how often messages were refused, in memory: after a restart it begins anew."""
+
+    def __init__(self, config: PushConfig) -> None:
+        self._most = config.max_delivery_attempts if config.dead_letter_topic else 0
+        self._counts: dict[int, int] = {}
+
+    def refused(self, messages: Sequence[Pulled], status: int) -> int:
+        """Note that a body was not accepted; return how often its message was if it shall be put aside now, else 0."""
+        if not self._most or status in _NOT_OF_THE_MESSAGE:
+            return 0
+        self._forget_before(messages[0].offset)
+        for each in messages:
+            self._counts[each.offset] = self._counts.get(each.offset, 0) + 1
+        count = self._counts[messages[0].offset]
+        return count if len(messages) == 1 and count >= self._most else 0
+
+    def dead_lettered(self) -> None:
+        """Note that a message was put aside: it was to blame for the others in its bodies too."""
+        self._counts.clear()
+
+    def passed(self, last: Pulled) -> None:
+        """Note that everything up to `last` is done with."""
+        if self._counts:
+            self._forget_before(last.offset + 1)
+
+    def _forget_before(self, offset: int) -> None:
+        for each in [each for each in self._counts if each < offset]:
+            del self._counts[each]

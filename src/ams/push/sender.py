@@ -1,4 +1,4 @@
-"""The sender: POSTs deliveries to endpoints, each on its own.
+"""The sender: POSTs deliveries to endpoints, each on its own, and what is made of their answers.
 
 A connection that was kept may have been closed by the other side just when a request goes out on it. Such a request is
 sent once more, on a fresh connection, if nothing of an answer came. The endpoint may then get the delivery twice, which
@@ -10,19 +10,61 @@ import functools
 import random
 import ssl
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from ams.core.clock import Clock, SystemClock
 from ams.core.push_config import authority, is_https
 from ams.outgoing.guard import Guard, Refused
 from ams.push import circuit
-from ams.push.answers import TEXT_BYTES, answer, is_success
 from ams.push.circuit import CLOSED
 from ams.push.connecting import Connection, Connector, Endpoint, Reply
-from ams.push.endpoints import IDLE_SECONDS, Endpoints, Standing
-from ams.push.failing import Progress, Unreachable
-from ams.push.sending import Answer, CircuitOpen, Headers, SendFailed
+from ams.push.endpoints import IDLE_SECONDS, Endpoints, EndpointState
+from ams.push.streams import Progress, Unreachable, one_line
+
+Headers = Sequence[tuple[str, str]]
+
+
+class EndpointAnswer(NamedTuple):
+    """What an endpoint answered."""
+
+    status: int
+    text: str
+    """The beginning of its body, at most 2 KiB, on one line; read only when the status is not one of success."""
+    retry_after: float | None = None
+    """Seconds, from `Retry-After`; None: it did not say, or not so that it can be understood."""
+
+
+class SendFailed(Exception):
+    """There was no whole answer; the text says why, on one line."""
+
+
+class CircuitOpen(SendFailed):
+    """The endpoint was not asked: it has not answered for a while. Costs nobody anything."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("The endpoint does not answer; it is left alone for a while")
+        self.seconds = seconds
+        """Until it may be asked again."""
+
+
+class Sender(Protocol):
+    """Sends requests to endpoints, each on its own: one that does not answer costs the others nothing."""
+
+    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
+        """POST a body; return the answer, whatever its status.
+
+        `seconds` is for everything: waiting for a place, finding the address, connecting, sending, the whole answer.
+        Raises `SendFailed`.
+        """
+        ...
+
+    def circuit(self, url: str) -> str:
+        """Return how the circuit of an endpoint stands: `closed`, `open` or `half-open`."""
+        ...
+
 
 NO_HTTPS = "The URL is no https URL; deliveries go to those only"
 
@@ -38,7 +80,7 @@ class _Delivery(NamedTuple):
 
 
 class HttpSender:
-    """Keeps the promise of `ams.push.sending.Sender` over HTTP/1.1 and TLS, through a guard."""
+    """Keeps the promise of `ams.push.sender.Sender` over HTTP/1.1 and TLS, through a guard."""
 
     def __init__(
         self,
@@ -54,7 +96,7 @@ class HttpSender:
         self._clock = clock or SystemClock()
         self._chance = chance
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> Answer:
+    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
         """POST a body; see `Sender`. Raises `SendFailed`, and `CircuitOpen` without asking."""
         endpoint = _place(url)
         until = asyncio.get_running_loop().time() + seconds
@@ -87,13 +129,13 @@ class HttpSender:
         """End all idle connections; requests that go on end theirs."""
         self._endpoints.close()
 
-    def _check(self, standing: Standing) -> None:
+    def _check(self, standing: EndpointState) -> None:
         now = self._now()
         if not circuit.allows(standing.circuit, now):
             raise CircuitOpen(circuit.wait(standing.circuit, now))
 
     async def _counted(
-        self, standing: Standing, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
+        self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
         """Ask, and tell the circuit what came of it."""
         before = standing.circuit
@@ -112,7 +154,7 @@ class HttpSender:
         standing.circuit = circuit.succeeded(standing.circuit)
         return reply
 
-    async def _asked(self, standing: Standing, delivery: _Delivery, progress: Progress) -> Reply:
+    async def _asked(self, standing: EndpointState, delivery: _Delivery, progress: Progress) -> Reply:
         kept = self._endpoints.take(delivery.endpoint)
         if kept is not None:
             try:
@@ -139,7 +181,7 @@ class HttpSender:
             raise Unreachable(reply.cut)
         return reply
 
-    def _failed(self, standing: Standing) -> None:
+    def _failed(self, standing: EndpointState) -> None:
         standing.circuit = circuit.failed(standing.circuit, self._now(), self._chance())
 
     def _now(self) -> float:
@@ -164,3 +206,55 @@ def _encoded(headers: Headers) -> list[tuple[bytes, bytes]]:
         return [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
     except UnicodeEncodeError:
         raise SendFailed("A header has characters that cannot be sent") from None
+
+
+TEXT_BYTES = 2048
+"""Of an answer's body that are shown."""
+_MAX_HEADER = 64
+"""Bytes of a `Retry-After` that are looked at."""
+
+
+def answer(reply: Reply, now: float) -> EndpointAnswer:
+    """Return what a reply means; `now` in seconds since the epoch."""
+    is_text = not is_success(reply.status) and not _is_encoded(reply)
+    return EndpointAnswer(reply.status, excerpt(reply.body) if is_text else "", _retry_after(reply, now))
+
+
+def is_success(status: int) -> bool:
+    """Whether the text of an answer is of no interest."""
+    return 200 <= status < 300
+
+
+def excerpt(body: bytes) -> str:
+    """Return the beginning of a body on one line, without what cannot be shown."""
+    return one_line(body[:TEXT_BYTES].decode(errors="ignore"), TEXT_BYTES)
+
+
+def _is_encoded(reply: Reply) -> bool:
+    """Whether a body is compressed: it stays as it is, and what of it could be shown would be no words."""
+    codings = [value.strip().lower() for name, value in reply.headers if name.lower() == b"content-encoding"]
+    return any(each not in (b"", b"identity") for each in codings)
+
+
+def _retry_after(reply: Reply, now: float) -> float | None:
+    values = [value for name, value in reply.headers if name.lower() == b"retry-after"]
+    return retry_after(values, now) if values else None
+
+
+def retry_after(values: Sequence[bytes], now: float) -> float | None:
+    """Return the seconds that a `Retry-After` asks for, never below 0; None for what says nothing (RFC 9110, 10.2.3).
+
+    It is a count of seconds or a date. Whoever sends several does not know when.
+    """
+    if len(values) != 1 or len(values[0]) > _MAX_HEADER:
+        return None
+    said = values[0].decode("latin-1").strip()
+    if said.isascii() and said.isdigit():
+        return float(said)
+    try:
+        moment = parsedate_to_datetime(said)
+        if moment.tzinfo is None:  # as the oldest of the three forms is
+            moment = moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - datetime.fromtimestamp(now, UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None

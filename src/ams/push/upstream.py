@@ -1,14 +1,38 @@
-"""Upstream: where a worker gets messages from, and where it leaves acknowledgements.
+"""Upstream: what a worker delivers, where it gets messages from, and where it leaves acknowledgements.
 
 Two keepers of the same promise: the service's own engines in this process, and the HTTP API of a service elsewhere,
-ours or the reference. A worker is the only one who delivers its subscription as long as it holds its lease.
+ours or the reference. A worker is the only one who delivers its subscription as long as it holds its lease: when that
+is over, nothing is handed to workers or taken from them any more (`Leased`).
 """
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from ams.core.messages import Fragment
-from ams.push.target import Target
+from ams.core.push_config import PushConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a worker delivers where. Another value is another target: its worker starts anew."""
+
+    path: str
+    """Resource name of the subscription, `/projects/P/subscriptions/S`: the key of its worker."""
+    topic: str
+    """Resource name of its topic."""
+    config: PushConfig
+    ack_deadline_seconds: int
+    """Seconds, 0 to 600."""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """What deliveries are signed with, newest first, as `whsec_...` (`ams.push.delivery`); empty: they are not."""
+    id: str = ""
+    """Identity of the subscription; empty where the service does not tell it."""
+    topic_id: str = ""
+    """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
+    revision: int = 0
+    """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""
 
 
 class Pulled(NamedTuple):
@@ -79,3 +103,43 @@ class Upstream(Protocol):
     def patience(self, target: Target) -> float | None:
         """Return the seconds from a pull within which its messages must be acknowledged; None: any time will do."""
         ...
+
+
+OVER = "the lease of this process is over"
+
+
+class Leased:
+    """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
+
+    def __init__(self, upstream: Upstream) -> None:
+        self._upstream = upstream
+        self.ends: float | None = None
+        """When the lease ends, by the loop's clock; None: there is none, and nobody else delivers."""
+
+    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
+        """Return messages that may be sent now."""
+        found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
+        self._require()
+        return found
+
+    async def acknowledge(self, target: Target, last: Pulled) -> None:
+        """Acknowledge what is still this process's to deliver."""
+        self._require()
+        await self._upstream.acknowledge(target, last)
+
+    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
+        """Put aside what is still this process's to deliver."""
+        self._require()
+        await self._upstream.dead_letter(target, message, verdict)
+
+    def forget(self, target: Target) -> None:
+        """Forget what the upstream remembers."""
+        self._upstream.forget(target)
+
+    def patience(self, target: Target) -> float | None:
+        """Return what the upstream says."""
+        return self._upstream.patience(target)
+
+    def _require(self) -> None:
+        if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
+            raise Away(OVER)

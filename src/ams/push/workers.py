@@ -9,13 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
-from ams.push.cycle import Means
-from ams.push.leased import Leased
-from ams.push.report import UNOBSERVED, Observer
-from ams.push.sending import Sender
-from ams.push.target import Target
-from ams.push.upstream import Upstream
-from ams.push.worker import Worker
+from ams.push.report import Tally
+from ams.push.sender import Sender
+from ams.push.upstream import Leased, Target, Upstream
+from ams.push.worker import Means, Worker
 from ams.wire.push import WorkerState
 
 DRAIN_SECONDS = 10.0
@@ -35,11 +32,11 @@ class Workers:
         random: Callable[[], float],
         *,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-        observer: Observer = UNOBSERVED,
+        tally: Tally | None = None,
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._upstream = Leased(upstream)
-        self._means = Means(self._upstream, sender, clock, random, sleep, observer)
+        self._means = Means(self._upstream, sender, clock, random, tally or Tally(), sleep)
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription

@@ -113,7 +113,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     circuit: str = "closed"
     """`closed`, `open` or `half-open` (`ams.push.circuit`)."""
     batch: int = 1
-    """Most messages that one delivery has now (`ams.push.flow`)."""
+    """Most messages that one delivery has now (`ams.push.retry`)."""
     delivered: int = 0
     """Messages acknowledged, since this worker began; the next ones likewise."""
     deliveries: int = 0

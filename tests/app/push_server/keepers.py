@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from ams.core.names import SubscriptionId
-from ams.push.target import Target
+from ams.push.upstream import Target
 from ams.wire.push import WorkerState
 
 

@@ -15,7 +15,7 @@ from ams.core.backoff import Backoff
 from ams.core.names import SubscriptionId
 from ams.core.push_config import PushConfig
 from ams.push import holding
-from ams.push.target import Target
+from ams.push.upstream import Target
 from ams.wire.push import WorkerState
 from tests.app.push_server.keepers import Table
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams

@@ -13,8 +13,7 @@ from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.core.messages import Fragment
 from ams.core.push_config import PushConfig
-from ams.push.target import Target
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, UpstreamError, Verdict
+from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from tests.support.reference_ams import TOKEN, ReferenceAms, error, reference_ams
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)

@@ -11,9 +11,9 @@ import pytest
 
 from ams.core.errors import BadSettings
 from ams.core.push_config import PushConfig
-from ams.push.rpc.channel import Place, trust
+from ams.push.rpc.channel import PushServerAddress, trust
 from ams.push.rpc.client import AWAY, GrpcPushServer
-from ams.push.target import Target
+from ams.push.upstream import Target
 from tests.support.certificates import Authority
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 from tests.support.wire_bytes import read, written
@@ -30,7 +30,7 @@ HOOK = PushConfig(
 
 
 @contextlib.asynccontextmanager
-async def asking(place: Place, seconds: float = 3.0) -> AsyncIterator[GrpcPushServer]:
+async def asking(place: PushServerAddress, seconds: float = 3.0) -> AsyncIterator[GrpcPushServer]:
     client = GrpcPushServer(place, seconds)
     try:
         yield client
@@ -46,7 +46,7 @@ async def server() -> AsyncIterator[ReferencePushServer]:
 
 @pytest.fixture
 async def client(server: ReferencePushServer) -> AsyncIterator[GrpcPushServer]:
-    async with asking(Place(host="127.0.0.1", port=server.port, tls=False)) as made:
+    async with asking(PushServerAddress(host="127.0.0.1", port=server.port, tls=False)) as made:
         yield made
 
 
@@ -112,7 +112,7 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
     server: ReferencePushServer, client: GrpcPushServer
 ) -> None:
     server.hangs = True
-    async with asking(Place(host="127.0.0.1", port=server.port, tls=False), seconds=0.2) as hurried:
+    async with asking(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), seconds=0.2) as hurried:
         assert await hurried.status(PATH) == AWAY
         assert await hurried.deactivated(PATH) == AWAY
         assert await hurried.health(details=True) in ("Deadline Exceeded", "no answer within 0.2 seconds")
@@ -121,7 +121,7 @@ async def test_p29_a_push_server_that_hangs_is_away_after_a_while(
 async def test_a_push_server_that_is_not_there_is_away_and_found_when_it_is_back() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with asking(Place(host="127.0.0.1", port=port, tls=False)) as client:
+    async with asking(PushServerAddress(host="127.0.0.1", port=port, tls=False)) as client:
         assert await client.status(PATH) == AWAY
         assert await client.health(details=False) == AWAY
         assert "127.0.0.1" in await client.health(details=True)
@@ -161,12 +161,14 @@ async def secure(authority: Authority, host: str) -> AsyncIterator[ReferencePush
 async def test_our_own_certificate_is_shown_and_theirs_is_checked(authority: Authority) -> None:
     own = authority.signs("ams")
     async with secure(authority, "127.0.0.1") as server:
-        place = Place(
+        place = PushServerAddress(
             host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=own.chain, key=own.key
         )
         async with asking(place) as client:
             assert await client.health(details=False) == "SERVING"
-        async with asking(Place(host="127.0.0.1", port=server.port, authorities=str(authority.folder))) as nobody:
+        async with asking(
+            PushServerAddress(host="127.0.0.1", port=server.port, authorities=str(authority.folder))
+        ) as nobody:
             assert await nobody.health(details=False) == AWAY
 
 
@@ -176,7 +178,7 @@ async def test_a_certificate_for_another_host_is_taken_only_where_nobody_verifie
 ) -> None:
     own = authority.signs("ams")
     async with secure(authority, "elsewhere.example.com") as server:
-        place = Place(
+        place = PushServerAddress(
             host="127.0.0.1", port=server.port, authorities=str(authority.folder), cert=own.chain, key=own.key,
             verify=verify,
         )  # fmt: skip
@@ -190,7 +192,7 @@ async def test_a_certificate_of_another_authority_is_taken_only_where_nobody_ver
     own, other = authority.signs("ams"), Authority.make(tmp_path, "other")
     async with secure(authority, "127.0.0.1") as server:
         for verify, expected in ((True, AWAY), (False, "SERVING")):
-            place = Place(
+            place = PushServerAddress(
                 host="127.0.0.1", port=server.port, authorities=str(other.folder), cert=own.chain, key=own.key,
                 verify=verify,
             )  # fmt: skip
@@ -201,13 +203,13 @@ async def test_a_certificate_of_another_authority_is_taken_only_where_nobody_ver
 async def test_who_verifies_nobody_finds_out_that_nobody_is_there() -> None:
     async with reference_push_server() as first:
         port = first.port
-    async with asking(Place(host="127.0.0.1", port=port, verify=False)) as client:
+    async with asking(PushServerAddress(host="127.0.0.1", port=port, verify=False)) as client:
         assert await client.status(PATH) == AWAY
 
 
 def test_files_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match=r"certificate_authorities_dir .*: there is no \*.pem file"):
-        trust(Place(host="x", port=1, authorities=str(tmp_path)))
+        trust(PushServerAddress(host="x", port=1, authorities=str(tmp_path)))
     with pytest.raises(BadSettings, match="cert nowhere.pem: "):
-        trust(Place(host="x", port=1, cert="nowhere.pem", key="nowhere.key"))
-    assert trust(Place(host="x", port=1, tls=False, cert="nowhere.pem")) is None
+        trust(PushServerAddress(host="x", port=1, cert="nowhere.pem", key="nowhere.key"))
+    assert trust(PushServerAddress(host="x", port=1, tls=False, cert="nowhere.pem")) is None

@@ -11,11 +11,10 @@ import pytest
 from ams.core.errors import RegistryUnavailable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
-from ams.push.rpc.channel import Place
+from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import GrpcPushServer, Outcome
-from ams.push.rpc.driven import DrivenPushServer
-from ams.push.rpc.driving import AT_ONCE, Driving
-from ams.push.target import Target
+from ams.push.rpc.driving import AT_ONCE, DrivenPushServer, Driving
+from ams.push.upstream import Target
 from tests.support.reference_push_server import ReferencePushServer, reference_push_server
 
 CONFIG = PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True)
@@ -49,7 +48,7 @@ class Drive:
 @pytest.fixture
 async def drive() -> AsyncIterator[Drive]:
     async with reference_push_server() as server:
-        client = GrpcPushServer(Place(host="127.0.0.1", port=server.port, tls=False), 1.0)
+        client = GrpcPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False), 1.0)
         wanted = Wanted()
         yield Drive(server, wanted, Driving(client, wanted))
         await client.close()
@@ -165,7 +164,7 @@ async def test_a_push_server_that_is_away_is_not_asked_about_each_subscription()
             self.asked += 1
             return Outcome(grpc.StatusCode.UNAVAILABLE, "nobody is there")
 
-    server = Away(Place(host="127.0.0.1", port=1, tls=False))
+    server = Away(PushServerAddress(host="127.0.0.1", port=1, tls=False))
     driving = Driving(server, Wanted([target(f"s{number}") for number in range(100)]))
 
     for _ in range(2):
@@ -199,7 +198,7 @@ async def test_a_change_is_followed_at_once(drive: Drive) -> None:
 
 async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -> None:
     async with reference_push_server() as server:
-        driven = DrivenPushServer(Place(host="127.0.0.1", port=server.port, tls=False))
+        driven = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False))
         wanted = Wanted([replace(target("a"), topic_id="first"), target("b")])
         await driven.start(wanted)
         for topic_id in ("first", "", "second"):

@@ -16,8 +16,7 @@ from ams.core.names import (
     topic_id_text,
 )
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.leases import LEASE_SECONDS, Heartbeat
-from ams.push.memory_leases import MemoryLeases
+from ams.push.leases import LEASE_SECONDS, Heartbeat, MemoryLeases
 from ams.service.push.assignment import Assignment
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry

@@ -14,7 +14,7 @@ from ams.core.errors import Conflict, NotAuthenticated, NotFound, Unavailable
 from ams.core.names import SubscriptionName, UserName
 from ams.core.push_config import AskedPush, PushConfig
 from ams.outgoing.guard import Guard, networks, trust
-from ams.push.endpoint import CHECKS_OF_PROJECT, EndpointCheck
+from ams.push.endpoints import CHECKS_OF_PROJECT, EndpointCheck
 from ams.service.about import About
 from ams.service.push.pushing import UNREACHABLE, Pushing
 from ams.service.subscriptions import Subscriptions

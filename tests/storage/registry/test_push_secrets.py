@@ -11,7 +11,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import Conflict, Damaged, SubscriptionGone
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName, UserId, new_uuid
 from ams.core.push_config import AskedPush, PushConfig, created
-from ams.push.signing import new_secret
+from ams.push.delivery import new_secret
 from ams.storage.database.database import sqlite_url
 from ams.storage.registry.push import PushSecretRecords
 from ams.storage.registry.records import Project

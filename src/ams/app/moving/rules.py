@@ -17,7 +17,7 @@ from ams.core.issuer import checked as checked_issuer
 from ams.core.names import checked_name
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 from ams.core.rights import checked as checked_rights
-from ams.push import signing
+from ams.push import delivery
 from ams.storage.export_format import (
     FORMAT,
     AnyLine,
@@ -370,7 +370,7 @@ def _check_secrets(line: Subscription) -> None:
         raise InvalidInput(f"more than {MAX_SECRETS} push_secrets")
     for each in line.push_secrets:
         try:
-            signing.key(each.secret)
+            delivery.key(each.secret)
         except ValueError as error:
             raise InvalidInput(str(error)) from None
 

@@ -13,8 +13,8 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
 from ams.push.leases import Heartbeat
-from ams.push.table import Table
-from ams.push.target import Target
+from ams.push.upstream import Target
+from ams.push.workers import Workers
 
 logger = structlog.get_logger("ams.push_server")
 
@@ -23,7 +23,7 @@ class ByLeases:
     """Sends heartbeats over the HTTP API, and delivers what the answers say."""
 
     def __init__(
-        self, client: AsyncClient, workers: Table, condition: Condition, holder: str, random: random.Random
+        self, client: AsyncClient, workers: Workers, condition: Condition, holder: str, random: random.Random
     ) -> None:
         self._client = client
         self._workers = workers

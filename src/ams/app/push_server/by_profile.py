@@ -20,8 +20,8 @@ from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
 from ams.core.backoff import Backoff, Pauses
 from ams.push.retry import UNREACHED
-from ams.push.table import Table
-from ams.push.target import Target
+from ams.push.upstream import Target
+from ams.push.workers import Workers
 
 SECONDS = 60.0
 """From one reading to the next, a tenth more or less."""
@@ -62,7 +62,7 @@ class ByProfile:
     def __init__(
         self,
         client: AsyncClient,
-        workers: Table,
+        workers: Workers,
         condition: Condition,
         random: random.Random,
         seconds: float = SECONDS,

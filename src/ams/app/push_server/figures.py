@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from ams.app.push_server.condition import Condition
 from ams.core.observing import Figure, background_failures, figure
 from ams.core.supervisor import Supervisor
-from ams.push import figures as push_figures
-from ams.push.tally import Tally
+from ams.push import report
+from ams.push.report import Tally
 from ams.wire.push import WorkerState
 
 States = Callable[[], Mapping[str, WorkerState]]
@@ -35,9 +35,9 @@ class PushFigures:
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
         yield figure("ams_push_service_reachable", "1 while the service answers.", self.condition.is_ok)
-        yield from push_figures.gauges(self.states() if self.states else {}, by_path=True)
+        yield from report.gauges(self.states() if self.states else {}, by_path=True)
 
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while this server runs."""
-        yield from push_figures.counters(self.tally)
+        yield from report.counters(self.tally)
         yield background_failures(self.supervisor.survived)

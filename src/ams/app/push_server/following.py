@@ -20,8 +20,8 @@ from ams.client import errors as client_errors
 from ams.core.backoff import Pauses
 from ams.core.supervisor import Supervisor
 from ams.push.retry import UNREACHED
-from ams.push.table import Table
-from ams.push.target import Target
+from ams.push.upstream import Target
+from ams.push.workers import Workers
 from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")
@@ -50,7 +50,7 @@ class Way(Protocol):
 class AsTold:
     """Delivers what it is told, and nothing is asked."""
 
-    def __init__(self, workers: Table) -> None:
+    def __init__(self, workers: Workers) -> None:
         self._workers = workers
 
     def activate(self, target: Target) -> None:
@@ -76,7 +76,7 @@ class Follower:
     def __init__(
         self,
         client: AsyncClient,
-        workers: Table,
+        workers: Workers,
         condition: Condition,
         *,
         random: random.Random,

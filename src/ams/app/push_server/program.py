@@ -63,7 +63,7 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
         stack.push_async_callback(sender.close)
-        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random, observer=figures.tally)
+        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random, tally=figures.tally)
         figures.states = workers.states
         follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
         address = await stack.enter_async_context(listening(settings, follower, condition))

@@ -12,7 +12,7 @@ from ams.app.push_server.targets import Invalid, of_message
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
 from ams.push.state import text
-from ams.push.target import Target
+from ams.push.upstream import Target
 from ams.wire.push import WorkerState
 
 logger = structlog.get_logger("ams.push_server")

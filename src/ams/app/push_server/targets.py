@@ -23,7 +23,7 @@ from ams.core.push_config import (
     is_https,
 )
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.target import Target
+from ams.push.upstream import Target
 
 ACK_DEADLINE_SECONDS = 10
 """Of a target that came without one, as over gRPC: the service's default."""

@@ -15,8 +15,7 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.core.messages import Fragment
-from ams.push.target import Target
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, UpstreamError, Verdict
+from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 
 _GONE = frozenset({"project doesn't exist", "subscription doesn't exist"})
 _ACK_LATE = frozenset({"no ack pending", "wrong ack"})

@@ -18,7 +18,7 @@ from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader
 from ams.core.backoff import Backoff
-from ams.push.target import Target
+from ams.push.upstream import Target
 
 SHARD = 128
 """Subscriptions that one request waits for."""

@@ -12,10 +12,10 @@ from ams.core.names import new_uuid
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.outgoing.guard import Guard, networks, trust
-from ams.push.endpoint import EndpointCheck
-from ams.push.remembered_leases import RememberedLeases
+from ams.push.endpoints import EndpointCheck
+from ams.push.leases import RememberedLeases
+from ams.push.report import Tally
 from ams.push.sender import HttpSender
-from ams.push.tally import Tally
 from ams.push.workers import Workers
 from ams.service.counting import Counts
 from ams.service.delivering import Deliverer
@@ -25,7 +25,7 @@ from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import EnginesUpstream, Moves, PushRunner
 
 if TYPE_CHECKING:
-    from ams.push.rpc.driven import DrivenPushServer
+    from ams.push.rpc.driving import DrivenPushServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
         upstream = EnginesUpstream(registry, deliverer, dead_letters)
-        workers = Workers(upstream, reach.sender, engines.clock, random.random, observer=tally)
+        workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
     own = new_uuid()
     alone = RememberedLeases(engines.clock, own, registry.other_holders)
     leases = alone if is_alone else registry.push_leases
@@ -106,12 +106,12 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
         return None
     try:
         # Here, not above: without a push server nobody needs gRPC.
-        from ams.push.rpc.channel import Place
-        from ams.push.rpc.driven import DrivenPushServer
+        from ams.push.rpc.channel import PushServerAddress
+        from ams.push.rpc.driving import DrivenPushServer
     except ImportError:
         raise Unusable("push_server_host needs a library that is missing: install argo-messaging[push]") from None
     return DrivenPushServer(
-        Place(
+        PushServerAddress(
             host=settings.push_server_host,
             port=settings.push_server_port,
             tls=settings.push_tls_enabled,

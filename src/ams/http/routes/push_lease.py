@@ -16,7 +16,7 @@ from ams.http.routes.push import shown_push
 from ams.http.routing import Call, Row
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.state import ATTEMPTS
-from ams.push.target import Target
+from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing

@@ -22,7 +22,7 @@ _OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PushServerAddress:
     """Where a push server is and how to speak to it; the fields are settings of the service."""
 
     host: str
@@ -51,7 +51,7 @@ class Trust:
     key: bytes | None
 
 
-def trust(place: Place) -> Trust | None:
+def trust(place: PushServerAddress) -> Trust | None:
     """Read the certificates of a place, None without TLS; raise `BadSettings` for files that cannot be used."""
     if not place.tls:
         return None
@@ -78,7 +78,7 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
     return b"\n".join(pems)
 
 
-async def connect(place: Place, trusted: Trust | None) -> grpc.aio.Channel:
+async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.Channel:
     """Return a channel, which connects when it is first used.
 
     One that verifies nobody asks for the server's certificate first and trusts exactly that. Raises `OSError` when the
@@ -95,7 +95,7 @@ async def connect(place: Place, trusted: Trust | None) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(place.address, shown, (*_OPTIONS, named))
 
 
-async def _certificate_of(place: Place) -> x509.Certificate:
+async def _certificate_of(place: PushServerAddress) -> x509.Certificate:
     """Return what a server shows, whoever signed it; our own certificate is not asked for until that is known."""
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -14,9 +14,9 @@ from grpc_health.v1 import health_pb2
 from ams.core.errors import BadSettings
 from ams.push.rpc import push_service_pb2 as pb
 from ams.push.rpc import wire
-from ams.push.rpc.channel import Place, connect, trust
+from ams.push.rpc.channel import PushServerAddress, connect, trust
 from ams.push.rpc.wire import A, Method, Q
-from ams.push.target import Target
+from ams.push.upstream import Target
 
 SECONDS = 3.0
 """For a call, connecting included (push contract 15, P29)."""
@@ -63,7 +63,7 @@ class GrpcPushServer:
     Making one raises `BadSettings` when a file of certificates cannot be used.
     """
 
-    def __init__(self, place: Place, seconds: float = SECONDS) -> None:
+    def __init__(self, place: PushServerAddress, seconds: float = SECONDS) -> None:
         self._place = place
         self._trust = trust(place)
         self._seconds = seconds

@@ -6,7 +6,7 @@ from google.protobuf.message import Message
 
 from ams.core.push_config import MATTERMOST, MOST_PERIOD, PushConfig
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.target import Target
+from ams.push.upstream import Target
 
 SERVICE = "PushService"
 HEALTH = "grpc.health.v1.Health"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from ams.core.names import SubscriptionId, subscription_path, topic_path
 from ams.push.leases import Heartbeat, Leases
-from ams.push.target import Target
+from ams.push.upstream import Target
 from ams.storage.registry.push import Pushed
 from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState

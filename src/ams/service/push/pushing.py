@@ -14,7 +14,7 @@ from ams.access.permissions import PUSH_WORKER
 from ams.core.errors import Conflict, NotAuthenticated, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
-from ams.push.endpoint import CheckFailed, CheckSlots, EndpointCheck
+from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.state import text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.assignment import Assignment

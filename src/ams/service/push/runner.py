@@ -18,9 +18,8 @@ from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
-from ams.push.tally import Tally
-from ams.push.target import Target
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Verdict
+from ams.push.report import Tally
+from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment

@@ -8,7 +8,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.signing import new_secret
+from ams.push.delivery import new_secret
 from ams.service.lookup import find_subscription
 from ams.service.push.pushing import no_push_server
 from ams.storage.registry.registry import Registry

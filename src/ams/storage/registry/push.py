@@ -13,8 +13,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, RegistryUnavailable, SubscriptionGone
 from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicName
 from ams.core.push_config import PushConfig
-from ams.push.leases import LEASE_SECONDS, Heartbeat
-from ams.push.sharing import Standing, Subscriptions, share
+from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
 from ams.storage.registry.statements import NOW, ByDialect, ByRows, among, now
 from ams.storage.registry.tables import (
@@ -273,7 +272,7 @@ class StoredLeases:
             living.remove(heartbeat.holder)
         return _Renewed(found.told - missing, frozenset(living))
 
-    def _standing(self, connection: Connection, holder: str) -> Standing:
+    def _standing(self, connection: Connection, holder: str) -> Holdings:
         """Return who has what, after those whose leases have ended were forgotten."""
         rows = _STANDING.run(connection, self._clock).all()
         ended = [row.holder for row in rows if not row.lives]
@@ -281,7 +280,7 @@ class StoredLeases:
             connection.execute(delete(push_holders).where(push_holders.c.holder.in_(among(connection, ended))))
         held = {row.holder: frozenset((row.held or "").split(",")) - {""} for row in rows if row.lives}
         leaving = frozenset(row.holder for row in rows if row.lives and row.leaving)
-        return Standing(held.pop(holder, frozenset()), held, leaving)
+        return Holdings(held.pop(holder, frozenset()), held, leaving)
 
     def _tell(self, connection: Connection, holder: str, states: _States) -> None:
         if states:
@@ -290,7 +289,7 @@ class StoredLeases:
 
 
 class OtherHolders:
-    """Keeps the promise of `ams.push.remembered_leases.Others`, by a row of a holder whose lease is over."""
+    """Keeps the promise of `ams.push.leases.Others`, by a row of a holder whose lease is over."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

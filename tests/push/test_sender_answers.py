@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.push.answers import TEXT_BYTES, answer, excerpt, retry_after
 from ams.push.connecting import Reply
+from ams.push.sender import TEXT_BYTES, answer, excerpt, retry_after
 
 NOW = datetime(1994, 11, 6, 8, 49, 0, tzinfo=UTC).timestamp()
 

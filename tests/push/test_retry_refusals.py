@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.push.refusals import Refusals
+from ams.push.retry import Refusals
 from tests.push.keepers import pulled
 
 MOST = 4

@@ -13,7 +13,7 @@ from ams.core.errors import Overloaded
 from ams.core.names import ProjectId
 from ams.outgoing import guard
 from ams.outgoing.guard import Guard, networks
-from ams.push.endpoint import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
+from ams.push.endpoints import CHECKS, CHECKS_OF_PROJECT, CheckFailed, CheckSlots, EndpointCheck
 from tests.support.receiver import Behaviour, Receiver, answers, drips, floods, is_silent, receiver, sends
 
 trust = functools.cache(guard.trust)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ams.core.messages import Fragment, message
 from ams.core.push_config import MATTERMOST
-from ams.push.bodies import Bodies, Body
+from ams.push.delivery import Bodies, Body
 from ams.push.upstream import Pulled
 from tests.push.keepers import pulled, target
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from ams.core.push_config import MATTERMOST
-from ams.push.headers import DeliveryHeaders
-from ams.push.signing import PREFIX, key, new_secret, signatures
+from ams.push.delivery import PREFIX, DeliveryHeaders, key, new_secret, signatures
 from tests.push.keepers import pulled, target
 
 BODY = b'{"text":"\xc3\xa4"}'

@@ -3,9 +3,9 @@
 from prometheus_client import generate_latest
 
 from ams.core.observing import metrics_of
-from ams.push import figures as push_figures
+from ams.push import report
+from ams.push.report import Tally
 from ams.push.state import RETRYING, SEND
-from ams.push.tally import Tally
 from ams.wire.push import Attempt, Failure, WorkerState
 
 S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"
@@ -22,10 +22,10 @@ class Source:
         self.tally = tally
 
     def gauges(self):
-        return push_figures.gauges(STATES, by_path=self.tally.by_path)
+        return report.gauges(STATES, by_path=self.tally.by_path)
 
     def counters(self):
-        return push_figures.counters(self.tally)
+        return report.counters(self.tally)
 
 
 def shown(tally: Tally) -> str:

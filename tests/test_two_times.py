@@ -24,7 +24,7 @@ from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.listening import listening
 from ams.app.push_server.settings import PushSettings
 from ams.authn import assembly
-from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.tls import AskingContext
 from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
@@ -67,7 +67,7 @@ class Judge:
         self.folder = folder
         self.clock = ManualClock(NOW_MS)
         guard = Guard(networks("127.0.0.0/8", "fetch_allow"))
-        self.checks = CertificateChecks(CheckOptions(folder=str(folder)), guard, self.clock)
+        self.checks = CertificateChecks(AuthnSettings(client_ca=str(folder)), guard, self.clock)
 
     async def check(self, leaf: x509.Certificate) -> None:
         await self.checks.check(Presented(leaf, ()), "127.0.0.1", verify_host=False)

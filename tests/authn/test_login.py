@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
 
-from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import subject_sha256
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login
@@ -156,7 +156,7 @@ async def made(
     services = Services(
         {"ams": "/v1/users:byUUID/{{identifier}}"}, {"ams": "token"}, trust(world.service.ca), seconds=5
     )
-    checks = CertificateChecks(CheckOptions(folder=str(world.folder)), Guard(), clock)
+    checks = CertificateChecks(AuthnSettings(client_ca=str(world.folder)), Guard(), clock)
     login = Login(
         store,
         checks,

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.http.app import AuthnApp
 from ams.authn.http.errors import refusal
 from ams.authn.http.gate import AmsUsers, Gate
@@ -198,7 +198,8 @@ async def _engines(
     failures = FailedLogins("authn", trail, Attempts(settings.failed_logins_per_minute, clock), clock)
     await failures.start(supervisor)
     stack.push_async_callback(failures.close)
-    checks = _checks(settings, folder, clock)
+    guard = Guard(networks(",".join(settings.fetch_allow), "fetch_allow"))
+    checks = CertificateChecks(settings, guard, clock, folder.place("-crls"))
     stack.push_async_callback(checks.close)
     services = Services(
         dict(settings.service_types_paths),
@@ -261,18 +262,6 @@ async def _store(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> 
         return await Store.open(settings.registry, key, password=settings.registry_password, clock=clock)
     key = folder.seal_key(settings.secrets_key, create=not folder.has_database)
     return await Store.open(sqlite_url(folder.database), key, clock=clock)
-
-
-def _checks(settings: AuthnSettings, folder: AuthnFolder, clock: Clock) -> CertificateChecks:
-    options = CheckOptions(
-        folder=settings.client_ca,
-        crl_folder=folder.place("-crls"),
-        policy=settings.revocation,
-        ocsp=settings.ocsp,
-        trust_unknown_cas=settings.trust_unknown_cas,
-        verify_certificate=settings.verify_certificate,
-    )
-    return CertificateChecks(options, Guard(networks(",".join(settings.fetch_allow), "fetch_allow")), clock)
 
 
 def _front(settings: AuthnSettings, context: AskingContext) -> Front:

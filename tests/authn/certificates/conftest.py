@@ -10,8 +10,9 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.hosts import HostCheck
+from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import ManualClock
 from ams.outgoing.guard import Guard
@@ -49,9 +50,9 @@ class Site:
     def has_list(self, data: bytes, name: str = "ca.r0") -> None:
         (self.folder / name).write_bytes(data)
 
-    def checks(self, **options: object) -> CertificateChecks:
-        chosen = CheckOptions(folder=str(self.folder), **options)  # type: ignore[arg-type]
-        checks = CertificateChecks(chosen, self.guard, self.clock, hosts=self.hosts)
+    def checks(self, crl_folder: str = "", **settings: object) -> CertificateChecks:
+        chosen = AuthnSettings(client_ca=str(self.folder), **settings)  # type: ignore[arg-type]
+        checks = CertificateChecks(chosen, self.guard, self.clock, crl_folder, hosts=self.hosts)
         self.stack.push_async_callback(checks.close)
         return checks
 

@@ -9,8 +9,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ams.authn.certificates.checks import CertificateChecks, CheckOptions
+from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.reading import KINDS, quietly
+from ams.authn.settings import AuthnSettings
 from ams.authn.values import Presented
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
@@ -100,7 +101,7 @@ BODY = FULL.tbs_certificate_bytes
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, len(BODY) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a19_changed_bytes_of_a_signed_certificate_raise_nothing_but_refusals(
-    site_of_all: CheckOptions, changes: list[tuple[int, int]]
+    site_of_all: AuthnSettings, changes: list[tuple[int, int]]
 ) -> None:
     body = bytearray(BODY)
     for place, value in changes:
@@ -112,13 +113,13 @@ def test_a19_changed_bytes_of_a_signed_certificate_raise_nothing_but_refusals(
         return  # no certificate for any reader: the session has none then
     for options in (
         site_of_all,
-        CheckOptions(trust_unknown_cas=True),
-        CheckOptions(folder=site_of_all.folder, policy="warn"),
+        AuthnSettings(trust_unknown_cas=True),
+        AuthnSettings(client_ca=site_of_all.client_ca, revocation="warn"),
     ):
         asyncio.run(_checked(options, odd))
 
 
-async def _checked(options: CheckOptions, certificate: x509.Certificate) -> None:
+async def _checked(options: AuthnSettings, certificate: x509.Certificate) -> None:
     checks = CertificateChecks(options, Guard(), SystemClock())
     try:
         await checks.check(Presented(certificate, (certificate,)), "127.0.0.1", verify_host=False)
@@ -131,7 +132,7 @@ async def _checked(options: CheckOptions, certificate: x509.Certificate) -> None
 
 
 @pytest.fixture(scope="module")
-def site_of_all(tmp_path_factory: pytest.TempPathFactory) -> CheckOptions:
+def site_of_all(tmp_path_factory: pytest.TempPathFactory) -> AuthnSettings:
     folder = tmp_path_factory.mktemp("authorities")
     (folder / "ca.pem").write_bytes(AUTHORITY.certificate.public_bytes(Encoding.PEM))
-    return CheckOptions(folder=str(folder))
+    return AuthnSettings(client_ca=str(folder))

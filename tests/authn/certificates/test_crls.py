@@ -164,7 +164,7 @@ async def test_a10_a_list_that_cannot_be_had_is_our_inability(
     with pytest.raises(Unavailable) as caught:
         await site.check(world.jane)
     assert caught.value.message == said.format(url=url)
-    await site.check(world.jane, policy="warn")
+    await site.check(world.jane, revocation="warn")
 
 
 async def test_a10_a_failure_is_remembered_for_half_a_minute(site: Site, world: World, publishing: Publishing) -> None:
@@ -254,9 +254,9 @@ async def test_a10_a_list_beyond_its_end_is_replaced_by_one_from_its_url_or_a_ma
 
     with pytest.raises(Unavailable, match=r"^The CRL .*/ca.r0 is out of date$"):
         await site.check(offline)
-    await site.check(offline, policy="warn")
+    await site.check(offline, revocation="warn")
     with pytest.raises(CertificateRefused, match=REVOKED):
-        await site.check(world.root.signs(serial=7), policy="warn")
+        await site.check(world.root.signs(serial=7), revocation="warn")
 
     publishing.puts("/root.crl", stale)
     with pytest.raises(Unavailable, match="is out of date"):
@@ -299,7 +299,7 @@ async def test_a10_without_any_list_the_policy_decides(
 
     with pytest.raises(CertificateRefused, match=said):
         await site.check(leaf)
-    await site.check(leaf, policy="warn")
+    await site.check(leaf, revocation="warn")
     await site.check(leaf, verify_certificate=False)
 
 

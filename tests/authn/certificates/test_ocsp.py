@@ -64,7 +64,7 @@ async def test_a11_a_responder_says_revoked_or_that_it_does_not_know(
     publishing.puts(PATH, world.root.ocsp(leaf.certificate, status))
 
     with pytest.raises(CertificateRefused, match=f"^{said}$"):
-        await site.check(leaf, policy="warn")
+        await site.check(leaf, revocation="warn")
 
 
 async def test_a11_one_whom_the_ca_has_charged_may_answer(
@@ -139,7 +139,7 @@ async def test_a11_an_answer_that_is_not_to_be_believed_is_none(
     with pytest.raises(Unavailable) as caught:
         await site.check(leaf)
     assert caught.value.message == f"Could not access OCSP responder {url}"
-    await site.check(leaf, policy="warn")
+    await site.check(leaf, revocation="warn")
 
 
 async def test_a11_without_ocsp_such_a_certificate_has_nobody_to_be_asked(site: Site, leaf: Credentials) -> None:

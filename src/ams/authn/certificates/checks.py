@@ -17,8 +17,9 @@ from ams.authn.certificates.crls import FetchedLists, RevocationList
 from ams.authn.certificates.hosts import HostCheck
 from ams.authn.certificates.ocsp import Responders
 from ams.authn.certificates.reading import KINDS, Facts, Refusal, read_leaf
-from ams.authn.certificates.revocation import REFUSE, Revocation
+from ams.authn.certificates.revocation import Revocation
 from ams.authn.certificates.trust import Trust, TrustFolder
+from ams.authn.settings import AuthnSettings
 from ams.authn.values import UNREADABLE, Presented
 from ams.core.cache import LruCache
 from ams.core.clock import Clock, Milliseconds
@@ -35,23 +36,6 @@ REMEMBERED = 10_000
 """Certificates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOptions:
-    """What is checked, and how."""
-
-    folder: str = ""
-    """Authorities, and lists that fetch-crl keeps there; empty: nobody is trusted."""
-    crl_folder: str = ""
-    """Where fetched lists are kept over a restart; empty: nowhere."""
-    policy: str = REFUSE
-    """`refuse` or `warn`: what is done when nobody can say whether a certificate was withdrawn."""
-    ocsp: bool = True
-    trust_unknown_cas: bool = False
-    """Believe certificates of anybody, for development."""
-    verify_certificate: bool = True
-    """Without it: chain, dates and usage only (contract 9.1)."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Passed:
     since: int
@@ -63,15 +47,24 @@ class _Passed:
 class CertificateChecks:
     """Says whether certificates are to be believed. `close` it."""
 
-    def __init__(self, options: CheckOptions, guard: Guard, clock: Clock, *, hosts: HostCheck | None = None) -> None:
-        self._options = options
+    def __init__(
+        self,
+        settings: AuthnSettings,
+        guard: Guard,
+        clock: Clock,
+        crl_folder: str = "",
+        *,
+        hosts: HostCheck | None = None,
+    ) -> None:
+        """`crl_folder` is where fetched lists are kept over a restart; empty: nowhere."""
+        self._settings = settings
         self._clock = clock
-        self._folder = TrustFolder(options.folder, clock)
+        self._folder = TrustFolder(settings.client_ca, clock)
         self._client = HttpClient(guard)
-        self._fetched = FetchedLists(self._client, clock, options.crl_folder)
+        self._fetched = FetchedLists(self._client, clock, crl_folder)
         self._responders = Responders(self._client, clock)
-        asked = self._responders if options.ocsp else None
-        self._revocation = Revocation(self._fetched, asked, options.policy, clock)
+        asked = self._responders if settings.ocsp else None
+        self._revocation = Revocation(self._fetched, asked, settings.revocation, clock)
         self._hosts = hosts or HostCheck()
         self._passed: LruCache[bytes, _Passed] = LruCache(REMEMBERED)
         self._refused: Counter[str] = Counter()
@@ -162,12 +155,12 @@ class CertificateChecks:
         """Look at a certificate; return until when it is good, in milliseconds since the epoch."""
         leaf = read_leaf(presented.leaf)
         now = self._clock.wall()
-        options = self._options
-        if options.trust_unknown_cas and not options.verify_certificate:
+        settings = self._settings
+        if settings.trust_unknown_cas and not settings.verify_certificate:
             return now
         check_dates(leaf, now)
         chain = self._chain(leaf, presented, trust, now)
-        if not options.verify_certificate:
+        if not settings.verify_certificate:
             return _end(chain)
         if address:
             await self._hosts.check(leaf, address)
@@ -177,7 +170,7 @@ class CertificateChecks:
 
     def _chain(self, leaf: Facts, presented: Presented, trust: Trust, now: Milliseconds) -> list[Facts]:
         """Return the chain of a certificate that may be used; in development that alone if it has none."""
-        if self._options.trust_unknown_cas:
+        if self._settings.trust_unknown_cas:
             try:
                 return verified_chain(leaf, presented.chain, trust, now)
             except CertificateRefused:

@@ -6,14 +6,7 @@ import msgspec
 
 from ams.core import errors
 from ams.http.errors import Refusal as Unasked
-
-
-class Status(NamedTuple):
-    """HTTP code and the words beside it in the envelope."""
-
-    code: int
-    words: str
-
+from ams.http.errors import Status
 
 STATUS: dict[type[errors.AmsError], Status] = {
     errors.InvalidInput: Status(400, "BAD REQUEST"),
@@ -96,5 +89,5 @@ def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Ref
 
 def envelope(status: Status, message: str) -> bytes:
     """Write the error envelope: `message`, `code` and `status`, in this order."""
-    told = {"error": {"message": message, "code": status.code, "status": status.words}}
+    told = {"error": {"message": message, "code": status.code, "status": status.word}}
     return msgspec.json.format(msgspec.json.encode(told), indent=1)

@@ -3,9 +3,10 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
 from cryptography import x509
 from structlog.testing import capture_logs
@@ -14,14 +15,7 @@ from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import subject_sha256
 from ams.authn.http.errors import refusal
 from ams.authn.login import LATELY, Login
-from ams.authn.management import (
-    AuthMethodFields,
-    AuthMethods,
-    BindingFields,
-    Bindings,
-    ServiceTypeFields,
-    ServiceTypes,
-)
+from ams.authn.management import AuthMethods, Bindings, ServiceTypes
 from ams.authn.services import Services
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -36,6 +30,7 @@ from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FileTrail, events_in
 from ams.storage.database.database import sqlite_url
+from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 from tests.support.authn_service import UserService, answers, hangs, user_service, waits
 from tests.support.authorities import NOW, Authority, Credentials, Subject
 
@@ -121,7 +116,7 @@ class House:
             unique_key="u-1",
             auth_type="x509",
         )
-        return await Bindings(self.store).create(name, replace(fields, **other))
+        return await Bindings(self.store).create(name, msgspec.structs.replace(fields, **other))
 
     async def all(self) -> None:
         """Make all that Jane needs."""

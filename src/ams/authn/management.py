@@ -7,7 +7,7 @@ made, listed without their secrets, and revoked (15, A15).
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -34,6 +34,7 @@ from ams.core import distinguished_names
 from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.storage.secrets import new_token
+from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
 """How objects are called in the texts of errors."""
@@ -95,18 +96,6 @@ def require_host_of(service_type: ServiceType, host: str) -> None:
     """Raise `NotFound` for a host that is none of a service type's."""
     if host not in service_type.hosts:
         raise NotFound(HOST_GONE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceTypeFields:
-    """What a request says of a service type; None says nothing."""
-
-    name: str | None = None
-    hosts: tuple[str, ...] | None = None
-    auth_types: tuple[str, ...] | None = None
-    auth_method: str | None = None
-    type: str | None = None
-    verify_client_host: bool | None = None
 
 
 class ServiceTypes:
@@ -197,18 +186,6 @@ def _check_hosts(hosts: tuple[str, ...]) -> None:
 
 def _without_repetition(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuthMethodFields:
-    """What a request says of an auth method; None says nothing. What the kind does not have is passed over."""
-
-    host: str | None = None
-    port: int | None = None
-    access_key: str | None = None
-    headers: Mapping[str, str] | None = None
-    service_uuid: str | None = None
-    """Only heard in an update."""
 
 
 class AuthMethods:
@@ -328,21 +305,6 @@ def _check_port(port: int) -> None:
         raise invalid(AUTH_METHOD, "port", "Allowed: 1 to 65535")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BindingFields:
-    """What a request says of a binding; None says nothing."""
-
-    name: str | None = None
-    """Only heard in an update: a new binding has the name of its path."""
-    service_uuid: str | None = None
-    host: str | None = None
-    auth_identifier: str | None = None
-    unique_key: str | None = None
-    auth_type: str | None = None
-    issuer: str | None = None
-    subject_sha256: str | None = None
-
-
 class Bindings:
     """Bindings by name."""
 
@@ -405,7 +367,7 @@ class Bindings:
 
 
 def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:
-    given = {name: getattr(fields, name) for name in BindingFields.__slots__}
+    given = {name: getattr(fields, name) for name in BindingFields.__struct_fields__}
     changed = replace(present, **{name: value for name, value in given.items() if value is not None})
     if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
         changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none

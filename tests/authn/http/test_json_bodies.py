@@ -1,7 +1,6 @@
 """How bodies are read (contract 2 and 4)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -9,10 +8,10 @@ from hypothesis import strategies as st
 
 from ams.authn.http.json_bodies import read
 from ams.core.errors import BadRequest
+from ams.wire.base import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(Request, frozen=True):
     text: str | None = None
     number: int | None = None
     switch: bool | None = None

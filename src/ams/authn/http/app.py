@@ -13,6 +13,7 @@ import structlog
 
 from ams.authn.http.errors import MethodNotAllowed, Refusal, refusal
 from ams.authn.http.gate import Caller, Gate, key_of
+from ams.authn.http.json_bodies import encoded
 from ams.authn.http.routes import (
     AuditRecords,
     AuthMethodRoutes,
@@ -24,7 +25,6 @@ from ams.authn.http.routes import (
     audit_rows,
 )
 from ams.authn.http.routing import Asked, Made, Routes, Row
-from ams.authn.http.wire import encoded
 from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes
 from ams.authn.store import Store
 from ams.authn.values import PEER, Peer, without_secrets

@@ -1,18 +1,20 @@
-"""JSON bodies as the reference reads them (contract 2 and 4).
+"""JSON bodies as the reference reads and writes them (contract 2 and 4).
 
 The first JSON value counts, whatever follows it; names are matched without regard to letter case, unknown ones passed
 over; null says nothing. What cannot be read is told in the reference's words where those are known.
 """
 
-import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ams.core.errors import BadRequest
+import msgspec
 
-T = TypeVar("T")
+from ams.core.errors import BadRequest
+from ams.wire.base import Request
+
+T = TypeVar("T", bound=Request)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_DIGITS = 18
@@ -21,7 +23,7 @@ _WORDS = ("true", "false", "null")
 
 
 def read(body: bytes, fields: type[T]) -> T:
-    """Return a body as what its fields say, a dataclass of optional fields; raise `BadRequest`.
+    """Return a body as what its fields say, all of them optional; raise `BadRequest`.
 
     The types of the fields say what their values must be; see `_CHECKS`.
     """
@@ -30,13 +32,18 @@ def read(body: bytes, fields: type[T]) -> T:
         return fields()
     if not isinstance(value, dict):
         raise _poor(f"json: cannot unmarshal {_kind(value)} into an object")
-    known = {field.name: field for field in dataclasses.fields(fields)}  # type: ignore[arg-type]
+    known = {field.name: field for field in msgspec.structs.fields(fields)}
     found: dict[str, Any] = {}
     for name, member in value.items():
         field = known.get(name.lower())
         if field is not None and member is not None:
             found[field.name] = _checked(field.name, member, field.type)
     return fields(**found)
+
+
+def encoded(body: object) -> bytes:
+    """Write an answer, indented by one blank."""
+    return msgspec.json.format(msgspec.json.encode(body), indent=1)
 
 
 def _first_value(text: str) -> Any:

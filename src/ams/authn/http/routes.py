@@ -2,25 +2,20 @@
 
 import platform
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import ams
+from ams.authn import values
 from ams.authn.http.gate import Gate
 from ams.authn.http.routing import Asked, Made, Row
-from ams.authn.http.wire import auth_method_body, binding_body, key_body, listed, service_type_body
-from ams.authn.management import (
-    AuthMethodFields,
-    AuthMethods,
-    BindingFields,
-    Bindings,
-    Keys,
-    ServiceTypeFields,
-    ServiceTypes,
-    require_kind,
-)
-from ams.authn.values import Peer, ServiceType
+from ams.authn.management import AuthMethods, Bindings, Keys, ServiceTypes, masked, require_kind
+from ams.authn.store.paging import Page
+from ams.authn.values import Peer
+from ams.core.clock import optional_date, resource_date
 from ams.storage.audit.event import LOGIN
+from ams.wire import authn as wire
+from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
+from ams.wire.service import Version
 
 TYPES = "/service-types"
 TYPE = TYPES + "/{service-type}"
@@ -38,13 +33,6 @@ class Login(Protocol):
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
         """Return the service's token of whom a certificate stands for."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFields:
-    """What a request says of a new key."""
-
-    scope: str | None = None
 
 
 class ServiceTypeRoutes:
@@ -66,22 +54,21 @@ class ServiceTypeRoutes:
     async def create(self, asked: Asked) -> Made:
         """Make a service type."""
         made = await self._service_types.create(await asked.read(ServiceTypeFields))
-        return Made(201, service_type_body(made), f"/{made.name}")
+        return Made(201, _service_type(made), f"/{made.name}")
 
     async def list(self, asked: Asked) -> Made:
         """List service types."""
-        return Made(200, listed("service_types", await self._service_types.page(asked.page()), service_type_body))
+        page = await self._service_types.page(asked.page())
+        return Made(200, wire.ServiceTypes([_service_type(each) for each in page.items], page.next_token))
 
     async def show(self, asked: Asked) -> Made:
         """Show a service type."""
-        return Made(200, service_type_body(await self._service_types.get(asked.names["service-type"])))
+        return Made(200, _service_type(await self._service_types.get(asked.names["service-type"])))
 
     async def update(self, asked: Asked) -> Made:
         """Change a service type."""
         found = await self._service_types.get(asked.names["service-type"])
-        return Made(
-            200, service_type_body(await self._service_types.update(found, await asked.read(ServiceTypeFields)))
-        )
+        return Made(200, _service_type(await self._service_types.update(found, await asked.read(ServiceTypeFields))))
 
     async def delete(self, asked: Asked) -> Made:
         """Remove a service type, and all it has."""
@@ -111,17 +98,17 @@ class AuthMethodRoutes:
         service_type = await self._type(asked)
         require_kind(service_type)
         made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
-        return Made(201, auth_method_body(made), f"/{made.host}")
+        return Made(201, _auth_method(made), f"/{made.host}")
 
     async def show(self, asked: Asked) -> Made:
         """Show how a host is asked for users."""
-        return Made(200, auth_method_body(await self._auth_methods.get(await self._type(asked), asked.names["host"])))
+        return Made(200, _auth_method(await self._auth_methods.get(await self._type(asked), asked.names["host"])))
 
     async def update(self, asked: Asked) -> Made:
         """Change how a host is asked for users."""
         found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
         changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields))
-        return Made(200, auth_method_body(changed))
+        return Made(200, _auth_method(changed))
 
     async def delete(self, asked: Asked) -> Made:
         """Ask a host for users no longer."""
@@ -130,9 +117,10 @@ class AuthMethodRoutes:
 
     async def list(self, asked: Asked) -> Made:
         """List auth methods."""
-        return Made(200, listed("auth_methods", await self._auth_methods.page(asked.page()), auth_method_body))
+        page = await self._auth_methods.page(asked.page())
+        return Made(200, wire.AuthMethods([_auth_method(each) for each in page.items], page.next_token))
 
-    async def _type(self, asked: Asked) -> ServiceType:
+    async def _type(self, asked: Asked) -> values.ServiceType:
         return await self._service_types.get(asked.names["service-type"])
 
 
@@ -161,28 +149,26 @@ class BindingRoutes:
         host, identifier = asked.names["host"], asked.parameter("authID")
         if identifier:
             found = await self._bindings.of_identifier(service_type, host, identifier)
-            return Made(200, {"bindings": [binding_body(found)]})
-        return Made(
-            200, listed("bindings", await self._bindings.of_host(service_type, host, asked.page()), binding_body)
-        )
+            return Made(200, wire.Bindings([_binding(found)]))
+        return Made(200, _listed(await self._bindings.of_host(service_type, host, asked.page())))
 
     async def create(self, asked: Asked) -> Made:
         """Bind a subject to a user."""
         made = await self._bindings.create(asked.names["name"], await asked.read(BindingFields))
-        return Made(201, binding_body(made))
+        return Made(201, _binding(made))
 
     async def list(self, asked: Asked) -> Made:
         """List bindings."""
-        return Made(200, listed("bindings", await self._bindings.page(asked.page()), binding_body))
+        return Made(200, _listed(await self._bindings.page(asked.page())))
 
     async def show(self, asked: Asked) -> Made:
         """Show a binding."""
-        return Made(200, binding_body(await self._bindings.get(asked.names["name"])))
+        return Made(200, _binding(await self._bindings.get(asked.names["name"])))
 
     async def update(self, asked: Asked) -> Made:
         """Change a binding."""
         found = await self._bindings.get(asked.names["name"])
-        return Made(200, binding_body(await self._bindings.update(found, await asked.read(BindingFields))))
+        return Made(200, _binding(await self._bindings.update(found, await asked.read(BindingFields))))
 
     async def delete(self, asked: Asked) -> Made:
         """Remove a binding."""
@@ -207,12 +193,12 @@ class KeyRoutes:
 
     async def list(self, asked: Asked) -> Made:
         """List keys, without their secrets."""
-        return Made(200, {"keys": [key_body(each) for each in await self._keys.all()]})
+        return Made(200, wire.Keys([_key(each) for each in await self._keys.all()]))
 
     async def create(self, asked: Asked) -> Made:
         """Make a key, and show its secret this once."""
         fields = await asked.read(KeyFields)
-        return Made(201, key_body(*await self._keys.create(asked.names["name"], fields.scope)))
+        return Made(201, _key(*await self._keys.create(asked.names["name"], fields.scope)))
 
     async def delete(self, asked: Asked) -> Made:
         """Revoke a key."""
@@ -239,25 +225,84 @@ class OpenRoutes:
     async def login(self, asked: Asked) -> Made:
         """Give a token to whom a certificate stands for (contract 8)."""
         token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
-        return Made(200, {"token": token})
+        return Made(200, wire.Token(token))
 
     async def version(self, asked: Asked) -> Made:
         """Say what runs here; the release only to those with a right key (contract 3)."""
         known = await self._gate.knows(asked.headers, asked.query, asked.peer.address)
-        told = {"release": ams.__version__ if known else "", "distro": _distribution()}
-        always = {
-            "build_time": ams.__released__,
-            "golang": f"Python {platform.python_version()}",
-            "compiler": platform.python_implementation(),
-            "os": platform.system().lower(),
-            "architecture": platform.machine(),
-        }
-        return Made(200, always | {name: value for name, value in told.items() if value})
+        version = Version(
+            build_time=ams.__released__,
+            golang=f"Python {platform.python_version()}",
+            compiler=platform.python_implementation(),
+            os=platform.system().lower(),
+            architecture=platform.machine(),
+            release=ams.__version__ if known else "",
+            distro=_distribution(),
+        )
+        return Made(200, version)
 
     async def health(self, asked: Asked) -> Made:
         """Say how the service and its database are; alive, so 200, in any case (15, A19)."""
         wrong = await self._health()
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
+
+
+def _service_type(value: values.ServiceType) -> wire.ServiceType:
+    """Return a service type as it is shown."""
+    return wire.ServiceType(
+        name=value.name,
+        hosts=value.hosts,
+        auth_types=value.auth_types,
+        auth_method=value.auth_method,
+        uuid=value.uuid,
+        created_on=resource_date(value.created_on),
+        updated_on=optional_date(value.updated_on),
+        type=value.type,
+        verify_client_host=value.verify_client_host,
+    )
+
+
+def _auth_method(value: values.AuthMethod) -> wire.AuthMethod:
+    """Return an auth method as it is shown: without its secrets."""
+    shown = masked(value)
+    return wire.AuthMethod(
+        service_uuid=shown.service_uuid,
+        port=shown.port,
+        host=shown.host,
+        type=shown.type,
+        uuid=shown.uuid,
+        created_on=resource_date(shown.created_on),
+        updated_on=optional_date(shown.updated_on),
+        access_key=shown.access_key,
+        headers=dict(shown.headers),
+    )
+
+
+def _binding(value: values.Binding) -> wire.Binding:
+    """Return a binding as it is shown."""
+    return wire.Binding(
+        name=value.name,
+        service_uuid=value.service_uuid,
+        host=value.host,
+        auth_identifier=value.auth_identifier,
+        uuid=value.uuid,
+        auth_type=value.auth_type,
+        unique_key=value.unique_key,
+        created_on=resource_date(value.created_on),
+        updated_on=optional_date(value.updated_on),
+        last_auth=optional_date(value.last_auth),
+        issuer=value.issuer,
+        subject_sha256=value.subject_sha256,
+    )
+
+
+def _listed(page: Page[values.Binding]) -> wire.Bindings:
+    return wire.Bindings([_binding(each) for each in page.items], page.next_token)
+
+
+def _key(value: values.Key, secret: str = "") -> wire.Key:
+    """Return a key as it is shown."""
+    return wire.Key(value.name, value.scope, resource_date(value.created_on), secret)
 
 
 def audit_rows(audit: AuditRecords | None) -> list[Row]:

@@ -11,8 +11,9 @@ from ams.authn.store.paging import PageRequest
 from ams.authn.values import Peer
 from ams.core.errors import BadRequest, NotFound
 from ams.http.asgi import Header, query_value
+from ams.wire.base import Request
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Request)
 
 _MAX_DIGITS = 9
 NOWHERE = "Page not found"

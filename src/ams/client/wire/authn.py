@@ -13,7 +13,7 @@ import msgspec
 
 from ams.client.errors import InvalidInput
 from ams.client.wire.call import Call, json_body, nothing, reader
-from ams.wire.base import Object
+from ams.wire.authn import *
 
 X509 = "x509"
 """The auth type of logins by certificate."""
@@ -23,110 +23,6 @@ NAME_RULE = "letters, digits, '.', '_' and '-'"
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
 _PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
-
-
-class ServiceType(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A kind of service and the hosts it runs on (authn contract 5)."""
-
-    name: str
-    hosts: list[str]
-    auth_types: list[str]
-    auth_method: str
-    """`api-key` or `headers`."""
-    type: str
-    uuid: str
-    created_on: str = ""
-    updated_on: str = ""
-    verify_client_host: bool = False
-    """Whether a client's address must be one of its certificate's names."""
-
-
-class ServiceTypes(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """All service types."""
-
-    service_types: list[ServiceType]
-
-
-class AuthMethod(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """How one host is asked for its users (authn contract 6); what the service shows instead of secrets is no use."""
-
-    host: str
-    port: int
-    service_uuid: str
-    type: str
-    uuid: str
-    access_key: str = ""
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    created_on: str = ""
-    updated_on: str = ""
-
-    def __repr__(self) -> str:
-        """Show no secret: the reference answers with them."""
-        return f"AuthMethod(host={self.host!r}, port={self.port}, service_uuid={self.service_uuid!r})"
-
-
-class AuthMethods(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """All auth methods."""
-
-    auth_methods: list[AuthMethod]
-
-
-class Binding(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A certificate's subject on one host of a service type, and the user it stands for (authn contract 7)."""
-
-    name: str
-    service_uuid: str
-    host: str
-    auth_identifier: str
-    """The subject in normal form."""
-    unique_key: str
-    """The user's id at the service, such as the uuid of an AMS user."""
-    auth_type: str
-    uuid: str
-    issuer: str = ""
-    """The only issuer that is believed, in normal form; empty: any trusted CA."""
-    created_on: str = ""
-    updated_on: str = ""
-    last_auth: str = ""
-    subject_sha256: str = ""
-    """Of the whole subject as it was at the first login; empty: nobody has logged in yet (15, A8)."""
-
-
-class Bindings(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """Bindings: all, those of a host, or the one that was searched for."""
-
-    bindings: list[Binding]
-
-
-class Key(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """A management key; `key` itself is told only when it is made."""
-
-    name: str
-    scope: str
-    """`read` or `write`."""
-    created_on: str = ""
-    key: str = ""
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return f"Key(name={self.name!r}, scope={self.scope!r})"
-
-
-class Keys(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """All management keys."""
-
-    keys: list[Key]
-
-
-class Token(Object, frozen=True, kw_only=True, omit_defaults=True):
-    """What a login brings."""
-
-    token: str
-
-    def __repr__(self) -> str:
-        """Show no secret."""
-        return "Token()"
-
 
 _service_type, _service_types = reader(ServiceType), reader(ServiceTypes)
 _auth_method, _auth_methods = reader(AuthMethod), reader(AuthMethods)
@@ -165,15 +61,15 @@ def create_service_type(
     verify_client_host: bool = False,
 ) -> Call[ServiceType]:
     """Make a service type of the type `kind`; `Conflict` when the name is taken."""
-    body = {
-        "name": _new("service-type", name),
-        "hosts": list(hosts),
-        "auth_types": list(auth_types),
-        "auth_method": auth_method,
-        "type": kind,
-    }
-    own = {"verify_client_host": True} if verify_client_host else {}
-    return Call("POST", "/v1/service-types", _service_type, json_body(body | own), successes=_MADE)
+    body = ServiceTypeFields(
+        name=_new("service-type", name),
+        hosts=tuple(hosts),
+        auth_types=tuple(auth_types),
+        auth_method=auth_method,
+        type=kind,
+        verify_client_host=verify_client_host or None,
+    )
+    return Call("POST", "/v1/service-types", _service_type, json_body(body), successes=_MADE)
 
 
 def update_service_type(
@@ -186,14 +82,14 @@ def update_service_type(
     verify_client_host: bool | None = None,
 ) -> Call[ServiceType]:
     """Change what is given; lists are replaced. The type of a service type never changes."""
-    body = _said(
+    body = ServiceTypeFields(
         name=None if name is None else _new("service-type", name),
-        hosts=hosts,
-        auth_types=auth_types,
+        hosts=None if hosts is None else tuple(hosts),
+        auth_types=None if auth_types is None else tuple(auth_types),
         auth_method=auth_method,
         verify_client_host=verify_client_host,
     )
-    return Call("PUT", _service_type_path(service_type), _service_type, body)
+    return Call("PUT", _service_type_path(service_type), _service_type, json_body(body))
 
 
 def delete_service_type(name: str) -> Call[None]:
@@ -215,8 +111,8 @@ def create_auth_method(
     service_type: str, host: str, port: int, *, access_key: str = "", headers: Mapping[str, str] | None = None
 ) -> Call[AuthMethod]:
     """Say how a host is asked: `access_key` for the kind `api-key`, `headers` for `headers`."""
-    body = _said(host=host, port=port, access_key=access_key or None, headers=headers or None)
-    return Call("POST", f"{_service_type_path(service_type)}/authm", _auth_method, body, successes=_MADE)
+    body = AuthMethodFields(host=host, port=port, access_key=access_key or None, headers=headers or None)
+    return Call("POST", f"{_service_type_path(service_type)}/authm", _auth_method, json_body(body), successes=_MADE)
 
 
 def update_auth_method(
@@ -229,8 +125,8 @@ def update_auth_method(
     headers: Mapping[str, str] | None = None,
 ) -> Call[AuthMethod]:
     """Change what is given; headers are replaced as a whole (15, A2)."""
-    body = _said(host=new_host, port=port, access_key=access_key, headers=headers)
-    return Call("PUT", _host_path(service_type, host, "/authm"), _auth_method, body)
+    body = AuthMethodFields(host=new_host, port=port, access_key=access_key, headers=headers)
+    return Call("PUT", _host_path(service_type, host, "/authm"), _auth_method, json_body(body))
 
 
 def delete_auth_method(service_type: str, host: str) -> Call[None]:
@@ -270,7 +166,7 @@ def create_binding(
     issuer: str = "",
 ) -> Call[Binding]:
     """Bind a subject in normal form to a user; `Conflict` when the name or the subject is taken there."""
-    body = _said(
+    body = BindingFields(
         service_uuid=service_uuid,
         host=host,
         auth_identifier=auth_identifier,
@@ -278,7 +174,7 @@ def create_binding(
         auth_type=auth_type,
         issuer=issuer or None,
     )
-    return Call("POST", f"/v1/bindings/{_new('binding', name)}", _binding, body, successes=_MADE)
+    return Call("POST", f"/v1/bindings/{_new('binding', name)}", _binding, json_body(body), successes=_MADE)
 
 
 def update_binding(
@@ -293,7 +189,7 @@ def update_binding(
     issuer: str | None = None,
 ) -> Call[Binding]:
     """Change what is given; an empty issuer lets any trusted CA be the issuer again."""
-    body = _said(
+    body = BindingFields(
         name=None if name is None else _new("binding", name),
         service_uuid=service_uuid,
         host=host,
@@ -302,7 +198,7 @@ def update_binding(
         auth_type=auth_type,
         issuer=issuer,
     )
-    return Call("PUT", _binding_path(binding), _binding, body)
+    return Call("PUT", _binding_path(binding), _binding, json_body(body))
 
 
 def delete_binding(name: str) -> Call[None]:
@@ -317,7 +213,7 @@ def list_keys() -> Call[Keys]:
 
 def create_key(name: str, scope: str) -> Call[Key]:
     """Make a management key that may `read`, or `write` too; the answer holds it, this once."""
-    return Call("POST", f"/v1/keys/{_new('key', name)}", _key, json_body({"scope": scope}), successes=_MADE)
+    return Call("POST", f"/v1/keys/{_new('key', name)}", _key, json_body(KeyFields(scope)), successes=_MADE)
 
 
 def delete_key(name: str) -> Call[None]:
@@ -328,11 +224,6 @@ def delete_key(name: str) -> Call[None]:
 def authx509(service_type: str, host: str) -> Call[Token]:
     """Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
     return Call("GET", _host_path(service_type, host, ":authx509"), _token)
-
-
-def _said(**fields: Any) -> bytes:
-    """Write a body of what is given; a key left out keeps its value."""
-    return json_body({name: value for name, value in fields.items() if value is not None})
 
 
 def _service_type_path(name: str) -> str:

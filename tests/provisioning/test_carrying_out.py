@@ -1,5 +1,6 @@
 """The calls of steps, and what comes of steps that fail."""
 
+import functools
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -8,10 +9,10 @@ import pytest
 
 from ams.cli.apply import KeptTokens
 from ams.client import wire
-from ams.client.errors import InvalidInput, Unavailable
+from ams.client.errors import InvalidInput, Unavailable, Unreachable
 from ams.client.wire import Call
 from ams.provisioning.carrying_out import CarryingOut, carry_out
-from ams.provisioning.declared import Change, Fields, Key, Kind, Step
+from ams.provisioning.declared import Change, Existing, Fields, Key, Kind, Step
 
 P = "/v1/projects/p"
 REFERENCE = {"schema": "projects/p/schemas/x"}
@@ -200,3 +201,29 @@ def test_a24_who_could_not_join_is_kept_off_the_list_that_the_others_get_on() ->
     assert ams.listed == ["good"]
     assert outcome.failed == [(steps[0], "no")]
     assert outcome.done == steps[2:]
+
+
+def test_a_service_that_is_away_ends_everything() -> None:
+    def away(call: Call[Any]) -> Any:
+        raise Unreachable("no connection")
+
+    with pytest.raises(Unreachable):
+        CarryingOut(away, print, each_alone=True).run(STEPS)
+
+
+def test_a_binding_of_a_user_who_was_no_member_before_is_left_as_it_is() -> None:
+    asked: list[str] = []
+
+    def ask(call: Call[Any]) -> Any:
+        asked.append(f"{call.method} {call.path}")
+        return SimpleNamespace(uuid="u")
+
+    binding = Key(Kind.BINDING, "", "b")
+    existing = Existing({binding: {"auth_identifier": "CN=x", "unique_key": "u", "user": ""}})
+    find_user = functools.partial(wire.get_member, "p")
+    carrying_out = CarryingOut(ask, print, existing=existing, find_user=find_user, each_alone=True)
+
+    outcome = carrying_out.run([Step(Change.ALTER, binding, {"user": "adopted"})])
+
+    assert (outcome.done, outcome.failed) == ([], [])
+    assert asked == ["GET /v1/projects/p/members/adopted"]

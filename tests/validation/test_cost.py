@@ -142,8 +142,8 @@ def test_names_and_readings_are_those_of_the_deepest_way() -> None:
     load = Loads(schema).of(Extent(100, 3, 1, 2))
 
     assert load.weights[:4] == (2, 4, 0, 41)
-    assert load.findings == 3 * 2 + 1 * 4
-    assert load.work == load.findings + 41 * 100 // 4
+    assert load.violations == 3 * 2 + 1 * 4
+    assert load.work == load.violations + 41 * 100 // 4
 
 
 @pytest.mark.parametrize(

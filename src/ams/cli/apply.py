@@ -62,7 +62,7 @@ def apply(
     with _services(session, declared, named) as ask:
 
         def planned(again: bool = True) -> list[Step]:
-            # Secrets are set once: nobody can see that they are as they shall be.
+            # Secrets are set once: that they are as they shall be cannot be seen.
             existing = read_existing(declared, ask)
             return plan(declared, existing, Wishes(prune, set_secrets and not again, renew_tokens))
 

@@ -71,7 +71,7 @@ def carry_out(
 ) -> None:
     """Carry out steps in order; when one fails, say which are half done or not done, and raise its `ClientError`.
 
-    Run again, the plan holds what is left. What somebody else made or removed at the same time does not end it: the
+    Run again, the plan holds what is left. What others made or removed at the same time does not end it: the
     rest is done, and then what still differs.
     """
     for _ in range(ROUNDS):
@@ -85,7 +85,7 @@ def carry_out(
 class CarryingOut:
     """Does steps in order.
 
-    `each_alone` says that a step that fails ends only those of the same owner, and is told in the outcome: for
+    `each_alone` says that a step that fails ends only those of the same owner, and stands in the outcome: for
     provisioning, where `Unreachable` and `NotAuthenticated` alone end everything, as they would be met again at each
     step. Otherwise the first failure is raised.
     """
@@ -213,7 +213,7 @@ class CarryingOut:
         try:
             made = self._send(wire.create_member(project, user, roles, email=step.fields.get("email") or None))
         except AlreadyExists as error:
-            # Made by somebody else, who need not have made a member: what comes next may need one.
+            # Made by another client, which need not have made a member: what comes next may need one.
             with suppress(Conflict):
                 self._send(wire.add_member(project, user, roles))
             raise Overtaken from error
@@ -306,7 +306,7 @@ class CarryingOut:
                 with suppress(Conflict):
                     keep(self._send(call).token)
                     return
-                with suppress(NotFound):  # revoked by somebody else
+                with suppress(NotFound):  # revoked by another client
                     self._send(wire.revoke_token(user, name))
             keep(self._send(call).token)
 
@@ -444,7 +444,7 @@ def change_list(ask: Ask, key: Key, *, add: Collection[str] = (), remove: Collec
     """Put users on an access list that others change too, take others off it, and leave all others where they are.
 
     The API can only read a whole list and replace it (authn contract 15, A26). So it is read at the last moment,
-    replaced with what was on it then, and read again: when somebody else's list came in between and ours is gone, it is
+    replaced with what was on it then, and read again: when another list came in between and ours is gone, it is
     done again on top of theirs. What stays possible is that a list read by two at the same moment loses the change of
     the first of them: another run of either puts it back. Raises a `ClientError`, `Unavailable` when others replace the
     list again and again.

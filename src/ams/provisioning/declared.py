@@ -117,7 +117,7 @@ class Existing:
 
     fields: Mapping[Key, Fields] = field(default_factory=dict)
     caller: str = ""
-    """The user who asks; empty when the token is no user's."""
+    """The user whose token is used; empty when it is no user's."""
     uuids: Mapping[str, str] = field(default_factory=dict)
     """Of users, where they were read."""
 

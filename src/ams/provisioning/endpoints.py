@@ -30,7 +30,7 @@ class Reason(StrEnum):
     NOT_IN_PRODUCTION = "not in production"
     SITE = "site not in production"
     FAILED = "failed"
-    """Something is wrong, which somebody should put right."""
+    """Something is wrong that should be put right."""
 
     @property
     def by_rule(self) -> bool:
@@ -142,8 +142,8 @@ def _refused_site(endpoint: Endpoint, site: Site | None) -> LeftOut | None:
     if site is None:
         return None
     if site.infrastructure != PRODUCTION:
-        told = f"site {site.name} is of the infrastructure {site.infrastructure or 'none'}"
-        return LeftOut(endpoint, Reason.SITE, told)
+        text = f"site {site.name} is of the infrastructure {site.infrastructure or 'none'}"
+        return LeftOut(endpoint, Reason.SITE, text)
     if site.certification not in CERTIFIED:
         return LeftOut(endpoint, Reason.SITE, f"site {site.name} is {site.certification or 'not certified'}")
     return None

@@ -103,7 +103,7 @@ class Feed:
         self._endpoints_at = endpoints_at
         self._sites_at = sites_at
         over_tls = any(each.startswith("https://") for each in (endpoints_at, sites_at))
-        # Without TLS anywhere, one that trusts nobody: reading the system's certificates takes its time.
+        # Without TLS anywhere, one that trusts no certificate: reading the system's certificates takes its time.
         self._trust = _trust(ca, cert, key) if over_tls or ca or cert else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._clients: dict[bool, httpx.Client] = {}
         self._pages: dict[str, list[Endpoint]] = {}
@@ -122,7 +122,7 @@ class Feed:
         address = self._endpoints_at.replace(TYPE, quote(service_type, safe=""))
         if address not in self._pages:
             self._pages[address] = list(self._items(address, read_endpoints))
-        # One without a type came with the others: it is told of, and not passed over.
+        # One without a type came with the others: it is reported, and not passed over.
         return [each for each in self._pages[address] if each.service_type in (service_type, "")]
 
     def site(self, name: str) -> Site | None:
@@ -215,7 +215,7 @@ def _followed(address: str, link: str) -> str:
 
 
 def _shown(address: str) -> str:
-    """Return an address without what may stand in it of somebody's password."""
+    """Return an address without a user and password that may stand in it."""
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if is_url(address) else address
 

@@ -27,7 +27,7 @@ class Wishes:
     """Remove what exists in a declared project, or of a declared service type or user, and is not declared, where the
     files have a section for its kind."""
     set_secrets: bool = False
-    """Set secrets of auth methods and issuers anew, which nobody can compare."""
+    """Set secrets of auth methods and issuers anew, which cannot be compared."""
     renew_tokens: bool = False
     """Revoke tokens whose end or rights differ, and make them anew."""
 

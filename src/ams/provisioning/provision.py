@@ -44,10 +44,10 @@ class Report:
     failed: list[LeftOut] = field(default_factory=list)
     """Endpoints for which not all could be done."""
     faults: list[str] = field(default_factory=list)
-    """What went wrong otherwise: a listing that did not come, a topic that is not there, a step for nobody alone."""
+    """What went wrong otherwise: a listing that did not come, a topic that is not there, a step for several."""
     vanished: Vanished = field(default_factory=Vanished)
     kept: str = ""
-    """Why nobody was taken away, although it was asked for."""
+    """Why nothing was removed, although it was asked for."""
 
     @property
     def left_out(self) -> list[LeftOut]:

@@ -45,7 +45,7 @@ class _State:
         self._kinds |= {(each.target.project, each.target.kind) for each in declared.references}
 
     def caller(self) -> str:
-        """Return who asks; empty for the service token, which is no user."""
+        """Return the user whose token is used; empty for the service token, which is no user's."""
         try:
             return str(self._ask(wire.get_profile()).name)
         except NotAuthenticated:

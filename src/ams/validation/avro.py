@@ -1,6 +1,6 @@
 """Payloads in Avro: one bare binary datum of the schema, without header, and nothing after it (contract 15.3, O12).
 
-A datum is walked through, never built: its bytes come from anybody. A reader that builds it can be told to make a list
+A datum is walked through, never built: its bytes are not trusted. A reader that builds it can be made to build a list
 of a billion nulls by five bytes, and a value inside a value by each byte.
 """
 
@@ -166,7 +166,7 @@ def _blocks(item: Walk) -> Walk:
             count, at = _integer(data, at, _LONG)
             if count == 0:
                 return at
-            if count < 0:  # then the bytes of the block are told too
+            if count < 0:  # then the size of the block in bytes follows
                 count, (_, at) = -count, _integer(data, at, _LONG)
             for _ in range(count if item is not _null else 0):
                 at = item(data, at, depth + 1)

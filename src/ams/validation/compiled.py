@@ -20,7 +20,7 @@ from ams.core.messages import Message, decoded_data
 from ams.validation.avro import AvroSchema
 from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
-from ams.validation.violations import Violation, quoted, told
+from ams.validation.violations import Violation, quoted, violations_text
 
 JSON, AVRO = "json", "avro"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -58,7 +58,7 @@ class AttributeRules:
         budget.spend(len(self._known) + sum(size * (work if size <= LARGE else HEAVY) for work, size in texts))
         violations = list(self._violations(attributes))
         if violations:
-            raise InvalidInput(told(f"Message {index} attributes are not valid", violations))
+            raise InvalidInput(violations_text(f"Message {index} attributes are not valid", violations))
 
     def _violations(self, attributes: Mapping[str, str]) -> Iterator[Violation]:
         for name in self._part.required:

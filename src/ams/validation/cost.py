@@ -1,7 +1,7 @@
 """What a check costs, counted before it is done.
 
 Most schemas look at one place of a document a few times. But two references to itself at each level look 2^depth times,
-and so does a chain of names that each mention the next one twice. Such schemas are told before they are used, by
+and so does a chain of names that each mention the next one twice. Such schemas are found before they are used, by
 counting. Regular expressions are those of Rust, whose time is linear in the text, in a size that bounds the other
 factor.
 """
@@ -61,10 +61,12 @@ _EXACT = 2**53
 """Numbers up to which a processor compares them; a larger one is compared digit by digit."""
 _DIVIDING = 50
 """Work for a number that is divided, or compared digit by digit."""
-_UNUSUAL_NUMBER = re.compile(rb"[0-9](?:[eE][-+]?[0-9]{2}|[0-9]{100})")
+_UNUSUAL_NUMBER = re.compile(rb"[0-9](?:[eE][-+]?[0-9]{3}|[0-9]{100})")
 """Such numbers are read digit by digit too: six bytes can take seven microseconds."""
-_UNUSUAL = 100
-"""Work for each byte of a large document that has one."""
+_UNUSUAL = 400
+"""Work for each byte of a document that has one, and is large or of a schema that divides."""
+_FAR = 20
+"""How often usual numbers are divided in the time that one takes that is very small or very large."""
 _READING = 4
 """Characters for one unit of work."""
 
@@ -252,11 +254,11 @@ class Load(NamedTuple):
 
     weights: Weights
     quoted: int
-    """Bytes of the largest value of the schema that a violation is told with."""
+    """Bytes of the largest value of the schema that stands in a violation."""
     extent: Extent
 
     @property
-    def findings(self) -> int:
+    def violations(self) -> int:
         """How many violations there can be in a document."""
         return self.extent.values * self.weights.looks + self.extent.objects * self.weights.names
 
@@ -264,14 +266,14 @@ class Load(NamedTuple):
     def copied(self) -> int:
         """Bytes its violations hold at most: each has a copy of the value it is about, and of what that should be."""
         each = (self.weights.looks + self.weights.names) * self.extent.depth
-        return each * self.extent.bytes + self.findings * self.quoted
+        return each * self.extent.bytes + self.violations * self.quoted
 
     @property
     def work(self) -> int:
         """Units of work for a document."""
         reading = self.weights.reading_much if self.extent.bytes > LARGE else self.weights.reading
         numbers = self.weights.dividing * self.extent.values * _DIVIDING
-        return self.findings + numbers + reading * self.extent.bytes // _READING
+        return self.violations + numbers + reading * self.extent.bytes // _READING
 
 
 class Loads:
@@ -289,6 +291,8 @@ class Loads:
         self._quoted = max((len(msgspec.json.encode(each)) for each in _quoted(schema)), default=0)
         self.looks: int = self._weights[-1][1].looks
         """How often a place is looked at, as deep as it may be."""
+        self.divides = self._weights[-1][1].dividing > 0
+        """Whether numbers are divided, or compared digit by digit."""
         self.branches = any(key in part for part in parts for key in _BRANCHES)
         """Whether one violation can hold many others."""
 
@@ -298,9 +302,9 @@ class Loads:
         return Load(weights, self._quoted, extent)
 
 
-def work_of_reading(document: bytes, values: int) -> int:
-    """Return the units of work that it takes to read a document of at most so many values."""
-    if len(document) > LARGE and _UNUSUAL_NUMBER.search(document):
+def work_of_reading(document: bytes, values: int, *, divides: bool) -> int:
+    """Return the units of work that it takes to read a document of at most so many values, and to divide by them."""
+    if (divides or len(document) > LARGE) and _UNUSUAL_NUMBER.search(document):
         return len(document) * _UNUSUAL
     return values + len(document) // 16
 
@@ -319,11 +323,14 @@ def _names_of(schema: dict[str, Any]) -> int:
 
 
 def _dividing_of(schema: dict[str, Any]) -> int:
-    return ("multipleOf" in schema) + sum(_is_inexact(schema.get(key)) for key in _BOUNDS)
+    divisor = schema.get("multipleOf")
+    divided = 0 if divisor is None else 1 if _is_within(divisor, 1 / _EXACT) else _FAR
+    return divided + sum(not _is_within(schema.get(key), 0) for key in _BOUNDS)
 
 
-def _is_inexact(value: Any) -> bool:
-    return isinstance(value, int | float) and abs(value) > _EXACT
+def _is_within(value: Any, least: float) -> bool:
+    """Whether a number is not too large or small for a processor; what is no number is neither."""
+    return not isinstance(value, int | float) or least <= abs(value) <= _EXACT
 
 
 def _reading_of(schema: dict[str, Any], light: int = LIGHT) -> int:

@@ -16,7 +16,7 @@ import msgspec
 from ams.core.errors import InvalidInput
 from ams.validation.cost import MAX_DEPTH, PATTERNS, Budget, Extent, Load, Loads, extent, work_of_reading
 from ams.validation.references import ROOT_ONLY, schemas_in
-from ams.validation.violations import MOST, ROOT, Violation, quoted, told, violations_of
+from ams.validation.violations import MOST, ROOT, Violation, quoted, violations_of, violations_text
 
 MAX_LOOKS = 10_000
 """How often a schema may look at one place that lies as deep as that."""
@@ -68,10 +68,10 @@ class JsonSchema:
     def check(self, index: int, data: bytes, budget: Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
         most = _most(data)
-        budget.spend(work_of_reading(data, most.values))
+        budget.spend(work_of_reading(data, most.values, divides=self._loads.divides))
         violations = self._violations(_document(index, data), most, budget)
         if violations:
-            raise InvalidInput(told(f"Message {index} data is not valid", violations))
+            raise InvalidInput(violations_text(f"Message {index} data is not valid", violations))
 
     def _violations(self, document: Any, most: Extent, budget: Budget) -> Sequence[Violation]:
         load = self._loads.of(most)
@@ -84,13 +84,13 @@ class JsonSchema:
         return [] if self._validator.is_valid(document) else self._found(document, load, budget)
 
     def _found(self, document: Any, load: Load, budget: Budget) -> Sequence[Violation]:
-        """Return as much of what is wrong as can be told without holding much memory."""
+        """Return as much of what is wrong as can be said without holding much memory."""
         is_light = load.copied <= _COPIED
-        if load.findings <= _ALL and is_light:
+        if load.violations <= _ALL and is_light:
             budget.spend(load.copied // _COPYING)
             errors = itertools.islice(self._validator.iter_errors(document), MOST)
             return [each for error in errors for each in violations_of(error)]
-        if load.findings <= _FIRST and (is_light or not self._loads.branches):
+        if load.violations <= _FIRST and (is_light or not self._loads.branches):
             return [self._first(document)]
         return [Violation(ROOT, "Does not match the schema")]
 

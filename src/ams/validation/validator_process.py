@@ -1,6 +1,6 @@
 """The validator process: what may take long is checked in a process of its own, in limited time and memory.
 
-One process, begun when it is first needed. Whoever asks waits in turn: each project has one task in the queue, so that
+One process, begun when it is first needed. Tasks wait in turn: each project has one task in the queue, so that
 a project with many waits for itself.
 """
 
@@ -22,7 +22,7 @@ _START_SECONDS = 30.0
 MAX_WAITING = 8
 """Tasks of one project that wait; more are refused."""
 _LARGEST = 2**26
-"""Bytes of an answer that are taken without waiting for somebody to read them."""
+"""Bytes of an answer that are taken before they are read."""
 _KEPT_VARIABLES = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL")
 """No secret of the service is known to the process."""
 _decode = msgspec.msgpack.Decoder(list[Refusal]).decode
@@ -77,7 +77,7 @@ class ValidatorProcess:
 
     async def _ask(self, task: Task) -> Sequence[Refusal]:
         if self._process is not None:
-            with contextlib.suppress(EOFError, OSError):  # it was ended, perhaps long ago, by somebody else
+            with contextlib.suppress(EOFError, OSError):  # it was ended, perhaps long ago, from outside
                 return await self._answer(self._process, task)
             await self._end()
         try:
@@ -93,7 +93,7 @@ class ValidatorProcess:
         except TimeoutError:
             await self._end()
             raise self._failure(task) from None
-        except asyncio.CancelledError:  # nobody waits for the answer any more
+        except asyncio.CancelledError:  # the answer is no longer wanted
             await self._end()
             raise
 

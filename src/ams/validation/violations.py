@@ -10,7 +10,7 @@ Kind = ValidationErrorKind
 
 ROOT = "(root)"
 MOST = 20
-"""Violations told of one message; a publisher mends one and asks again."""
+"""Violations listed of one message."""
 _LONGEST = 200
 """Characters of anything quoted from a schema or a message."""
 
@@ -22,7 +22,7 @@ class Violation(NamedTuple):
     text: str
 
 
-def told(head: str, violations: Sequence[Violation]) -> str:
+def violations_text(head: str, violations: Sequence[Violation]) -> str:
     """Write violations in the contract's frame, which is another for one than for several."""
     if len(violations) == 1:
         return f"{head},{violations[0].field}: {violations[0].text}"

@@ -1,7 +1,7 @@
 """The process for checks that may take long, begun by `ams.validation.validator_process`.
 
-Told tasks on its input, it answers on its output, both in frames: a length of four bytes, then MessagePack. What is
-checked here is anybody's: memory and time of the processor are limited by the system, and there is nothing else here
+It takes tasks on its input and answers on its output, both in frames: a length of four bytes, then MessagePack. What is
+checked here is not trusted: memory and time of the processor are limited by the system, and there is nothing else here
 that could be taken or held up.
 """
 

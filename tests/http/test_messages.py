@@ -12,8 +12,7 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http import messages
-from ams.http.big import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
-from ams.http.messages import MessageReader
+from ams.http.messages import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES, MessageReader
 from ams.http.openapi import HEADERS
 
 

@@ -16,7 +16,7 @@ from ams.core.errors import LogUnavailable, NotAcceptable
 from ams.core.names import TopicId
 from ams.http.routes import reading
 from ams.http.routes.reading import ARROW, LINES, wanted_form
-from ams.http.streaming import in_turn
+from ams.http.routing import in_turn
 from tests.support.service import running_service
 
 READ = "/v1/projects/P/topics/t:read"

@@ -29,8 +29,7 @@ from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
-from ams.http.routing import Call, Row
-from ams.http.streaming import Streamed, StreamedResponse
+from ams.http.routing import Call, Row, Streamed, StreamedResponse
 from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")

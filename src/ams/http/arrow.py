@@ -9,7 +9,7 @@ import pyarrow as pa
 import pybase64
 
 from ams.core.messages import Stored, decoded_data, parse
-from ams.http.streaming import in_turn
+from ams.http.routing import in_turn
 
 SCHEMA = pa.schema(
     [

@@ -23,16 +23,18 @@ class Reader(Generic[T]):
     def __init__(self, shape: type[T], refusal: Callable[[], AmsError]) -> None:
         self._shape = shape
         self._refusal = refusal
-        self._decoder = msgspec.json.Decoder(shape)
+        self.exact = msgspec.json.Decoder(shape).decode
+        """Reads the exact spelling alone; raises `ValueError` or `RecursionError`."""
 
     def read(self, body: bytes | msgspec.Raw) -> T:
         """Return the body as its shape; raise the route's parse error."""
         try:
-            return self._decoder.decode(body)
+            return self.exact(body)
         except (ValueError, RecursionError):
-            return self._read_patiently(body)
+            return self.read_patiently(body)
 
-    def _read_patiently(self, body: bytes | msgspec.Raw) -> T:
+    def read_patiently(self, body: bytes | msgspec.Raw) -> T:
+        """Return the body as its shape, without regard to letter case; raise the route's parse error."""
         try:
             return _folded(body, self._shape)
         except (ValueError, RecursionError):

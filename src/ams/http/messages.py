@@ -1,19 +1,23 @@
-"""Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12)."""
+"""Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12).
+
+A big publish body is split into messages, and these are counted, before anything is made of them (contract 12.2):
+whatever megabytes hold, no step takes longer than to pass over its text.
+"""
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 import msgspec
 import pybase64
 
 from ams.core.clock import Milliseconds, publish_time
-from ams.core.errors import InvalidInput
+from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message, Stored, decoded_data, message
 from ams.core.names import ack_offset
-from ams.http import big
-from ams.http.bodies import Reader
+from ams.http.bodies import Reader, count_members
+from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 
 _KEY = re.compile(rb"[ -~]{1,255}")
@@ -44,17 +48,20 @@ class MessageReader:
 
         Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do (15.3).
 
-        Raises `TooLarge` for more than `big.MAX_MESSAGES` of them, or `big.MAX_ATTRIBUTES` of one.
+        Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
 
         `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
         """
         lenient = lenient or self._lenient
-        if len(body) <= big.BIG_BODY:
-            every = _publish.read(body).messages or ()
+        if len(body) <= BIG_BODY:
+            try:
+                every = _publish.exact(body).messages or ()
+            except (ValueError, RecursionError):
+                every = _publish.read_patiently(body).messages or ()
             return [_message(each, place, lenient) for place, each in enumerate(every)]
         async with self._one_at_a_time:
             messages: list[Message] = []
-            for slice_ in big.slices(body):
+            for slice_ in _slices_of(body):
                 await asyncio.sleep(0)
                 places = enumerate(slice_, start=len(messages))
                 messages += [_message(_read_one(each), place, lenient) for place, each in places]
@@ -65,7 +72,7 @@ class MessageReader:
 
         Of a big one only the largest id is left, or nothing when one of them is invalid.
         """
-        if len(body) <= big.BIG_BODY:
+        if len(body) <= BIG_BODY:
             return ack_ids(body)
         async with self._one_at_a_time:
             ids = ack_ids(body)
@@ -73,7 +80,7 @@ class MessageReader:
 
 
 def _read_one(raw: msgspec.Raw) -> PublishedMessage:
-    big.check(raw)
+    _check_attributes(raw)
     return _one.read(raw)
 
 
@@ -205,3 +212,100 @@ def ack_numbers(prefix: str, ids: list[str] | None) -> list[int]:
     if ids is None:
         raise InvalidInput("Invalid ack id")
     return [ack_offset(prefix, each) for each in ids]
+
+
+BIG_BODY = 256 * 1024
+"""Bodies above this are decoded one at a time, letting other requests in between."""
+MAX_MESSAGES = 100_000
+"""In a request; small ones cost more to read than to send."""
+MAX_ATTRIBUTES = 100_000
+"""Of a message, likewise."""
+_BREATH_MESSAGES = 256
+_BREATH_BYTES = 512 * 1024
+"""Messages of a big body that are read between two breaths, and how much of it."""
+
+
+class BigPublishBody(Request, frozen=True):
+    """A big `PublishBody`, its messages left as they came."""
+
+    messages: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class BigMessage(CamelRequest, frozen=True):
+    """A big `PublishedMessage`, its fields left as they came."""
+
+    data: msgspec.Raw = msgspec.Raw(b"null")
+    attributes: msgspec.Raw = msgspec.Raw(b"null")
+    message_id: msgspec.Raw = msgspec.Raw(b"null")
+    publish_time: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_big_publish = Reader(BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
+_big_message = Reader(BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
+_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
+
+
+def _slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
+    """Yield the messages of a publish body in slices that take a moment to read; the first is empty.
+
+    Raises `InvalidInput` "Invalid Message Arguments", `TooLarge` for more than `MAX_MESSAGES`.
+    """
+    messages = _big_publish.read(body).messages
+    yield ()
+    yield from _slices(_split(messages))
+
+
+def _check_attributes(message: msgspec.Raw) -> None:
+    """Raise `TooLarge` for a message of more than `MAX_ATTRIBUTES`, `InvalidInput` for what is none."""
+    if len(memoryview(message)) <= BIG_BODY:
+        return
+    try:
+        _count_attributes(_big_message.read(message).attributes)
+    except (ValueError, RecursionError):  # no object of texts and no list of pairs
+        raise InvalidInput("Invalid Message Arguments") from None
+
+
+def _split(messages: msgspec.Raw) -> list[msgspec.Raw]:
+    """Split a list of messages; raise `TooLarge` when there are too many."""
+    try:
+        if bytes(messages).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
+            _count(messages, MAX_MESSAGES)
+        return _each(messages) or []
+    except (ValueError, RecursionError):
+        raise InvalidInput("Invalid Message Arguments") from None
+
+
+def _count(items: msgspec.Raw, most: int) -> None:
+    """Raise `TooLarge` as soon as a list has an object too many, before anything is made of them."""
+    numbers = iter(range(most))
+
+    class Counted(msgspec.Struct):
+        def __post_init__(self) -> None:
+            if next(numbers, None) is None:
+                raise TooLarge
+
+    msgspec.json.decode(items, type=list[Counted] | None)
+
+
+def _count_attributes(attributes: msgspec.Raw) -> None:
+    text = bytes(attributes)
+    if text.count(b",") < MAX_ATTRIBUTES:
+        return
+    if text.startswith(b"["):
+        _count(attributes, MAX_ATTRIBUTES)
+    elif text.startswith(b"{"):
+        try:
+            count_members(attributes, MAX_ATTRIBUTES)
+        except ValueError:
+            raise TooLarge from None
+
+
+def _slices(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
+    """Yield the messages in slices that take a moment to read."""
+    start = size = 0
+    for number, each in enumerate(messages):
+        size += len(memoryview(each))
+        if number - start >= _BREATH_MESSAGES or size >= _BREATH_BYTES:
+            yield messages[start : number + 1]
+            start, size = number + 1, 0
+    yield messages[start:]

@@ -9,8 +9,7 @@ from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput, NotAcceptable
 from ams.core.messages import Stored
 from ams.http.routes import answers
-from ams.http.routing import Call, Row
-from ams.http.streaming import Streamed, in_turn
+from ams.http.routing import Call, Row, Streamed, in_turn
 from ams.service.reading import Range, RangeReader, Wanted
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets

@@ -4,12 +4,11 @@ import asyncio
 from itertools import count
 
 from ams.core.clock import ManualClock
-from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, Writer
-from ams.storage.log.embedded.space import Space
 from ams.storage.log.embedded.topic import TopicState
 from tests.storage.log.engines import Embedded, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk

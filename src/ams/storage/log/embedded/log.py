@@ -15,7 +15,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk, Files
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.catalog import SegmentCatalog
-from ams.storage.log.embedded.committer import Committer
+from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
 from ams.storage.log.embedded.options import MIB, LogOptions
 from ams.storage.log.embedded.pages import Pages
@@ -23,7 +23,6 @@ from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import class_of, writers
-from ams.storage.log.embedded.space import Space
 from ams.storage.log.embedded.state import Keys, LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Upkeep
@@ -170,7 +169,8 @@ class EmbeddedLog:
         """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
         if not messages:
             raise ValueError("an append has at least one message")
-        check_key(key)
+        if key is not None:
+            check_key(key)
         state = self._topic(topic)
         fragments = [message.fragment for message in messages]
         size = sum(map(len, fragments))

@@ -121,7 +121,9 @@ class LogState:
                 assert entries is not None
                 entries.add_key(append.topic.id, append.hashed, Answered(appended, append.content))
                 self.forget_key(append.hashed)
-            append.topic.decided()
+            append.topic.under_way -= 1
+            if append.topic.quiet is not None:
+                append.topic.settle()
             if not append.done.done():
                 append.done.set_result(appended)
 
@@ -157,7 +159,8 @@ class LogState:
 
     def _fail(self, work: Append | Control, error: LogUnavailable) -> None:
         if isinstance(work, Append):
-            work.topic.decided()
+            work.topic.under_way -= 1
+            work.topic.settle()
             if work.key:
                 self.forget_key(work.hashed)
         elif work.kind == Kind.CREATE:

@@ -96,9 +96,8 @@ class TopicState:
             self.quiet.set_result(None)
         self.quiet = None
 
-    def decided(self) -> None:
-        """Note that an append is under way no more."""
-        self.under_way -= 1
+    def settle(self) -> None:
+        """Let what waits for it go on when no append is under way."""
         if self.quiet is not None and not self.under_way:
             self.quiet.set_result(None)
             self.quiet = None

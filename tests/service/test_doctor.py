@@ -14,8 +14,7 @@ from ams.push.leases import MemoryLeases
 from ams.push.state import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment
-from ams.service.push.pushing import NoPushServer, Pushing, PushServer
-from ams.service.push.watching import PushWatcher
+from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.wire.push import Failure, WorkerState
 from tests.support.house import SUB, TOPIC, House, open_house
 

@@ -16,7 +16,7 @@ from ams.core.names import Offset, SubscriptionName, TopicId
 from ams.push.state import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
-from ams.service.push.watching import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
+from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
 from ams.storage.cursors.base import Cursors, Handed, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription, Topic

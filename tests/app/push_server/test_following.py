@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from ams.app.push_server import by_profile, following
+from ams.app.push_server import following
 from ams.app.push_server.condition import NO_WORKER, OK, Condition
 from ams.app.push_server.following import Follower
 from ams.client import AsyncClient
@@ -64,7 +64,7 @@ async def service() -> AsyncIterator[ReferenceAms]:
 
 @pytest.fixture
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(by_profile.ByProfile.__init__, "__defaults__", (0.1, 0.3))
+    monkeypatch.setattr(following.ByProfile.__init__, "__defaults__", (0.1, 0.3))
 
 
 async def test_at_a_reference_the_profile_says_what_is_delivered(service: ReferenceAms) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.following import Follower
-from ams.app.push_server.upstream import HttpUpstream
-from ams.app.push_server.waiting import Polling, Waking
+from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
 from ams.client import AsyncClient, Client, Message, wire
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_following import until

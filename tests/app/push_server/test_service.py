@@ -9,8 +9,8 @@ import grpc
 import pytest
 
 from ams.app.push_server.condition import NO_WORKER, OK, Condition
-from ams.app.push_server.following import AsTold, Follower
-from ams.app.push_server.listening import listening
+from ams.app.push_server.following import ByActivation, Follower
+from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
 from ams.core.errors import Unusable
@@ -71,7 +71,7 @@ class serving:  # noqa: N801  # a context manager, used as a function
         await self._listening.__aexit__(None, None, None)
 
 
-class _Told(AsTold):
+class _Told(ByActivation):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._table = table

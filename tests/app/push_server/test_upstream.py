@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ams.app.push_server.upstream import HttpUpstream, kind_of
-from ams.app.push_server.waiting import SHARD, Polling, Waking
+from ams.app.push_server.upstream import SHARD, HttpUpstream, Polling, Waking, kind_of
 from ams.client import AsyncClient
 from ams.client import errors as client_errors
 from ams.core.messages import Fragment

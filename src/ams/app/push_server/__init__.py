@@ -1,12 +1,12 @@
 """`ams push`: the push server as a program of its own, for this service or a reference one (push contract 2 to 8).
 
-settings, json_config   what can be set, by flags, environment, TOML, or the reference's JSON
-access, condition       who may ask, and whether there is an answer
-service, health         the gRPC methods
-targets                 what is to be delivered, read from the wire
-upstream, waiting       messages and acknowledgements over the HTTP API; when to look for messages
-following               what this process delivers: by leases, by the worker's profile, or as it is told
-program                 all of it, from a start to an orderly stop
+settings         what can be set, by flags, environment, TOML, or the reference's JSON
+service          the gRPC server: port, who may ask, methods
+condition        whether there is an answer, and figures for metrics
+targets          what is to be delivered, read from the wire
+upstream         messages and acknowledgements over the HTTP API; when to look for messages
+following        what this process delivers: by leases, by the worker's profile, or as it is activated
+program          all of it, from a start to an orderly stop
 
 Needs the extra `push`.
 """

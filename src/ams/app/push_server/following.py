@@ -1,24 +1,33 @@
 """Following: what this process delivers, by leases where the service knows them, else by the worker's profile.
 
-While neither is known yet, and for ever when nothing is to be loaded, it delivers what it is told over gRPC.
+By leases, the service says in every heartbeat what is this process's to deliver (`ams.push.holding`). A service that
+knows no leases has put the worker on the access list of what is to be delivered (push contract 7, P3, P23). The profile
+is read again every minute, after a time without the service, and some time after each activation: services tell a push
+server first and change the access list afterwards, so for a while what was told counts more than what is read.
+
+While neither is known yet, and for ever when nothing is to be loaded, it delivers what is activated over gRPC.
 """
 
 import asyncio
 import contextlib
 import random
 import uuid
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
+import msgspec
 import structlog
 
-from ams.app.push_server.by_leases import ByLeases
-from ams.app.push_server.by_profile import ByProfile
 from ams.app.push_server.condition import Condition
-from ams.app.push_server.waiting import unknown_route
+from ams.app.push_server.targets import Invalid, Named, named, of_config, of_subscription
+from ams.app.push_server.upstream import unknown_route
 from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
-from ams.core.backoff import Pauses
+from ams.client.wire.call import Call, reader
+from ams.core.backoff import Backoff, Pauses
 from ams.core.supervisor import Supervisor
+from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
+from ams.push.leases import Heartbeat
 from ams.push.retry import UNREACHED
 from ams.push.upstream import Target
 from ams.push.workers import Workers
@@ -27,28 +36,8 @@ from ams.wire.push import WorkerState
 logger = structlog.get_logger("ams.push_server")
 
 
-class Way(Protocol):
-    """A way to know what is to be delivered."""
-
-    def activate(self, target: Target) -> None:
-        """Take note that a target is to be delivered."""
-        ...
-
-    def deactivate(self, path: str) -> None:
-        """Take note that a subscription is to be delivered no more."""
-        ...
-
-    async def run(self) -> None:
-        """Follow; end when another way may be right."""
-        ...
-
-    async def stop(self, seconds: float) -> None:
-        """Finish what is in flight and give it back."""
-        ...
-
-
-class AsTold:
-    """Delivers what it is told, and nothing is asked."""
+class ByActivation:
+    """Delivers what is activated over gRPC, and asks for nothing; the other ways build on it."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -62,7 +51,7 @@ class AsTold:
         self._workers.deactivate(path)
 
     async def run(self) -> None:
-        """Do nothing."""
+        """Follow; end when another way may be right. There is nothing to do here."""
         await asyncio.Event().wait()
 
     async def stop(self, seconds: float) -> None:
@@ -87,7 +76,7 @@ class Follower:
         self._condition = condition
         self._random = random
         self._holder = f"push-{uuid.uuid4()}"
-        self._way: Way = AsTold(workers)
+        self._way = ByActivation(workers)
         self._loads = loads
         self._task: asyncio.Task[None] | None = None
 
@@ -128,7 +117,7 @@ class Follower:
                 self._condition.missed()
                 await asyncio.sleep(1)
 
-    async def _found(self) -> Way:
+    async def _found(self) -> ByActivation:
         """Ask until the service answers, with pauses that grow; return the way it knows."""
         pauses = Pauses(UNREACHED, self._random.random)
         while True:
@@ -143,3 +132,233 @@ class Follower:
                 await asyncio.sleep(pauses.next())
             else:
                 return ByLeases(self._client, self._workers, self._condition, self._holder, self._random)
+
+
+class ByLeases(ByActivation):
+    """Sends heartbeats over the HTTP API, and delivers what the answers say."""
+
+    def __init__(
+        self, client: AsyncClient, workers: Workers, condition: Condition, holder: str, random: random.Random
+    ) -> None:
+        super().__init__(workers)
+        self._client = client
+        self._holding = Holding(
+            workers, self._ask, random, holder=holder, reached=condition.reached, missed=condition.missed
+        )
+        self._targets: Sequence[Target] = ()
+        self._version = ""
+
+    def activate(self, target: Target) -> None:
+        """Ask at once whether it is ours to deliver: the service knows what is wanted."""
+        self._holding.wake()
+
+    def deactivate(self, path: str) -> None:
+        """Stop it, and ask at once whether it is wanted all the same."""
+        super().deactivate(path)
+        self._holding.wake()
+
+    async def run(self) -> None:
+        """Send heartbeats until this is cancelled, or the service knows of no leases any more."""
+        await self._holding.run()
+
+    async def stop(self, seconds: float) -> None:
+        """Finish what is in flight while the lease goes on, and give everything back."""
+        await self._holding.stop(seconds)
+
+    async def _ask(self, heartbeat: Heartbeat) -> LeaseReply:
+        states = {str(each): state for each, state in islice(heartbeat.states.items(), wire.MAX_STATES)}
+        call = wire.lease_push(
+            heartbeat.holder, sorted(heartbeat.held), states=states, leaving=heartbeat.leaving, version=self._version
+        )
+        try:
+            lease = await self._client.call(call)
+        except client_errors.ClientError as error:
+            if unknown_route(error):
+                raise NoLeases from error
+            raise Unanswered(error.message) from error
+        self._workers.put_back(each for each in heartbeat.states if each not in states)
+        if lease.targets is not None:
+            self._targets = list(filter(None, map(_target, lease.targets)))
+            self._version = lease.version
+        return LeaseReply(self._targets, lease.lease_seconds, lease.beat_seconds)
+
+
+def _target(leased: wire.PushTarget) -> Target | None:
+    """Return a target to deliver; one that cannot be is left out, with a line in the log (P4)."""
+    try:
+        config = of_config(leased.push_config)
+    except Invalid as error:
+        logger.warning("subscription.skipped", subscription=leased.name, reason=str(error))
+        return None
+    if config is None:
+        return None
+    return Target(
+        path=leased.name,
+        topic=leased.topic,
+        config=config,
+        ack_deadline_seconds=leased.ack_deadline_seconds,
+        secrets=tuple(leased.secrets),
+        id=leased.id,
+        revision=leased.revision,
+        topic_id=leased.topic_id,
+    )
+
+
+PROFILE_SECONDS = 60.0
+"""From one reading to the next, a tenth more or less."""
+TOLD_SECONDS = 10.0
+"""How long what was told over gRPC counts more than what is read."""
+AT_ONCE = 8
+_TRIES = 3
+"""Of each subscription in one reading."""
+_BETWEEN_TRIES = Backoff(0.25, 0.5, jitter=(0.0, 1.0), least=0.25)
+"""Seconds."""
+
+
+class _Membership(msgspec.Struct):
+    project: str = ""
+    subscriptions: list[str] = []
+
+
+class Profile(msgspec.Struct):
+    """Who the caller is, as far as it matters here."""
+
+    name: str = ""
+    projects: list[_Membership] = []
+
+
+_profile = reader(Profile)
+
+
+def get_profile() -> Call[Profile]:
+    """Ask who the caller is; the token is in a header, not in the address (P23)."""
+    return Call("GET", "/v1/users/profile", _profile)
+
+
+class ByProfile(ByActivation):
+    """Reads, and delivers what it found."""
+
+    def __init__(
+        self,
+        client: AsyncClient,
+        workers: Workers,
+        condition: Condition,
+        random: random.Random,
+        seconds: float = PROFILE_SECONDS,
+        told_seconds: float = TOLD_SECONDS,
+    ) -> None:
+        super().__init__(workers)
+        self._client = client
+        self._condition = condition
+        self._random = random
+        self._seconds = seconds
+        self._told_seconds = told_seconds
+        self._pauses = Pauses(UNREACHED, random.random)
+        self._read: dict[str, Target] = {}
+        self._told: dict[str, tuple[float, Target | None]] = {}
+        """By path: when it was told, and what is to be delivered, None for nothing."""
+        self._places = asyncio.Semaphore(AT_ONCE)
+        self._soon = asyncio.Event()
+
+    def activate(self, target: Target) -> None:
+        """Deliver it at once; the profile is read again when it should have it."""
+        self._told[target.path] = (asyncio.get_running_loop().time(), target)
+        super().activate(target)
+        self._soon.set()
+
+    def deactivate(self, path: str) -> None:
+        """Stop it at once; the profile is read again when it should lack it."""
+        self._told[path] = (asyncio.get_running_loop().time(), None)
+        super().deactivate(path)
+        self._soon.set()
+
+    async def run(self) -> None:
+        """Read again and again until this is cancelled; end when the service was away, as it may be another now."""
+        was_away = False
+        while True:
+            self._soon.clear()
+            try:
+                is_whole = await self._round()
+            except client_errors.ClientError as error:
+                was_away = True
+                self._condition.missed()
+                logger.warning("profile.unread", reason=error.message)
+                await asyncio.sleep(self._pauses.next())
+                continue
+            self._pauses.reset()
+            self._condition.reached()
+            if was_away:
+                return
+            await self._pause(self._seconds if is_whole else self._seconds / 6)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait for the next reading, which comes earlier when something was told."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
+        while True:
+            settled = [moment + self._told_seconds for moment, _ in self._told.values()]
+            left = min([until, *settled]) - loop.time()
+            if left <= 0:
+                return
+            self._soon.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), left)
+
+    async def _round(self) -> bool:
+        """Read once and deliver what was found; return whether everything could be read."""
+        began = asyncio.get_running_loop().time()
+        profile = await self._client.call(get_profile())
+        listed = list(_named(profile))
+        found = await asyncio.gather(*map(self._target, listed))
+        self._read = {target.path: target for target in found if isinstance(target, Target)}
+        for path, (moment, _) in list(self._told.items()):
+            if moment + self._told_seconds <= began:
+                del self._told[path]
+        self._workers.follow(self._wanted().values())
+        return not any(isinstance(target, client_errors.ClientError) for target in found)
+
+    def _wanted(self) -> Mapping[str, Target]:
+        wanted = dict(self._read)
+        for path, (_, target) in self._told.items():
+            if target is None:
+                wanted.pop(path, None)
+            else:
+                wanted.setdefault(path, target)
+        return wanted
+
+    async def _target(self, name: Named) -> Target | client_errors.ClientError | None:
+        """Return what is to be delivered, the one from before when the service cannot tell now."""
+        path = f"/projects/{name.project}/subscriptions/{name.subscription}"
+        try:
+            async with self._places:
+                shown = await self._shown(name)
+            if shown.push_config.get("verified") is False:
+                return None
+            return of_subscription(shown)
+        except Invalid as error:
+            logger.warning("subscription.skipped", subscription=path, reason=str(error))
+            return None
+        except client_errors.NotFound:
+            return None
+        except client_errors.ClientError as error:
+            logger.warning("subscription.unread", subscription=path, reason=error.message)
+            return self._read.get(path) or error
+
+    async def _shown(self, name: Named) -> wire.Subscription:
+        pauses = Pauses(_BETWEEN_TRIES, self._random.random)
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._client.call(wire.get_subscription(name.project, name.subscription))
+            except client_errors.ClientError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(pauses.next())
+        return await self._client.call(wire.get_subscription(name.project, name.subscription))
+
+
+def _named(profile: Profile) -> Iterable[Named]:
+    """Return what a profile names; names that cannot be are left out."""
+    for membership in profile.projects:
+        for subscription in membership.subscriptions:
+            with contextlib.suppress(Invalid):
+                yield named(f"/projects/{membership.project}/subscriptions/{subscription}")

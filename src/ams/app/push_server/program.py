@@ -8,13 +8,11 @@ from functools import partial
 
 import structlog
 
-from ams.app.push_server.condition import OK, STARTING, Condition
-from ams.app.push_server.figures import PushFigures
+from ams.app.push_server.condition import OK, STARTING, Condition, PushFigures
 from ams.app.push_server.following import Follower
-from ams.app.push_server.listening import listening
+from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
-from ams.app.push_server.upstream import HttpUpstream
-from ams.app.push_server.waiting import Polling, Waking
+from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
 from ams.client import AsyncClient
 from ams.core.clock import SystemClock
 from ams.core.observing import metrics_of

@@ -1,46 +1,181 @@
-"""The gRPC methods of a push server, with the answers, codes and texts of push contract 3."""
+"""The gRPC server of a push server: its port and certificate, who may ask, and its methods (push contract 3 to 5).
 
-from collections.abc import Callable
-from typing import Any, Protocol
+Every call is checked for who asks, by the access list of clients' certificates (P22), and for the server's condition.
+The methods answer with the codes and texts of push contract 3; health is the standard service of gRPC.
+"""
+
+import contextlib
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any
 
 import grpc
 import structlog
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
 
 from ams.app.push_server.condition import Condition
-from ams.app.push_server.gate import UNABLE
+from ams.app.push_server.following import Follower
+from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.targets import Invalid, of_message
+from ams.core.distinguished_names import normalised, of_certificate
+from ams.core.errors import BadSettings, Unusable
 from ams.push.rpc import push_service_pb2 as pb
-from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
+from ams.push.rpc.channel import authorities, read_file
+from ams.push.rpc.wire import ACTIVATE, DEACTIVATE, HEALTH, SERVICE, STATUS, SUBSCRIPTION_STATUS, Method
 from ams.push.state import text
-from ams.push.upstream import Target
 from ams.wire.push import WorkerState
+
+
+class AccessList:
+    """Names of clients. One with `=` in it is a whole distinguished name; any other is a common name."""
+
+    def __init__(self, entries: Iterable[str]) -> None:
+        given = [entry.strip() for entry in entries if entry.strip()]
+        self._names = frozenset(entry for entry in given if "=" not in entry)
+        self._distinguished = frozenset(_normalised(entry) for entry in given if "=" in entry)
+        self._permits = functools.lru_cache(maxsize=256)(self._judged)
+
+    def permits(self, identity: Mapping[str, Iterable[bytes]] | None) -> bool:
+        """Whether a client may ask; `identity` is what the transport tells of the connection."""
+        pems = list((identity or {}).get("x509_pem_cert", ()))
+        return bool(pems) and self._permits(pems[0])
+
+    def _judged(self, pem: bytes) -> bool:
+        try:
+            subject = x509.load_pem_x509_certificate(pem).subject
+        except ValueError:
+            return False
+        common = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        # Of several common names the last one counts, as in the normal form.
+        return bool(common and common[-1].value in self._names) or of_certificate(subject) in self._distinguished
+
+
+def _normalised(entry: str) -> str:
+    try:
+        return normalised(entry)
+    except ValueError as error:
+        raise BadSettings(f"acl: {entry!r}: {error}") from None
+
+
+UNAUTHORISED = "UNAUTHORISED"
+UNREADABLE = "The request cannot be read"
+UNABLE = "The push service is currently unable to handle any requests"
+
+_WHATEVER_THE_CONDITION = frozenset({STATUS.path, f"/{HEALTH}/Watch"})
+"""What says how the server is, and why."""
 
 logger = structlog.get_logger("ams.push_server")
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Read = Callable[[bytes], Any]
 
 
-class Following(Protocol):
-    """What this process delivers, and how that is changed from outside."""
+class Gate(grpc.aio.ServerInterceptor):
+    """Lets calls through, streaming ones too (P22); `access` is None without TLS, when nobody can be told apart."""
 
-    def state(self, path: str) -> WorkerState | None:
-        """Return how the delivery of a subscription goes; None when this process does not deliver it."""
-        ...
+    def __init__(self, access: AccessList | None, condition: Condition) -> None:
+        self._access = access
+        self._condition = condition
 
-    def activate(self, target: Target) -> None:
-        """Take note that a target is to be delivered; what comes of it shows in `state`."""
-        ...
+    async def intercept_service(
+        self,
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Any, Any] | None]]",
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Return the handler of a call behind the checks."""
+        handler: Any = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        # Requests are read behind the checks: nobody else's bytes are looked into.
+        read, write = handler.request_deserializer, handler.response_serializer
+        if handler.unary_stream:
+            stream = self._stream(method, read, handler.unary_stream)
+            return grpc.unary_stream_rpc_method_handler(stream, response_serializer=write)
+        single = self._single(method, read, handler.unary_unary)
+        return grpc.unary_unary_rpc_method_handler(single, response_serializer=write)
 
-    def deactivate(self, path: str) -> None:
-        """Take note that a subscription is to be delivered no more."""
-        ...
+    def _single(self, method: str, read: Read, answer: Callable[[Any, Context], Awaitable[Any]]) -> Any:
+        async def checked(request: bytes, context: Context) -> Any:
+            began = time.monotonic()
+            try:
+                return await answer(await self._admitted(method, read, request, context), context)
+            finally:
+                took = round((time.monotonic() - began) * 1000, 3)
+                logger.debug("call", method=method, code=str(context.code()), milliseconds=took)
+
+        return checked
+
+    def _stream(self, method: str, read: Read, answer: Callable[[Any, Context], AsyncIterator[Any]]) -> Any:
+        async def checked(request: bytes, context: Context) -> AsyncIterator[Any]:
+            async for each in answer(await self._admitted(method, read, request, context), context):
+                yield each
+
+        return checked
+
+    async def _admitted(self, method: str, read: Read, request: bytes, context: Context) -> Any:
+        """Return the request of a caller who may ask, read; abort the call otherwise."""
+        await self._check(method, context)
+        try:
+            return read(request)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, UNREADABLE)
+
+    async def _check(self, method: str, context: Context) -> None:
+        if self._access is not None and not self._access.permits(context.auth_context()):
+            logger.warning("call.unauthorised", method=method, peer=context.peer())
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, UNAUTHORISED)
+        if not self._condition.is_ok and method not in _WHATEVER_THE_CONDITION:
+            await context.abort(grpc.StatusCode.INTERNAL, UNABLE)
+
+
+class Health:
+    """Tells whether the server can work. Other services than the whole, `""`, are unknown."""
+
+    def __init__(self, condition: Condition) -> None:
+        self._condition = condition
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the methods for a server."""
+        codec = {
+            "request_deserializer": health_pb2.HealthCheckRequest.FromString,
+            "response_serializer": health_pb2.HealthCheckResponse.SerializeToString,
+        }
+        methods = {
+            "Check": grpc.unary_unary_rpc_method_handler(self.check, **codec),
+            "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **codec),
+        }
+        return grpc.method_handlers_generic_handler(HEALTH, methods)
+
+    async def check(self, request: Any, context: Context) -> Any:
+        """Answer how it is; while the server cannot work, nobody comes so far."""
+        if request.service:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        return self._now()
+
+    async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
+        """Answer how it is, and again at every change."""
+        while True:
+            if request.service:
+                yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
+            else:
+                yield self._now()
+            await self._condition.change()
+
+    def _now(self) -> Any:
+        kinds = health_pb2.HealthCheckResponse
+        return kinds(status=kinds.SERVING if self._condition.is_ok else kinds.NOT_SERVING)
 
 
 class PushService:
     """The methods; the gate has let their callers through."""
 
-    def __init__(self, following: Following, condition: Condition) -> None:
-        self._following = following
+    def __init__(self, follower: Follower, condition: Condition) -> None:
+        self._follower = follower
         self._condition = condition
 
     def handlers(self) -> grpc.GenericRpcHandler:
@@ -61,13 +196,13 @@ class PushService:
         whole = request.HasField("subscription") and told.HasField("push_config")
         if not whole or not told.push_config.HasField("retry_policy"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Empty subscription")
-        if self._following.state(told.full_name) is not None:
+        if self._follower.state(told.full_name) is not None:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"Subscription {told.full_name} is already activated")
         try:
             target = of_message(told)
         except Invalid as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        self._following.activate(target)
+        self._follower.activate(target)
         logger.info("subscription.activated", subscription=target.path)
         return pb.ActivateSubscriptionResponse(message=f"Subscription {target.path} activated")
 
@@ -76,7 +211,7 @@ class PushService:
     ) -> pb.DeactivateSubscriptionResponse:
         """Deliver no more; what is under way is finished, and not waited for here (P8)."""
         await self._known(request.full_name, context)
-        self._following.deactivate(request.full_name)
+        self._follower.deactivate(request.full_name)
         logger.info("subscription.deactivated", subscription=request.full_name)
         return pb.DeactivateSubscriptionResponse(message=f"Subscription {request.full_name} deactivated")
 
@@ -95,7 +230,7 @@ class PushService:
         return pb.StatusResponse()
 
     async def _known(self, path: str, context: Context) -> WorkerState:
-        state = self._following.state(path)
+        state = self._follower.state(path)
         if state is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"Subscription {path} is not active")
         return state
@@ -107,3 +242,74 @@ def _handler(method: Method[Any, Any], answer: Callable[..., Any]) -> "tuple[str
         request_deserializer=method.request.FromString,
         response_serializer=method.answer.SerializeToString,
     )
+
+
+STOP_SECONDS = 1.0
+"""For calls under way, at a stop."""
+
+_OPTIONS = (("grpc.so_reuseport", 0),)
+"""A port that another process has is an error, not shared."""
+
+
+@contextlib.asynccontextmanager
+async def listening(settings: PushSettings, follower: Follower, condition: Condition) -> AsyncIterator[str]:
+    """Answer calls until the block ends; gives host and port. Raises `BadSettings` and `Unusable` with one line."""
+    access = AccessList(settings.acl) if settings.tls_enabled else None
+    server = grpc.aio.server(interceptors=[Gate(access, condition)], options=_OPTIONS)
+    server.add_generic_rpc_handlers((PushService(follower, condition).handlers(), Health(condition).handlers()))
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    credentials = _credentials(settings)
+    try:
+        place = f"{host}:{settings.port}"
+        port = server.add_secure_port(place, credentials) if credentials else server.add_insecure_port(place)
+    except RuntimeError as error:
+        raise Unusable(f"Could not listen: {host} port {settings.port} is in use, or no address of ours") from error
+    await server.start()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        await server.stop(STOP_SECONDS)
+
+
+def _credentials(settings: PushSettings) -> grpc.ServerCredentials | None:
+    """Return what TLS goes by: 1.2 at least, as the library has it, and a certificate of every client.
+
+    The files are read again for each connection, so that renewed ones need no restart.
+    """
+    if not settings.tls_enabled:
+        return None
+    files = _Files(settings)
+    fetch: Any = files.changed  # it may return None; its types do not say so
+    return grpc.dynamic_ssl_server_credentials(files.known, fetch, require_client_authentication=True)
+
+
+class _Files:
+    """The certificates as their files hold them."""
+
+    def __init__(self, settings: PushSettings) -> None:
+        self._settings = settings
+        self._content = self._read()
+
+    @property
+    def known(self) -> grpc.ServerCertificateConfiguration:
+        """What was read last."""
+        chain, key, roots = self._content
+        return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
+
+    def changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return what is new; None to go on with what there is, also where a file cannot be used."""
+        try:
+            content = self._read()
+        except BadSettings as error:
+            logger.error("certificate.unusable", reason=str(error))
+            return None
+        if content == self._content:
+            return None
+        self._content = content
+        logger.info("certificate.loaded", chain=self._settings.cert)
+        return self.known
+
+    def _read(self) -> tuple[bytes, bytes, bytes]:
+        settings = self._settings
+        chain, key = read_file("cert", settings.cert), read_file("key", settings.key)
+        return chain, key, authorities(settings.certificate_authorities_dir)

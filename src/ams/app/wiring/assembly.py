@@ -27,8 +27,7 @@ from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
 from ams.service.projects import Projects
 from ams.service.publishing import Publisher
-from ams.service.push.secrets import PushSecrets
-from ams.service.push.watching import PushWatcher
+from ams.service.push.pushing import PushSecrets, PushWatcher
 from ams.service.reading import RangeReader
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas

@@ -21,9 +21,7 @@ from ams.service.metrics import Metrics, Usage
 from ams.service.projects import Projects
 from ams.service.push.assignment import Assignment
 from ams.service.push.dead_letters import DeadLetters
-from ams.service.push.pushing import Pushing
-from ams.service.push.secrets import PushSecrets
-from ams.service.push.watching import PushWatcher
+from ams.service.push.pushing import Pushing, PushSecrets, PushWatcher
 from ams.service.reading import RangeReader
 from ams.service.retention import Retention
 from ams.service.schemas import Schemas

@@ -58,7 +58,7 @@ def trust(place: PushServerAddress) -> Trust | None:
     roots = authorities(place.authorities) if place.authorities and place.verify else None
     if not place.cert:
         return Trust(roots, None, None)
-    return Trust(roots, _read("cert", place.cert), _read("key", place.key))
+    return Trust(roots, read_file("cert", place.cert), read_file("key", place.key))
 
 
 def authorities(folder: str, setting: str = "certificate_authorities_dir") -> bytes:
@@ -69,7 +69,7 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
     found = sorted(Path(folder).glob("*.pem"))
     if not found:
         raise BadSettings(f"{setting} {folder}: there is no *.pem file")
-    pems = [_read(setting, str(file)) for file in found]
+    pems = [read_file(setting, str(file)) for file in found]
     for file, pem in zip(found, pems, strict=True):
         try:
             x509.load_pem_x509_certificates(pem)
@@ -127,7 +127,8 @@ def _name_in(certificate: x509.Certificate) -> str:
     return str(common[-1].value).replace("*", "any") if common else ""
 
 
-def _read(setting: str, path: str) -> bytes:
+def read_file(setting: str, path: str) -> bytes:
+    """Return what the file of a setting holds; raise `BadSettings` when it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Push as state: configurations are checked, stored and verified here; delivering is done by workers.
+"""Push as state: configurations are checked, stored and verified here; secrets are replaced, and status is shown.
 
 What is stored is what is wanted (HTTP contract 13, 17.2 A13): those who deliver follow it after any failure.
 The workers are in this service (`ams.service.push.runner`), in `ams push` processes that share the work with it by
@@ -9,18 +9,25 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from ams.access.admission import Caller
-from ams.access.permissions import PUSH_WORKER
-from ams.core.errors import Conflict, NotAuthenticated, Unavailable
+from ams.access.permissions import CONSUMER, PUSH_WORKER
+from ams.core.clock import Milliseconds
+from ams.core.errors import Conflict, InvalidInput, NotAuthenticated, TopicGone, Unavailable
 from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscription_path
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
+from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.state import text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.assignment import Assignment
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import new_token
+from ams.wire.push import Attempt, Failure, WorkerState
 
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
@@ -243,7 +250,7 @@ class Pushing:
 def _unverified(config: PushConfig | None) -> PushConfig:
     """Return a configuration that may be verified; raise `Conflict` for any other."""
     if config is None or config.type != HTTP_ENDPOINT:
-        raise Conflict("Subscription is not in http push mode")
+        raise Conflict(NOT_HTTP)
     if config.verified:
         raise Conflict("Push endpoint is already verified")
     return config
@@ -251,3 +258,137 @@ def _unverified(config: PushConfig | None) -> PushConfig:
 
 def _failed(reason: str) -> NotAuthenticated:
     return NotAuthenticated(f"Endpoint verification failed.{reason}")
+
+
+KEEP_SECONDS = 86_400
+"""How long the secret before stays valid when nobody says."""
+MAX_KEEP_SECONDS = 30 * 86_400
+BAD_KEEP = f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}"
+NOT_HTTP = "Subscription is not in http push mode"
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """A new secret."""
+
+    secret: str = field(repr=False)
+    previous_until: Milliseconds | None
+    """When the one before ends; None when there is none any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushSecrets:
+    """Replaces what the deliveries of a subscription are signed with."""
+
+    registry: Registry
+    changed: Callable[[], Awaitable[None]] = no_push_server
+    """Lets whoever delivers follow at once."""
+
+    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> Rotated:
+        """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
+
+        Raises, in this order: `InvalidInput` for `keep_seconds`, `NotFound`, `Conflict` unless messages of the
+        subscription go to an endpoint.
+        """
+        if not 0 <= keep_seconds <= MAX_KEEP_SECONDS:
+            raise InvalidInput(BAD_KEEP)
+        subscription = await find_subscription(self.registry, caller, name)
+        secret = new_secret()
+        keep = Milliseconds(keep_seconds * 1000)
+        until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
+        await self.changed()
+        return Rotated(secret, until)
+
+
+def _require_endpoint(config: PushConfig | None) -> None:
+    if config is None or config.type != HTTP_ENDPOINT:
+        raise Conflict(NOT_HTTP)
+
+
+NO_PUSH = "Subscription is not in push mode"
+
+UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
+"""What is beside a worker's phases: its endpoint did not show the hash yet; nobody delivers at all; no worker told, as
+of a push server over gRPC, of which there is a text only."""
+
+
+@dataclass(frozen=True, slots=True)
+class PushStatus:
+    """How a delivery goes."""
+
+    text: str
+    """`pushStatus` of the subscription; empty for one that is not verified."""
+    state: str
+    """A worker's phase, `unverified`, `inactive` or `unknown`."""
+    backlog: int | None
+    """Messages that are not acknowledged, now; None without the topic."""
+    worker: WorkerState | None
+
+
+@dataclass(frozen=True, slots=True)
+class PushWatcher:
+    """Looks at deliveries. The access list binds as for a pull."""
+
+    registry: Registry
+    log: Log
+    cursors: Cursors
+    pushing: Pushing
+    assignment: Assignment
+
+    async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
+        """Return how a delivery goes; those who only consume are not told what the endpoint said.
+
+        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription.
+        """
+        subscription = await find_subscription(self.registry, caller, name)
+        caller.require_listed(subscription.authorized, CONSUMER)
+        if subscription.push is None:
+            raise Conflict(NO_PUSH)
+        worker = await self.assignment.state(subscription.id) if subscription.push.verified else None
+        shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
+        told = await self._text(caller.here.name, subscription, shown)
+        return PushStatus(told, _state(subscription, worker, told), await self._backlog(caller, subscription), shown)
+
+    async def _text(self, project: str, subscription: Subscription, worker: WorkerState | None) -> str:
+        if worker is None:
+            return await self.pushing.status(project, subscription)
+        return text(subscription_path(project, subscription.name), worker)
+
+    async def _backlog(self, caller: Caller, subscription: Subscription) -> int | None:
+        topic = await self.registry.topics.find(caller.here.id, subscription.topic)
+        if topic is None:
+            return None
+        try:
+            position = await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+        except TopicGone:  # deleted meanwhile
+            return None
+        return max(bounds.end - max(position.offset, bounds.oldest), 0)
+
+
+def _state(subscription: Subscription, worker: WorkerState | None, told: str) -> str:
+    if subscription.push is None or not subscription.push.verified:
+        return UNVERIFIED
+    if worker is not None:
+        return worker.phase
+    return INACTIVE if told == UNREACHABLE else UNKNOWN
+
+
+def _without_details(worker: WorkerState) -> WorkerState:
+    return msgspec.structs.replace(
+        worker,
+        failure=_without_detail(worker.failure),
+        last_failure=_without_detail(worker.last_failure),
+        attempts=[_without_answer(each) for each in worker.attempts],
+    )
+
+
+def _without_answer(attempt: Attempt) -> Attempt:
+    """Return an attempt without what the endpoint said; where it said nothing, its error is our own text."""
+    if not (attempt.status and attempt.error):
+        return attempt
+    return msgspec.structs.replace(attempt, error=f"HTTP {attempt.status}")
+
+
+def _without_detail(failure: Failure | None) -> Failure | None:
+    return failure and msgspec.structs.replace(failure, detail="")

@@ -7,10 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from ams.app.push_server.access import AccessList
 from ams.app.push_server.condition import OK, Condition
-from ams.app.push_server.following import AsTold
-from ams.app.push_server.listening import listening
+from ams.app.push_server.following import ByActivation
+from ams.app.push_server.service import AccessList, listening
 from ams.app.push_server.settings import PushSettings
 from ams.core.errors import BadSettings
 from tests.app.push_server.keepers import Table
@@ -111,9 +110,9 @@ async def test_authorities_that_cannot_be_read_stop_the_start(authority: Authori
         certificate_authorities_dir=str(tmp_path),
     )  # fmt: skip
     with pytest.raises(BadSettings, match=r"there is no \*.pem file"):
-        async with listening(settings, AsTold(Table()), Condition(OK)):  # type: ignore[arg-type]
+        async with listening(settings, ByActivation(Table()), Condition(OK)):  # type: ignore[arg-type]
             pass
     (tmp_path / "broken.pem").write_text("nonsense")
     with pytest.raises(BadSettings, match=r"broken.pem holds no certificate"):
-        async with listening(settings, AsTold(Table()), Condition(OK)):  # type: ignore[arg-type]
+        async with listening(settings, ByActivation(Table()), Condition(OK)):  # type: ignore[arg-type]
             pass

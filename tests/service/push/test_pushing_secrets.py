@@ -1,6 +1,6 @@
 """Secrets of signatures, as far as no registry is needed."""
 
-from ams.service.push.secrets import Rotated
+from ams.service.push.pushing import Rotated
 
 
 def test_a_new_secret_is_not_in_what_is_printed() -> None:

@@ -16,6 +16,7 @@ from ams.core.clock import DAY, ManualClock, Milliseconds, day_of, day_text
 from ams.core.errors import NotFound, RegistryUnavailable
 from ams.core.messages import message
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId, TopicName
+from ams.core.supervisor import Supervisor
 from ams.service.counting import FEWEST, Counting, Counts, Pulls, shares
 from ams.storage.log.base import Appended, Totals
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
@@ -383,7 +384,7 @@ async def test_figures_since_the_start_are_what_rounds_stored(house: House) -> N
 
 async def test_closing_stores_what_is_noted(house: House) -> None:
     counting = Counting(house.engines.registry, house.engines.log, house.engines.counts)
-    await counting.start()
+    await counting.start(Supervisor())
     await house.publish(2)
 
     await counting.close()

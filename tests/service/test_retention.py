@@ -11,6 +11,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, LogUnavailable, NotFound
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.settings import MAX_RETENTION_SECONDS
+from ams.core.supervisor import Supervisor
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
@@ -293,7 +294,7 @@ async def test_the_total_is_looked_up_at_the_start(house: House) -> None:
     await lose(house, 3)
     started = LossTotal(house.engines.log, house.engines.cursors)
 
-    await started.start()
+    await started.start(Supervisor())
     await started.close()
 
     assert started.messages == 3

@@ -12,6 +12,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, NotFound, RegistryUnavailable
 from ams.core.names import TokenId, TokenName, UserName
 from ams.core.rights import Right
+from ams.core.supervisor import Supervisor
 from ams.service import tokens as tokens_module
 from ams.service.tokens import LATEST, Tokens, TokenUses
 from ams.storage.registry.records import User, UserDetails
@@ -186,7 +187,7 @@ async def test_the_last_use_is_written_at_the_end(registry: Registry, clock: Man
     )
     uses = TokenUses(registry.named_tokens)
     admission = Admission(registry, clock=clock, note_use=uses.note)
-    await uses.start()
+    await uses.start(Supervisor())
     for _ in range(2):
         clock.advance(1000)
         await admission.admit("users:list", text)
@@ -221,7 +222,7 @@ async def test_what_cannot_be_written_now_is_written_later(monkeypatch: pytest.M
     uses = TokenUses(tokens)
     uses.note(T, Milliseconds(1))
     uses.note(TokenId("other"), Milliseconds(1))
-    await uses.start()
+    await uses.start(Supervisor())
     await tokens.came.wait()
     uses.note(T, Milliseconds(2))
 

@@ -163,9 +163,9 @@ class Counting:
         self._supervisor = Supervisor()
         self.figures = Figures()
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Bring the tallies of all topics up to the log, then go on in the background until `close`."""
-        self._supervisor = supervisor or self._supervisor
+        self._supervisor = supervisor
         await self.catch_up()
         self._running = self._supervisor.task("counting", self._run(), may_end=True)
 

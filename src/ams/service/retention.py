@@ -161,11 +161,10 @@ class LossTotal:
         self._running: asyncio.Task[None] | None = None
         self.messages = 0
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Look now, then go on in the background until `close`."""
         await self.look()
-        watched = supervisor or Supervisor()
-        self._running = watched.task("counting of losses", self._run(watched))
+        self._running = supervisor.task("counting of losses", self._run(supervisor))
 
     async def close(self) -> None:
         """End the background work."""

@@ -134,9 +134,9 @@ class TokenUses:
         """Note a use; on the way of every request, so it does nothing else."""
         self._noted[token] = now
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Write what is noted about each minute, until `close`."""
-        self._supervisor = supervisor or self._supervisor
+        self._supervisor = supervisor
         self._task = self._supervisor.task("uses of tokens", self._run())
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from ams.client import AsyncClient
 from ams.core.backoff import Backoff
 from ams.core.names import SubscriptionId
 from ams.core.push_config import PushConfig
+from ams.core.supervisor import Supervisor
 from ams.push import holding
 from ams.push.upstream import Target
 from ams.wire.push import WorkerState
@@ -48,7 +49,7 @@ class Followed:
 @contextlib.asynccontextmanager
 async def followed(url: str) -> AsyncIterator[Followed]:
     made = Followed(url)
-    await made.follower.start()
+    await made.follower.start(Supervisor())
     try:
         yield made
     finally:
@@ -151,7 +152,7 @@ async def test_a_token_that_is_nobodys_is_told(service: ReferenceAms) -> None:
     condition = Condition()
     async with AsyncClient(service.url, "wrong", retry=None) as client:
         follower = Follower(client, Table(), condition, random=random.Random(1))
-        await follower.start()
+        await follower.start(Supervisor())
         await until(lambda: condition.text == NO_WORKER)
         await follower.stop(1)
 

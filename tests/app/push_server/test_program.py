@@ -15,6 +15,7 @@ from ams.app.push_server.condition import OK, Condition
 from ams.app.push_server.following import Follower
 from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
 from ams.client import AsyncClient, Client, Message, wire
+from ams.core.supervisor import Supervisor
 from tests.app.push_server.keepers import Table
 from tests.app.push_server.test_following import until
 from tests.support.receiving import Receiving, received
@@ -88,7 +89,7 @@ async def test_a_service_that_forbids_leases_is_followed_by_profile(receiver: Re
         table, condition = Table(), Condition()
         async with AsyncClient(service.run.base_url, WORKER_TOKEN, retry=None) as client:
             follower = Follower(client, table, condition, random=random.Random(1))
-            await follower.start()
+            await follower.start(Supervisor())
             await until(lambda: bool(table.targets))
             [target] = table.targets.values()
             waiting = Waking(client, Polling(random.Random(1)), seconds=1)

@@ -15,6 +15,7 @@ from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
 from ams.core.errors import Unusable
 from ams.core.push_config import PushConfig
+from ams.core.supervisor import Supervisor
 from ams.push.state import RETRYING
 from ams.push.upstream import Target
 from ams.wire.push import Failure, WorkerState
@@ -204,7 +205,7 @@ async def test_p1_with_nothing_to_load_the_server_is_usable_at_once() -> None:
     async with AsyncClient("http://127.0.0.1:1", "x", retry=None) as client:
         follower = Follower(client, table, Condition(OK), random=random.Random(1), loads=False)
         async with listening(PLAIN, follower, Condition(OK)) as address:
-            await follower.start()
+            await follower.start(Supervisor())
             channel = grpc.aio.insecure_channel(address)
 
             assert await call(channel, ACTIVATE, activation()) == ("OK", f"Subscription {PATH} activated")

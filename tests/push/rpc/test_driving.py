@@ -183,7 +183,7 @@ async def test_no_more_than_a_few_calls_are_under_way_at_once(drive: Drive) -> N
 
 
 async def test_a_change_is_followed_at_once(drive: Drive) -> None:
-    await drive.driving.start()
+    await drive.driving.start(Supervisor())
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(10):
             await asyncio.sleep(0.05)
@@ -200,7 +200,7 @@ async def test_p31_what_has_no_topic_is_not_delivered_until_it_has_one_again() -
     async with reference_push_server() as server:
         driven = DrivenPushServer(PushServerAddress(host="127.0.0.1", port=server.port, tls=False))
         wanted = Wanted([replace(target("a"), topic_id="first"), target("b")])
-        await driven.start(wanted)
+        await driven.start(wanted, Supervisor())
         for topic_id in ("first", "", "second"):
             wanted.targets[0] = replace(target("a"), topic_id=topic_id)
             await driven.settle()

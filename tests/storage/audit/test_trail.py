@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from ams.core.clock import DAY, ManualClock
 from ams.core.errors import RegistryUnavailable
+from ams.core.supervisor import Supervisor
 from ams.storage.audit.records import AuditRecords
 from ams.storage.audit.trail import FileTrail, LineFile, events_in
 from tests.storage.audit.events import event, kept
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> str:
 
 async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, records: AuditRecords) -> None:
     trail = FileTrail(path, records, ManualClock())
-    await trail.start()
+    await trail.start(Supervisor())
     one = event()
 
     await trail.record(one)
@@ -35,7 +36,7 @@ async def test_a_line_is_there_when_record_returns_and_the_row_soon(path: str, r
 async def test_a_name_of_any_length_keeps_no_other_event_from_the_table(path: str, records: AuditRecords) -> None:
     """Anybody can show a certificate with a subject of 100 kB; an index of PostgreSQL takes three."""
     trail = FileTrail(path, records, ManualClock())
-    await trail.start()
+    await trail.start(Supervisor())
 
     long = secrets.token_urlsafe(60_000)
     await trail.record(event(1, actor=long, resource=long, reason=long, address=long, request=long))
@@ -62,7 +63,7 @@ async def test_lines_that_a_crash_left_are_brought_in_at_the_next_start(path: st
         file.write(b'{"time":"2023-11-14T22:1')
 
     trail = FileTrail(path, records, ManualClock())
-    await trail.start()
+    await trail.start(Supervisor())
     await trail.record(event(2000, id="after"))
     await trail.close()
 
@@ -82,7 +83,7 @@ async def test_lines_of_a_file_that_was_turned_over_after_a_crash_are_brought_in
     lines.close()
 
     trail = FileTrail(path, records, ManualClock())
-    await trail.start()
+    await trail.start(Supervisor())
     await trail.close()
 
     assert await kept(records) == events[::-1]
@@ -103,7 +104,7 @@ async def test_a_database_that_is_away_gets_everything_when_it_is_back(path: str
 
     away = Away()
     trail = FileTrail(path, away, ManualClock())
-    await trail.start()
+    await trail.start(Supervisor())
     one, two = event(1), event(2)
     await trail.record(one)
     with contextlib.suppress(RegistryUnavailable):
@@ -124,7 +125,7 @@ async def test_a_file_that_cannot_be_written_is_said_and_counted_and_the_table_h
     one = event()
 
     with capture_logs() as logs:
-        await trail.start()
+        await trail.start(Supervisor())
         await trail.record(one)
         await trail.close()
 
@@ -143,7 +144,7 @@ async def test_events_older_than_their_days_go_from_the_table_and_stay_in_the_fi
     await trail.record(new)
     await trail.bring_in()
 
-    await trail.start()
+    await trail.start(Supervisor())
     while len(await kept(records)) > 1:
         pass
     await trail.close()

@@ -92,11 +92,10 @@ class Follower:
         """Take note that a subscription is to be delivered no more."""
         self._way.deactivate(path)
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Begin; the first contact with the service goes on in the background (P1: none when nothing is loaded)."""
         if self._loads:
-            watched = supervisor or Supervisor()
-            self._task = watched.task("following", self._run(watched))
+            self._task = supervisor.task("following", self._run(supervisor))
 
     async def stop(self, seconds: float) -> None:
         """Finish what is in flight, give it back, and deliver nothing any more."""

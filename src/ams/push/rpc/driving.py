@@ -87,10 +87,9 @@ class Driving:
         if not asked.done() or not asked.result():
             self.changed()
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Begin; the first round goes on in the background."""
-        watched = supervisor or Supervisor()
-        self._task = watched.task(WORK, self._go_on(watched))
+        self._task = supervisor.task(WORK, self._go_on(supervisor))
 
     async def close(self) -> None:
         """Stop. What the push server delivers goes on."""
@@ -192,9 +191,7 @@ class DrivenPushServer(GrpcPushServer):
         super().__init__(place)
         self._driving: Driving | None = None
 
-    async def start(
-        self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor | None = None
-    ) -> None:
+    async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
         """Begin to keep it in step with `targets`, in the background.
 
         Those whose topic is gone are left out: a push server of another make would pull them for ever (P31).

@@ -128,12 +128,11 @@ class PushRunner:
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Begin to deliver, in the background."""
-        watched = supervisor or Supervisor()
-        self._tasks = [watched.task("push leases", self._holding.run(watched.survive))]
+        self._tasks = [supervisor.task("push leases", self._holding.run(supervisor.survive))]
         if self._moves is not None:
-            self._tasks.append(watched.task("moves of cursors", self._moves.keep_looking(watched.survive)))
+            self._tasks.append(supervisor.task("moves of cursors", self._moves.keep_looking(supervisor.survive)))
 
     async def settle(self) -> None:
         """Let the workers follow what is wanted now; returns when they do, or after a while."""

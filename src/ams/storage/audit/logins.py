@@ -50,10 +50,9 @@ class FailedLogins:
         """All there were since the start."""
         return self.attempts.failures
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Record what was put together also when no other login fails."""
-        watched = supervisor or Supervisor()
-        self._task = watched.task("failed logins", self._every_minute(watched))
+        self._task = supervisor.task("failed logins", self._every_minute(supervisor))
 
     async def close(self) -> None:
         """Record what was put together so far."""

@@ -58,17 +58,16 @@ class FileTrail:
         self.failures = 0
         """Events whose line could not be written."""
 
-    async def start(self, supervisor: Supervisor | None = None) -> None:
+    async def start(self, supervisor: Supervisor) -> None:
         """Begin to bring events into the table; first those that a stop or a crash left in the file alone."""
         try:
             await self._open()
         except OSError as error:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
-        watched = supervisor or Supervisor()
         self._tasks = [
-            watched.task(TABLE, self._follow(watched)),
-            watched.task(PRUNING, self._prune(watched), may_end=True),
+            supervisor.task(TABLE, self._follow(supervisor)),
+            supervisor.task(PRUNING, self._prune(supervisor), may_end=True),
         ]
 
     async def record(self, event: AuditEvent) -> None:

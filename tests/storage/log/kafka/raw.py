@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from ams.core.names import Offset, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import FIRST, Partition, partition_of
@@ -76,7 +77,7 @@ async def opened(**changes: object) -> AsyncIterator[tuple[Connection, Reader]]:
     """Open a connection and a reader, as one node of a service has them."""
     given = options(**changes)
     connection = await Connection.open(given)
-    reader = Reader(connection, given)
+    reader = Reader(connection, given, Supervisor())
     try:
         yield connection, reader
     finally:

@@ -8,6 +8,7 @@ import pytest
 
 from ams.core.errors import LogUnavailable, TopicGone
 from ams.core.names import Offset, new_topic_id
+from ams.core.supervisor import Supervisor
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import Fetcher
 from ams.storage.log.kafka.partition import partition_of
@@ -24,7 +25,7 @@ PATIENCE = 8.0
 @contextlib.asynccontextmanager
 async def opened(options):
     connection = await Connection.open(options)
-    reader = Reader(connection, options)
+    reader = Reader(connection, options, Supervisor())
     try:
         yield connection, reader
     finally:

@@ -40,12 +40,12 @@ LAG = 0.05
 class Reader:
     """Reads for all of a node; its topics are given by their `Partition`."""
 
-    def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor | None = None) -> None:
+    def __init__(self, connection: Connection, options: KafkaOptions, supervisor: Supervisor) -> None:
         self._connection = connection
         self._fetcher = Fetcher(connection)
         self._cache = TailCache(options.tail_cache_bytes)
         self._ahead = ReadAhead(options.ahead_bytes)
-        self._follower = Follower(connection, self._fetcher, self._cache, supervisor or Supervisor())
+        self._follower = Follower(connection, self._fetcher, self._cache, supervisor)
         self._ends: SharedRequest[Partition, Offset] = SharedRequest(
             lambda partition: self._fetcher.end(partition, connection.deadline())
         )

@@ -69,11 +69,9 @@ class _Broker:
 class Sender:
     """Sends requests; made by `KafkaLog`. Used from one event loop."""
 
-    def __init__(
-        self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor | None = None
-    ) -> None:
+    def __init__(self, connection: Connection, options: KafkaOptions, stored: Stored, supervisor: Supervisor) -> None:
         """`stored` is called before those who wait are."""
-        self._supervisor = supervisor or Supervisor()
+        self._supervisor = supervisor
         self._connection = connection
         self._options = options
         self._stored = stored

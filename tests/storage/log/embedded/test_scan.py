@@ -211,6 +211,6 @@ def test_published_bytes_the_caller_counted_already_are_not_counted_again():
     handle = disk.open(PATH, create=True)
     disk.write(handle, segment.data, 0)
 
-    found = Scanner(disk, handle, PATH, SEQUENCE, len(segment.data), closed=False, known={TOPICS[0]: 1}).scan()
+    found = Scanner(disk, handle, PATH, seed_of(SEQUENCE), len(segment.data), closed=False, known={TOPICS[0]: 1}).scan()
 
     assert (found.tails[TOPICS[0]].published, found.tails[TOPICS[1]].published) == (2, 1)

@@ -23,7 +23,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Files, opened
-from ams.storage.log.embedded.group_commit import Append, Chore, Closed, Control, Outcome, Work, pack
+from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome, Work, pack
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
 from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
@@ -353,7 +353,7 @@ class Committer:
     def _close(self, writer: Writer, outcome: Outcome) -> None:
         segment = writer.finish()
         if segment is not None:
-            outcome.closed.append(Closed(segment.sequence, segment.length))
+            outcome.closed.append(segment)
 
     def _record(
         self, writer: Writer, kind: Kind, topic: TopicId, body: bytes, now: Milliseconds, first: Offset = _NOWHERE
@@ -383,7 +383,7 @@ class Committer:
             self._space.release_reserve()
         given_up = writer.abandon()
         if given_up is not None:
-            outcome.closed.append(Closed(given_up.sequence, given_up.length))
+            outcome.closed.append(given_up)
             outcome.in_doubt = given_up.reached > given_up.length
         outcome.failed += works
         self._refuse(f"the log could not be written: {error}")

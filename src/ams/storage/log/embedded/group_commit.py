@@ -90,13 +90,6 @@ class WrittenRecord(NamedTuple):
     length: int
 
 
-class Closed(NamedTuple):
-    """A segment that will not grow any more."""
-
-    sequence: int
-    length: int
-
-
 @dataclass(slots=True)
 class Outcome:
     """What one step of the committer did to one class; applied on the event loop, in this order."""
@@ -116,7 +109,8 @@ class Outcome:
     failed: list[Append | Control] = field(default_factory=list)
     in_doubt: bool = False
     """Whether bytes of what failed may be in the file, and a restart may find them."""
-    closed: list[Closed] = field(default_factory=list)
+    closed: list[Open] = field(default_factory=list)
+    """Segments that will not grow any more."""
 
 
 @dataclass(slots=True)

@@ -83,13 +83,13 @@ class Reader:
 
     async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
         end = topic.end
-        while batch.offset < end and batch.wants_more():
+        while batch.offset < end and not batch.full:
             place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
             if place is None:
                 break
             stop, spans = _plan(place, batch)
             for span in spans:
-                if batch.wants_more():
+                if not batch.full:
                     await self._take(span, topic, batch)
             batch.offset = max(batch.offset, stop)
 
@@ -133,30 +133,27 @@ class _Batch:
         self.messages: list[Stored] = []
         self.has_turn = False
         """Whether it has a turn of large reads, which it keeps to its end."""
-        self._full = max_messages < 1
-        self.room = max_messages
+        self.full = max_messages < 1
+        """Whether nothing fits after what was found."""
+        self.messages_left = max_messages
         self.bytes_left = max_bytes
-
-    def wants_more(self) -> bool:
-        """Whether anything fits after what was found."""
-        return not self._full
 
     def take(self, header: Header, body: bytes) -> None:
         """Add what is wanted of a record."""
         if header.first > self.offset:
             self.stop_at_gap()
-        if self._full or header.end <= self.offset:
+        if self.full or header.end <= self.offset:
             return
-        found = stored_of(header, body, max(self.offset, header.first), self.room)
+        found = stored_of(header, body, max(self.offset, header.first), self.messages_left)
         kept = self._fitting(found, header.body_bytes)
         self.messages += kept
-        self.room -= len(kept)
+        self.messages_left -= len(kept)
         self.offset = Offset(found[0].offset + len(kept))
-        self._full = self._full or not self.room or self.bytes_left <= 0
+        self.full = self.full or not self.messages_left or self.bytes_left <= 0
 
     def stop_at_gap(self) -> None:
         """End before what is missing, unless nothing was found yet: then begin after it."""
-        self._full = self._full or bool(self.messages)
+        self.full = self.full or bool(self.messages)
 
     def _fitting(self, found: list[Stored], body_bytes: int) -> list[Stored]:
         """Return those that fit into the bytes left, but one at least of the whole batch."""
@@ -173,7 +170,7 @@ class _Batch:
 def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
     """Return what to read at a place, and the offset at which the plan ends: there is no gap in it."""
     entries, number = place.entries, place.number
-    stop = bisect_left(entries.firsts, batch.offset + batch.room, number + 1)
+    stop = bisect_left(entries.firsts, batch.offset + batch.messages_left, number + 1)
     spans: list[Span] = []
     records: list[tuple[int, int]] = []
     begin = wanted = total = 0

@@ -102,43 +102,37 @@ class Reached:
     commit: int = 0
 
 
+@dataclass(slots=True)
 class Scanner:
-    """Scans one segment; `known` says up to which commit each topic's published bytes are counted already."""
+    """Scans one segment."""
 
-    def __init__(
-        self,
-        files: Files,
-        handle: FileHandle,
-        path: str,
-        sequence: int,
-        length: int,
-        *,
-        closed: bool,
-        known: Mapping[TopicId, int] | None = None,
-    ) -> None:
-        """Prepare; `closed` says that all of `length` is known to be on stable storage."""
-        self._files, self._handle, self._path = files, handle, path
-        self._seed = seed_of(sequence)
-        self._length = length
-        self._closed = closed
-        self._known = known or {}
-        self._base = 0
-        self._window = b""
-        self._open: list[tuple[Header, int, bytes]] = []
-        """Records of an append whose last record has not come yet."""
-        self._found = Scanned()
+    files: Files
+    handle: FileHandle
+    path: str
+    seed: int
+    """Of the checksums of its records."""
+    length: int
+    closed: bool
+    """Whether all of `length` is known to be on stable storage."""
+    known: Mapping[TopicId, int] = field(default_factory=dict)
+    """Up to which commit each topic's published bytes are counted already."""
+    _base: int = 0
+    _window: bytes = b""
+    _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
+    """Records of an append whose last record has not come yet."""
+    _found: Scanned = field(default_factory=Scanned)
 
     def scan(self) -> Scanned:
         """Read it all."""
         position = HEAD_BYTES
-        while position < self._length and not self._found.torn:
+        while position < self.length and not self._found.torn:
             header = self._header(position)
             if header is None:
                 position = self._past_bad_header(position)
                 continue
             start, position = position, position + header.size
             body = self._bytes(start + HEADER_BYTES, header.body_bytes)
-            if checksum(body, self._seed) != header.body_checksum:
+            if checksum(body, self.seed) != header.body_checksum:
                 self._bad_body(header, start)
                 continue
             if header.last and not self._open:
@@ -154,29 +148,29 @@ class Scanner:
     def _finish(self) -> None:
         if not self._open or self._found.torn:
             return
-        if self._closed:
-            self._damaged(self._length, 0, "the end of an append is missing")
-            self._take_open(self._length)
+        if self.closed:
+            self._damaged(self.length, 0, "the end of an append is missing")
+            self._take_open(self.length)
         else:
             self._found.torn = "an append without its end"
 
     def _header(self, position: int) -> Header | None:
         """Return the header of a record that is there to its end, damaged or not."""
         header = self._lone_header(position)
-        return header if header is not None and position + header.size <= self._length else None
+        return header if header is not None and position + header.size <= self.length else None
 
     def _lone_header(self, position: int) -> Header | None:
         """Return the header at a position, whatever there is of its record."""
         offset = self._offset(position, HEADER_BYTES)
-        return decode_header(self._window, self._seed, offset)
+        return decode_header(self._window, self.seed, offset)
 
     def _offset(self, position: int, size: int) -> int:
         """Make `size` bytes at `position` part of the window; return where they are in it."""
         offset = position - self._base
         if offset < 0 or offset + size > len(self._window):
             self._base = position
-            wanted = min(max(_WINDOW, size), self._length - position)
-            self._window = self._files.read(self._handle, wanted, position)
+            wanted = min(max(_WINDOW, size), self.length - position)
+            self._window = self.files.read(self.handle, wanted, position)
             return 0
         return offset
 
@@ -205,8 +199,8 @@ class Scanner:
 
     def _next_header(self, position: int) -> int:
         """Return where the next undamaged header is; the end of the segment when there is none."""
-        while position < self._length:
-            offset = self._offset(position, min(HEADER_BYTES, self._length - position))
+        while position < self.length:
+            offset = self._offset(position, min(HEADER_BYTES, self.length - position))
             found = self._window.find(MAGIC, offset)
             if found < 0:
                 position = max(self._base + len(self._window) - len(MAGIC) + 1, position + 1)
@@ -215,13 +209,13 @@ class Scanner:
             if self._lone_header(position) is not None:
                 return position
             position += 1
-        return self._length
+        return self.length
 
     def _is_durable(self, position: int, following: int) -> bool:
         """Whether a later record, were it torn itself, knows that the bytes at `position` were on stable storage."""
-        if self._closed:
+        if self.closed:
             return True
-        while following < self._length:
+        while following < self.length:
             header = self._lone_header(following)
             if header is not None and header.durable > position:
                 return True
@@ -229,7 +223,7 @@ class Scanner:
         return False
 
     def _damaged(self, position: int, length: int, reason: str) -> None:
-        self._found.damage.append(Damage(self._path, position, length, reason))
+        self._found.damage.append(Damage(self.path, position, length, reason))
 
     def _take_open(self, end: int) -> None:
         for header, position, body in self._open:
@@ -276,7 +270,7 @@ class Scanner:
         reached = self._found.tails.get(header.topic)
         if reached is None:
             reached = self._found.tails[header.topic] = Reached()
-        if header.commit > self._known.get(header.topic, 0):
+        if header.commit > self.known.get(header.topic, 0):
             reached.published += published
         reached.end, reached.time, reached.commit = header.end, header.time, header.commit
 
@@ -294,7 +288,7 @@ def scan(
     with opened(files, path) as handle:
         size = files.size(handle)
         limit = size if length is None else length
-        found = Scanner(files, handle, path, sequence, min(limit, size), closed=closed, known=known).scan()
+        found = Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
         return found

@@ -90,7 +90,7 @@ class Fetcher:
         """Return the messages in an answer, and where to go on."""
         found: list[Stored] = []
         count = enough.messages_left if enough else len(part.data)
-        room = enough.bytes if enough else len(part.data) * 2
+        room = enough.bytes_left if enough else len(part.data) * 2
         next_ = start
         for batch in batches(part.data):
             for made in pieces(partition, batch, start, BREATH):

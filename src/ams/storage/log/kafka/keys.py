@@ -27,7 +27,7 @@ import structlog
 from ams.core.clock import Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TooLarge
 from ams.core.messages import Message
-from ams.core.names import Offset, new_uuid
+from ams.core.names import Offset, TopicId, new_uuid
 from ams.storage.coalescing import mark_seen
 from ams.storage.log.base import Appended, Bounds, content_hash, is_content, key_hash
 from ams.storage.log.kafka.batches import Unsent
@@ -102,6 +102,16 @@ class Keys:
             if claim is None or claim.age > await self._window(partition):
                 return None
             return await self._answer(partition, hashed, claim, messages, until)
+
+    async def forget(self, topic: TopicId) -> None:
+        """Forget what the store knows of a topic that is gone; what cannot be forgotten now does no harm."""
+        with contextlib.suppress(RegistryUnavailable):
+            await self._store.forget(topic)
+
+    async def forget_old(self) -> None:
+        """Forget keys of topics that were looked at when they are older than their topic remembers keys for."""
+        window = self._options.idempotency_window
+        await self._store.forget_old({topic: window or age for topic, age in self._topics.standards.ages().items()})
 
     async def close(self) -> None:
         """Wait for the appends under way."""

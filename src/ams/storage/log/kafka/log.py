@@ -84,7 +84,7 @@ class KafkaLog:
         self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._held_topics = HeldTopics()
-        self._upkeep = Upkeep(connection, options, store, self._topics, self._sender, self._sizes, supervisor)
+        self._upkeep = Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
         self._closed = False
 
@@ -126,7 +126,7 @@ class KafkaLog:
         """Delete a topic (`Log.drop`)."""
         self._check_open()
         await self._topics.drop(topic)
-        await self._upkeep.forget(topic)
+        await self._keys.forget(topic)
 
     @contextlib.asynccontextmanager
     async def held(self, topic: TopicId) -> AsyncIterator[None]:

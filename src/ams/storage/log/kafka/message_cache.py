@@ -47,35 +47,27 @@ class PendingRead:
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.messages: list[Stored] = []
         self.full = max_messages <= 0
-        self._messages_left = max_messages
-        self._bytes = max_bytes
-
-    @property
-    def messages_left(self) -> int:
+        self.messages_left = max_messages
         """How many more messages it may take."""
-        return self._messages_left
-
-    @property
-    def bytes(self) -> int:
+        self.bytes_left = max_bytes
         """How many more bytes of fragments it may take."""
-        return self._bytes
 
     def take(self, found: Sequence[Stored]) -> None:
         """Add messages in their order until one does not fit."""
-        part = found[: self._messages_left]
+        part = found[: self.messages_left]
         size = sum([len(fragment) for _, _, fragment in part])
-        while size > self._bytes and len(self.messages) + len(part) > 1:
+        while size > self.bytes_left and len(self.messages) + len(part) > 1:
             part, size = self._fitting(part)
         self.messages += part
-        self._messages_left -= len(part)
-        self._bytes -= size
-        self.full = len(part) < len(found) or self._messages_left <= 0 or (self._bytes <= 0 and bool(self.messages))
+        self.messages_left -= len(part)
+        self.bytes_left -= size
+        self.full = len(part) < len(found) or self.messages_left <= 0 or (self.bytes_left <= 0 and bool(self.messages))
 
     def _fitting(self, found: Sequence[Stored]) -> tuple[Sequence[Stored], int]:
         """Return the messages that fit, or the first if there is none yet, and their size."""
         size = count = 0
         for each in found:
-            if size + len(each.fragment) > self._bytes and (count or self.messages):
+            if size + len(each.fragment) > self.bytes_left and (count or self.messages):
                 break
             size += len(each.fragment)
             count += 1

@@ -214,7 +214,7 @@ class Reader:
         await asyncio.sleep(LAG)
 
     def _size(self, topic: TopicId, pending: PendingRead) -> int:
-        wanted = min(pending.messages_left * self._sizes.get(topic, GUESS), pending.bytes)
+        wanted = min(pending.messages_left * self._sizes.get(topic, GUESS), pending.bytes_left)
         return min(MOST, LEAST + wanted)
 
     def _measure(self, topic: TopicId, messages: Sequence[Stored]) -> None:

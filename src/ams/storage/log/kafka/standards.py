@@ -71,7 +71,7 @@ def new_configs(options: KafkaOptions, own: Milliseconds | None) -> dict[str, st
     }
 
 
-def kept(options: KafkaOptions, listed: Listed, configs: Configs) -> TopicSettings:
+def settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> TopicSettings:
     """Return what a topic's settings come to."""
     own = int(configs[_OWN_AGE]) - _NOBODY_S
     return TopicSettings(
@@ -149,4 +149,4 @@ class Standards:
         if configs is None:
             self.forget(listed.partition.topic)
             return
-        self._kept[listed.partition.topic] = kept(self._options, listed, configs)
+        self._kept[listed.partition.topic] = settings_of(self._options, listed, configs)

@@ -12,6 +12,7 @@ from itertools import islice
 import structlog
 from aiokafka.errors import KafkaError
 
+from ams.core.cache import LruCache
 from ams.core.clock import Milliseconds
 from ams.core.errors import TopicGone
 from ams.core.names import TopicId, topic_id_text
@@ -60,10 +61,10 @@ class Topics:
         self.standards = Standards(connection, options)
         self._listed: dict[TopicId, Listed] = {}
         self._made: dict[TopicId, float] = {}
-        self._dropped: dict[TopicId, None] = {}
+        self._dropped: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
         self._lacking: dict[TopicId, float] = {}
         """Since when the lists lack topics that were in them before."""
-        self._missed: dict[TopicId, None] = {}
+        self._missed: LruCache[TopicId, bool] = LruCache(_REMEMBERED)
         self._creating: dict[TopicId, asyncio.Task[bool]] = {}
         self._listing: SharedRequest[None, None] = SharedRequest(lambda _: self._list())
         self._make: BatchedRequest[NewTopic, None] = BatchedRequest(self._make_all)
@@ -85,13 +86,13 @@ class Topics:
         if partition := self.known(topic):
             return partition
         loop = asyncio.get_running_loop()
-        until = loop.time() + (0 if topic in self._missed else NEWS)
-        while topic not in self._dropped:
+        until = loop.time() + (0 if self._missed.peek(topic) else NEWS)
+        while not self._dropped.peek(topic):
             await self.refresh()
             if partition := self.known(topic):
                 return partition
             if loop.time() >= until:
-                _remember(self._missed, topic)
+                self._missed.put(topic, True)
                 break
             await asyncio.sleep(max(_LEAST_PAUSE, _SHARE * self.cost))
         raise TopicGone
@@ -129,7 +130,7 @@ class Topics:
             await self.refresh()
         if partition := self.known(topic):
             await refusable(self._delete(partition.name))
-            _remember(self._dropped, topic)
+            self._dropped.put(topic, True)
             self.forget(partition)
 
     async def set_age(self, partition: Partition, own: Milliseconds | None) -> None:
@@ -201,7 +202,7 @@ class Topics:
         options = self._options
         configs = new_configs(options, retention) | {TIMES: times}
         await refusable(self._make(NewTopic(partition.name, options.replication, configs)))
-        self._missed.pop(partition.topic, None)
+        self._missed.discard(partition.topic)
         self._made[partition.topic] = asyncio.get_running_loop().time()
         self._listed[partition.topic] = Listed(partition, 1, options.replication)
         if times == BROKER:
@@ -230,16 +231,10 @@ class Topics:
 
     def _take(self, found: dict[TopicId, Listed], asked: float) -> None:
         """Take over a list; what was made too short a time ago may be missing in it, what was deleted be in it."""
-        new = {topic: listed for topic, listed in found.items() if topic not in self._dropped}
+        new = {topic: listed for topic, listed in found.items() if not self._dropped.peek(topic)}
         lacking = [t for t in self._listed.keys() - new.keys() if self._made.get(t, -_SETTLED) + _SETTLED < asked]
         self._lacking = {topic: self._lacking.get(topic, asked) for topic in lacking}
         for topic in lacking:
             if self._lacking[topic] + _BELIEVED <= asked:
                 self.forget(self._listed[topic].partition)
         self._listed |= new
-
-
-def _remember(topics: dict[TopicId, None], topic: TopicId) -> None:
-    topics[topic] = None
-    if len(topics) > _REMEMBERED:
-        del topics[next(iter(topics))]

@@ -1,17 +1,14 @@
 """What the log on Kafka does by itself: count bytes, look at topics, forget old keys, and say when Kafka is away."""
 
 import asyncio
-import contextlib
 
 import structlog
 
-from ams.core.clock import Milliseconds
-from ams.core.errors import AmsError, RegistryUnavailable, Unavailable
-from ams.core.names import TopicId
+from ams.core.errors import AmsError, Unavailable
 from ams.core.supervisor import Supervisor
 from ams.storage.log.kafka.connection import Connection
-from ams.storage.log.kafka.idempotency_store import IdempotencyStore, PublishedBytes
-from ams.storage.log.kafka.options import KafkaOptions
+from ams.storage.log.kafka.idempotency_store import PublishedBytes
+from ams.storage.log.kafka.keys import Keys
 from ams.storage.log.kafka.sender import Sender
 from ams.storage.log.kafka.topics import Topics
 
@@ -35,16 +32,14 @@ class Upkeep:
     def __init__(
         self,
         connection: Connection,
-        options: KafkaOptions,
-        store: IdempotencyStore,
+        keys: Keys,
         topics: Topics,
         sender: Sender,
         sizes: PublishedBytes,
         supervisor: Supervisor,
     ) -> None:
         self._connection = connection
-        self._options = options
-        self._store = store
+        self._keys = keys
         self._topics = topics
         self._sender = sender
         self._sizes = sizes
@@ -63,11 +58,6 @@ class Upkeep:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._sizes.flush()
-
-    async def forget(self, topic: TopicId) -> None:
-        """Forget what the store knows of a topic that is gone; what cannot be forgotten now does no harm."""
-        with contextlib.suppress(RegistryUnavailable):
-            await self._store.forget(topic)
 
     async def _run(self) -> None:
         number = 0
@@ -94,12 +84,7 @@ class Upkeep:
         if number % LOOK_EVERY == 0:
             await self._topics.look()
         if number % FORGET_EVERY == 0:
-            await self._store.forget_old(self._windows())
-
-    def _windows(self) -> dict[TopicId, Milliseconds]:
-        """Return how long each topic remembers keys."""
-        window = self._options.idempotency_window
-        return {topic: window or age for topic, age in self._topics.standards.ages().items()}
+            await self._keys.forget_old()
 
     def _log_changes(self) -> None:
         """Say when Kafka went and when it came back, once each."""

@@ -1,4 +1,4 @@
-"""`ams issuers`, against a service; and the check of a file, which asks nobody."""
+"""`ams issuers` and `ams bindings`, against a service; and the check of a file, which asks nobody."""
 
 import json
 from pathlib import Path
@@ -102,3 +102,27 @@ def test_what_cannot_be_set_is_said(ams: Ams, project: str) -> None:
     assert ams("issuers", "set", project).returncode == 2
     assert ams("issuers", "set", project, "--role", "publisher").returncode == 2
     assert ams("issuers", "set", project, "--url", "ftp://x", "--audience", "ams").returncode == 1
+
+
+ISSUER = "https://issuer.example"
+
+
+def test_a_user_is_bound_to_an_identity_and_no_more(ams: Ams, project: str) -> None:
+    user, subject = f"{project}-u", f"{project}@issuer"
+    ams("users", "create", user)
+
+    made = ams("bindings", "create", "checkin", "--user", user, "--issuer", ISSUER, "--subject", subject)
+    taken = ams("bindings", "create", "other", "--user", user, "--issuer", ISSUER, "--subject", subject)
+    listed = ams("bindings", "list", "--user", user, "-o", "json")
+    deleted = ams("bindings", "delete", "checkin", "--user", user)
+
+    assert subject in made.stdout
+    assert taken.returncode == 5
+    [binding] = json.loads(listed.stdout)["bindings"]
+    assert (binding["name"], binding["issuer"], binding["subject"]) == ("checkin", ISSUER, subject)
+    assert deleted.stderr == f"binding checkin of {user} deleted\n"
+    assert ams("bindings", "list", "--user", user, "-o", "json").stdout.split() == ["{", '"bindings":', "[]", "}"]
+
+
+def test_ones_own_bindings_are_listed_without_a_name(ams: Ams) -> None:
+    assert ams("bindings", "list").returncode == 0

@@ -1,7 +1,13 @@
+"""`ams serve` and `ams push` as they begin."""
+
+import sys
 from pathlib import Path
 
 import pytest
 
+from ams.app.push_server.settings import PushSettings
+from ams.cli.serve import push
+from ams.core.errors import Unusable
 from tests.cli.conftest import exit_code_of
 
 
@@ -45,3 +51,12 @@ def test_a_folder_of_somebody_else_is_one_line_and_ends_with_1(
 
 def test_an_unknown_option_is_a_mistake_of_usage() -> None:
     assert exit_code_of(["serve", "--nonsense"]) == 2
+
+
+def test_what_is_missing_is_told_by_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by the name of a package that nobody knows: that of protobuf is `google`."""
+    monkeypatch.delitem(sys.modules, "ams.app.push_server.program", raising=False)
+    monkeypatch.setitem(sys.modules, "ams.app.push_server.service", None)
+
+    with pytest.raises(Unusable, match=r"^ams push needs libraries that are missing: install argo-messaging\[push\]$"):
+        push(PushSettings())

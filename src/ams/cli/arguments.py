@@ -4,7 +4,7 @@ Names are completed from the service.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
 
@@ -55,6 +55,15 @@ Output = Annotated[Format, option("For people or for programs.", "--output", "-o
 """Its default is `Format.TABLE`."""
 
 DATA_FOLDER = "./ams-data"
+
+
+def pairs(texts: Sequence[str] | None, name: str, form: str = "KEY=VALUE") -> dict[str, str]:
+    """Read what an option that may be repeated says, each in this form; raise `Usage` for what is not."""
+    for each in texts or ():
+        if "=" not in each:
+            raise Usage(f"{name} {each!r} must look like {form}")
+    return dict(each.split("=", 1) for each in texts or ())
+
 
 Duration = Annotated[str, argument("DURATION", "Such as 7d or 12h, or default.")]
 """How long messages are kept; `retention_seconds` reads it."""

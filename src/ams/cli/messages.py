@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option
+from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns, emit, json_line, note, printable
@@ -37,7 +37,7 @@ def publish(
     attr: AttributePairs = None,
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
-    attributes = attributes_of(attr or ())
+    attributes = pairs(attr, "--attr", "NAME=VALUE")
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
     if data is not None:
@@ -71,14 +71,6 @@ def _chunks_of_lines(source: BufferedReader) -> Iterator[list[bytes]]:
             raise Usage("a line of the input is too long to be a message")
     if rest:
         yield [bytes(rest)]
-
-
-def attributes_of(pairs: Sequence[str]) -> dict[str, str]:
-    """Read attributes written NAME=VALUE; raise `Usage` for others."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise Usage(f"--attr {pair!r} must look like NAME=VALUE")
-    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def content_of(file: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument, option
+from ams.cli.arguments import Output, argument, option, pairs
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, fields, note, printable, write
@@ -81,7 +81,7 @@ def run(
             skip_lost=skip_lost,
             master=master,
             memory=memory,
-            settings={**(_TALKATIVE if debug else {}), **_pairs(conf)},
+            settings={**(_TALKATIVE if debug else {}), **pairs(conf, "--conf")},
             debug=debug,
         )
         ended = start(plan, setup)
@@ -141,7 +141,7 @@ def sample(
     """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
     from ams.pipeline.samples.worlds import requests, samples
 
-    made = samples(world, seed, _day(day), _pairs(size, "--size"))
+    made = samples(world, seed, _day(day), pairs(size, "--size"))
     counts: Counter[str] = Counter()
     for topic, messages in requests(made):
         resource = session.patient.project(session.project).topic(topic)
@@ -235,13 +235,6 @@ def _interval(every: str | None) -> str | None:
     if seconds <= 0:
         raise Usage("--every must be longer than nothing")
     return f"{round(seconds * 1000)} milliseconds"
-
-
-def _pairs(settings: list[str] | None, option: str = "--conf") -> dict[str, str]:
-    for each in settings or ():
-        if "=" not in each:
-            raise Usage(f"{option} {each!r} must look like KEY=VALUE")
-    return dict(each.split("=", 1) for each in settings or ())
 
 
 @contextmanager

@@ -25,7 +25,7 @@ Name = Annotated[str, argument("PROFILE", "Name of the profile.")]
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
     """List the profiles; a star marks the one in use."""
-    found = read_profiles(profiles_path(environment()))
+    _, found = _profiles()
     shown = [_shown(found, name) for name in found.tables]
     rows = [("*" if each["current"] else "", *(str(each[key]) for key in _COLUMNS)) for each in shown]
     write(output, {"profiles": shown}, columns(("", "PROFILE", "ENDPOINT", "PROJECT", "TOKEN"), rows))
@@ -34,7 +34,7 @@ def list_(output: Output = Format.TABLE) -> None:
 @app.command()
 def show(name: Name, output: Output = Format.TABLE) -> None:
     """Show a profile, and where its token is."""
-    found = read_profiles(profiles_path(environment()))
+    _, found = _profiles()
     _must_exist(found, name)
     shown = _shown(found, name)
     texts = {key: value if isinstance(value, str) else ("yes" if value else "") for key, value in shown.items()}
@@ -44,8 +44,7 @@ def show(name: Name, output: Output = Format.TABLE) -> None:
 @app.command()
 def use(name: Name) -> None:
     """Take a profile into use: for commands to which nobody names a profile or a service."""
-    path = profiles_path(environment())
-    found = read_profiles(path)
+    path, found = _profiles()
     _must_exist(found, name)
     write_profiles(path, Profiles(found.tables, name))
     note(f"profile {name} is in use")
@@ -69,8 +68,7 @@ def set_(
     """Make a profile or change what is named of it; an empty value takes it away."""
     if (bool(token_file), bool(bearer_token_file), token_stdin).count(True) > 1:
         raise Usage("give --token-file, --bearer-token-file or --token-stdin, not both")
-    path = profiles_path(environment())
-    found = read_profiles(path)
+    path, found = _profiles()
     _must_be_possible(name)
     said = {"endpoint": endpoint and endpoint_of(endpoint), "project": project, "ca": _absolute(ca)}
     said |= {"authn_endpoint": authn_endpoint and endpoint_of(authn_endpoint)}
@@ -93,8 +91,7 @@ def set_(
 @app.command()
 def remove(name: Name) -> None:
     """Forget a profile, and its token if it was kept here."""
-    path = profiles_path(environment())
-    found = read_profiles(path)
+    path, found = _profiles()
     _must_exist(found, name)
     left = {each: table for each, table in found.tables.items() if each != name}
     write_profiles(path, Profiles(left, None if found.current == name else found.current))
@@ -104,6 +101,12 @@ def remove(name: Name) -> None:
 
 
 _COLUMNS = ("name", "endpoint", "project", "token")
+
+
+def _profiles() -> tuple[str, Profiles]:
+    """Return the file of profiles, and what is in it."""
+    path = profiles_path(environment())
+    return path, read_profiles(path)
 
 
 def _shown(found: Profiles, name: str) -> dict[str, str | bool]:

@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option
+from ams.cli.arguments import AttributePairs, SchemaName, TopicName, option, pairs
 from ams.cli.command import Group, Session
 from ams.cli.exits import Usage
-from ams.cli.messages import attributes_of, content_of
+from ams.cli.messages import content_of
 from ams.cli.output import columns, document, fields, short_name
 from ams.client import wire
 from ams.client.wire import Call
@@ -109,7 +109,7 @@ def validate(
     """Ask whether a message would be allowed, without publishing it; ends with 1 when it would not."""
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
-    attributes = attributes_of(attr or ())
+    attributes = pairs(attr, "--attr", "NAME=VALUE")
     payload = content_of(file or "-") if data is None else data.encode("utf-8", "surrogateescape")
     asked = session.call(wire.get_schema(session.project, schema))
     session.call(_question(session.project, schema, asked, payload, attributes))

@@ -187,21 +187,16 @@ def import_csv(
     planned = {
         each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
     }
-    reports = [
-        bulk.Report(each.place, each.name, bulk.Outcome.REFUSED, each.reason)
-        if isinstance(each, bulk.Wrong)
-        else planned[each.place].report
-        for each in read
-    ]
+    reports = [each if isinstance(each, bulk.Report) else planned[each.place].report for each in read]
     refused = [each for each in reports if each.outcome is bulk.Outcome.REFUSED]
     if dry_run or refused:
-        bulk.show(reports, for_programs=session.for_programs, applied=False)
+        bulk.show(session, reports, applied=False)
     if refused:
         raise BadDocument(f"{len(refused)} of {len(reports)} bindings of {file} cannot be; nothing was changed")
     if dry_run:
         return
     sent = bulk.carry_out(list(planned.values()), {each.name: each.uuid for each in types}, session.call)
-    bulk.show(sent, for_programs=session.for_programs, applied=True)
+    bulk.show(session, sent, applied=True)
     failed = [each for each in sent if each.outcome is bulk.Outcome.REFUSED]
     if failed:
         raise InvalidInput(f"{len(failed)} of {len(sent)} bindings were refused by the service")

@@ -4,13 +4,14 @@ CSV has a line of column names, then a binding a line (docs/reference/cli.md).
 """
 
 import csv
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ams.cli.output import columns, document, emit
+from ams.cli.command import Session, table
 from ams.client.errors import InvalidInput, NotFound, Refused
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalised
@@ -63,6 +64,18 @@ class Report:
     text: str = ""
 
 
+def refused(place: str, name: str, reason: str) -> Report:
+    """Report a record that cannot be."""
+    return Report(place, name, Outcome.REFUSED, reason)
+
+
+def refused_by_service(place: str, name: str, error: Refused) -> Report:
+    """Report a record that the service refused; raise the error when it would refuse all others for the same reason."""
+    if error.code in (401, 403) or error.retriable:
+        raise error
+    return refused(place, name, error.message)
+
+
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A binding and what is to be done with it."""
@@ -113,21 +126,12 @@ def carry_out(planned: Sequence[Planned], uuids: Mapping[str, str], ask: Ask) ->
     return [_sent(each, uuids, ask) for each in planned]
 
 
-def show(reports: Sequence[Report], *, for_programs: bool, applied: bool) -> None:
+def show(session: Session, reports: Sequence[Report], *, applied: bool) -> None:
     """Write what becomes of each record, and how many there are of each kind."""
-    if for_programs:
-        lines = [
-            {"place": each.place, "name": each.name, "outcome": each.outcome, "text": each.text} for each in reports
-        ]
-        emit(document({"lines": lines, "applied": applied}))
-        return
-    emit(
-        columns(
-            ("PLACE", "NAME", "OUTCOME", "WHY"), [(each.place, each.name, each.outcome, each.text) for each in reports]
-        )
-    )
     counts = Counter(each.outcome for each in reports)
-    emit(", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do")
+    summary = ", ".join(f"{counts[each]} {each}" for each in Outcome if counts[each]) or "nothing to do"
+    lines = table({"PLACE": "place", "NAME": "name", "OUTCOME": "outcome", "WHY": "text"}, reports)
+    session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
 
 
 def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> Wanted:
@@ -189,33 +193,16 @@ def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
                 changes["service_uuid"] = uuids[changes.pop("service_type")]
             ask(authn.update_binding(wanted.name, **changes))
     except Refused as error:
-        if error.code in (401, 403) or error.retriable:
-            raise
-        return Report(wanted.place, wanted.name, Outcome.REFUSED, error.message)
+        return refused_by_service(wanted.place, wanted.name, error)
     return planned.report
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
-    """A line that cannot be read."""
-
-    place: str
-    name: str
-    reason: str
-
-
-def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[Wanted | Wrong]:
+def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[Wanted | Report]:
     """Yield what each line says; raise `BadDocument` when the file, or its first line, cannot be read at all.
 
     Subjects and issuers may be spelled in any way, and come out in normal form.
     """
-    uuids: dict[str, str] = {}
-
-    def known(user: str) -> str:
-        if user not in uuids:
-            uuids[user] = uuid_of(user)
-        return uuids[user]
-
+    known = functools.cache(uuid_of)
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True, skipinitialspace=True)
@@ -237,28 +224,28 @@ def _check_columns(path: str, names: Sequence[str]) -> None:
         raise BadDocument(f"{path}:1: the column {missing[0]} is missing")
 
 
-def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> Wanted | Wrong:
+def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> Wanted | Report:
     said = {name: str(value or "").strip() for name, value in row.items() if name is not None}
     name = said["name"]
     if None in row:
-        return Wrong(place, name, "more values than columns: a subject with commas stands in quotation marks")
+        return refused(place, name, "more values than columns: a subject with commas stands in quotation marks")
     empty = [column for column in NEEDED if not said[column]]
     if empty:
-        return Wrong(place, name, f"no {empty[0]}")
+        return refused(place, name, f"no {empty[0]}")
     user, unique_key = said.get("user", ""), said.get("unique_key", "")
     if bool(user) == bool(unique_key):
-        return Wrong(place, name, "give unique_key, or the user of AMS whose it is, one of them")
+        return refused(place, name, "give unique_key, or the user of AMS whose it is, one of them")
     try:
         subject, issuer = normalised(said["auth_identifier"]), said.get("issuer")
         issuer = normalised(issuer) if issuer else issuer
     except ValueError as error:
-        return Wrong(place, name, str(error))
+        return refused(place, name, str(error))
     try:
         unique_key = unique_key or uuid_of(user)
     except NotFound:
-        return Wrong(place, name, f"AMS has no user {user}")
+        return refused(place, name, f"AMS has no user {user}")
     except InvalidInput as error:
-        return Wrong(place, name, error.message)
+        return refused(place, name, error.message)
     return Wanted(
         place=place,
         name=name,

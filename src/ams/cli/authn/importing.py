@@ -19,7 +19,7 @@ import typer
 
 from ams.cli.arguments import option
 from ams.cli.authn import bulk
-from ams.cli.authn.bulk import Ask, Outcome, Report
+from ams.cli.authn.bulk import Ask, Outcome, Report, refused, refused_by_service
 from ams.cli.authn.session import AuthnSession
 from ams.cli.output import note, printable
 from ams.client.errors import Refused
@@ -224,12 +224,12 @@ def import_(
     old = read_reference(files)
     importing = _Import(old, session.call, dry_run=dry_run, mend_names=mend_names)
     reports = importing.reports()
-    bulk.show(reports, for_programs=session.for_programs, applied=not dry_run)
+    bulk.show(session, reports, applied=not dry_run)
     for line in importing.notes:
         note(f"ams: {printable(line)}")
-    refused = sum(each.outcome is Outcome.REFUSED for each in reports)
-    if refused:
-        raise InvalidInput(f"{refused} of {len(reports)} records were refused")
+    count = sum(each.outcome is Outcome.REFUSED for each in reports)
+    if count:
+        raise InvalidInput(f"{count} of {len(reports)} records were refused")
 
 
 class _Import:
@@ -259,7 +259,7 @@ class _Import:
     def _service_type(self, old: OldServiceType, names: Mapping[str, int]) -> Report:
         name = self._name(old.name)
         if names[name] > 1:
-            return Report(old.place, name, Outcome.REFUSED, f"{names[name]} service types have this name")
+            return refused(old.place, name, f"{names[name]} service types have this name")
         self._names[old.uuid] = name
         there = self._types.get(name)
         report = self._compared(old, there) if there else self._made(old, name)
@@ -270,10 +270,10 @@ class _Import:
 
     def _made(self, old: OldServiceType, name: str) -> Report:
         if not authn.is_name(name):
-            return Report(old.place, name, Outcome.REFUSED, f"a name is {authn.NAME_RULE}")
+            return refused(old.place, name, f"a name is {authn.NAME_RULE}")
         auth_types = [each for each in old.auth_types if each != OIDC]
         if not auth_types:
-            return Report(old.place, name, Outcome.REFUSED, f"it has logins by {OIDC} only, which never worked")
+            return refused(old.place, name, f"it has logins by {OIDC} only, which never worked")
         if OIDC in old.auth_types:
             self.notes.append(f"service type {name}: logins by {OIDC} never worked there and are left out")
         call = authn.create_service_type(
@@ -291,7 +291,7 @@ class _Import:
         try:
             self._types[name] = made if self._dry_run else self._ask(call)
         except Refused as error:
-            return self._refused(old.place, name, error)
+            return refused_by_service(old.place, name, error)
         return Report(old.place, name, Outcome.MADE)
 
     def _compared(self, old: OldServiceType, there: authn.ServiceType) -> Report:
@@ -317,15 +317,15 @@ class _Import:
         service_type = self._types.get(self._names.get(old.service_uuid, ""))
         name = f"{service_type.name if service_type else old.service_uuid}/{old.host}"
         if service_type is None:
-            return Report(old.place, name, Outcome.REFUSED, "its service type is not there")
+            return refused(old.place, name, "its service type is not there")
         if not 0 < old.port < 65536:
-            return Report(old.place, name, Outcome.REFUSED, f"a port is from 1 to 65535, and not {old.port}")
+            return refused(old.place, name, f"a port is from 1 to 65535, and not {old.port}")
         if times > 1:
-            return Report(old.place, name, Outcome.REFUSED, f"{times} auth methods are of this host")
+            return refused(old.place, name, f"{times} auth methods are of this host")
         if (service_type.uuid, old.host) in there:
             return Report(old.place, name, Outcome.SAME, "is there; secrets are not compared")
         if old.host not in service_type.hosts:
-            return Report(old.place, name, Outcome.REFUSED, f"{old.host} is no host of {service_type.name}")
+            return refused(old.place, name, f"{old.host} is no host of {service_type.name}")
         call = authn.create_auth_method(
             service_type.name, old.host, old.port, access_key=old.access_key, headers=old.headers
         )
@@ -333,7 +333,7 @@ class _Import:
             if not self._dry_run:
                 self._ask(call)
         except Refused as error:
-            return self._refused(old.place, name, error)
+            return refused_by_service(old.place, name, error)
         return Report(old.place, name, Outcome.MADE)
 
     def _bindings(self) -> list[Report]:
@@ -376,11 +376,6 @@ class _Import:
         if not self._mend_names or authn.is_name(name):
             return name
         return mended(name)
-
-    def _refused(self, place: str, name: str, error: Refused) -> Report:
-        if error.code in (401, 403) or error.retriable:
-            raise error
-        return Report(place, name, Outcome.REFUSED, error.message)
 
 
 def _is_normal(subject: str) -> bool:

@@ -1,7 +1,12 @@
+import inspect
 import json
+from dataclasses import dataclass
+from typing import Annotated
 
 import pytest
 
+from ams.cli.arguments import option
+from ams.cli.command import OptionSet, Session, table, with_options
 from tests.cli.conftest import Ams
 
 
@@ -52,3 +57,38 @@ def test_other_lists_have_pages_too(ams: Ams, project: str) -> None:
 
 def test_a_page_and_all_of_them_are_not_asked_for_together(ams: Ams, project: str) -> None:
     assert ams("topics", "list", "--all", "--page-token", "x").returncode == 2
+
+
+@dataclass(frozen=True)
+class Shade(OptionSet):
+    """Options that a command of the tests takes as one."""
+
+    light: Annotated[int, option("How light.")] = 5
+    colour: Annotated[str, option("Which colour.")] = "green"
+
+
+def test_sets_of_options_become_options_in_their_place_and_those_of_the_session_come_last() -> None:
+    def paint(session: Session, *, wall: str, shade: Shade, quick: bool = False) -> None:
+        """Take two sets of options."""
+
+    names = list(inspect.signature(with_options(paint)).parameters)
+
+    assert names[:4] == ["wall", "light", "colour", "quick"]
+    assert (names[4], names[-1]) == ("endpoint", "output")
+
+
+def test_a_set_of_options_is_given_as_one_value() -> None:
+    painted: list[Shade] = []
+
+    def paint(shade: Shade) -> None:
+        painted.append(shade)
+
+    with_options(paint)(light=7, colour="red")
+
+    assert painted == [Shade(7, "red")]
+
+
+def test_a_table_shows_attributes_and_what_is_made_of_items() -> None:
+    shown = table({"LIGHT": lambda each: f"{each.light}%", "COLOUR": "colour"}, [Shade(), Shade(10, "red")])
+
+    assert shown.splitlines() == ["LIGHT  COLOUR", "5%     green", "10%    red"]

@@ -196,8 +196,9 @@ def test_secrets_are_not_shown() -> None:
 
 
 def test_every_setting_is_read_by_whoever_starts_the_service() -> None:
-    starting = ("authn/assembly.py", "authn/management.py", "authn/program.py", "cli/serve.py")
-    code = "".join(Path(f"src/ams/{name}").read_text(encoding="utf-8") for name in starting)
+    starting = ("assembly", "certificates/checks", "management", "program")
+    paths = [*(f"authn/{name}.py" for name in starting), "cli/serve.py"]
+    code = "".join(Path(f"src/ams/{name}").read_text(encoding="utf-8") for name in paths)
 
     assert {each.name for each in AuthnSettings.fields()} - set(re.findall(r"settings\.(\w+)", code)) == set()
 

@@ -14,12 +14,13 @@ from cryptography import x509
 
 from ams.authn.certificates.checks import CertificateChecks
 from ams.authn.certificates.subjects import Subject, Subjects
-from ams.authn.management import known_service_type, require_host_of, require_supported
+from ams.authn.management import existing, require_host_of, require_supported
 from ams.authn.services import Services
 from ams.authn.store import Store
 from ams.authn.values import (
     AUTH_METHOD_GONE,
     BINDING_GONE,
+    SERVICE_TYPE_GONE,
     X509,
     AuthMethod,
     Binding,
@@ -37,7 +38,6 @@ from ams.core.errors import (
     AmsError,
     BadRequest,
     CertificateRefused,
-    NotFound,
     RateLimited,
     ServiceTimeout,
 )
@@ -149,9 +149,7 @@ class Login:
         found = await self._store.service_types.find(type_name)
         await self._check(presented, peer.address, found)
         service_type = _offered(found, host)
-        method = await self._store.auth_methods.find(service_type.uuid, host)
-        if method is None:
-            raise NotFound(AUTH_METHOD_GONE)
+        method = existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
         binding = await self._bound(subject, service_type, host)
         token = await self._shared_token(service_type, method, binding.unique_key)
         self._trusted.put(fingerprint, self._clock.monotonic())
@@ -200,10 +198,7 @@ class Login:
         return binding
 
     async def _binding(self, subject: Subject, service_type: ServiceType, host: str) -> Binding:
-        binding = await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509)
-        if binding is None:
-            raise NotFound(BINDING_GONE)
-        return binding
+        return existing(await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509), BINDING_GONE)
 
     async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
         """Ask the service, once for all who log in as this user just now; or take what it said a moment ago."""
@@ -289,7 +284,7 @@ def _is_within(span: int, at: Milliseconds | None, now: Milliseconds) -> bool:
 
 def _offered(found: ServiceType | None, host: str) -> ServiceType:
     """Return a service type if certificates log in to this host of it."""
-    service_type = known_service_type(found)
+    service_type = existing(found, SERVICE_TYPE_GONE)
     require_supported("Auth type", X509, service_type.auth_types)
     require_host_of(service_type, host)
     return service_type

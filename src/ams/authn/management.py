@@ -6,8 +6,9 @@ made, listed without their secrets, and revoked (15, A15).
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from ams.authn.settings import AuthnSettings
 from ams.authn.store import Store
@@ -35,6 +36,8 @@ from ams.core.errors import NotFound, Unavailable, Unprocessable
 from ams.core.names import new_uuid
 from ams.storage.secrets import new_token
 from ams.wire.authn import AuthMethodFields, BindingFields, ServiceTypeFields
+
+T = TypeVar("T")
 
 SERVICE_TYPE, AUTH_METHOD, BINDING, KEY = "service-type", "auth method", "binding", "key"
 """How objects are called in the texts of errors."""
@@ -85,11 +88,18 @@ def require_host(what: str, field: str, host: str) -> None:
         raise invalid(what, field, "Allowed: a host name without port")
 
 
-def known_service_type(found: ServiceType | None) -> ServiceType:
-    """Return a service type that is there; raise `NotFound`."""
+def existing(found: T | None, gone: str) -> T:
+    """Return what was found; raise `NotFound`, which says that it is gone, for None."""
     if found is None:
-        raise NotFound(SERVICE_TYPE_GONE)
+        raise NotFound(gone)
     return found
+
+
+def _with(present: T, fields: Any, *, but: Collection[str] = ()) -> T:
+    """Return an object with what a request says of it, `but` for some fields; None says nothing."""
+    said = {each: getattr(fields, each) for each in fields.__struct_fields__ if each not in but}
+    changed: T = replace(cast("Any", present), **{each: value for each, value in said.items() if value is not None})
+    return changed
 
 
 def require_host_of(service_type: ServiceType, host: str) -> None:
@@ -107,7 +117,7 @@ class ServiceTypes:
 
     async def get(self, name: str) -> ServiceType:
         """Return a service type; raise `NotFound`."""
-        return known_service_type(await self._store.service_types.find(name))
+        return existing(await self._store.service_types.find(name), SERVICE_TYPE_GONE)
 
     async def page(self, page: PageRequest = EVERYTHING) -> Page[ServiceType]:
         """Return service types, oldest first."""
@@ -148,27 +158,15 @@ class ServiceTypes:
             raise NotFound(SERVICE_TYPE_GONE)
 
     def _merged(self, present: ServiceType, fields: ServiceTypeFields) -> ServiceType:
-        name = present.name if fields.name is None else fields.name
-        hosts = present.hosts if fields.hosts is None else _without_repetition(fields.hosts)
-        auth_types = present.auth_types if fields.auth_types is None else _without_repetition(fields.auth_types)
-        auth_method = present.auth_method if fields.auth_method is None else fields.auth_method
-        verify = present.verify_client_host if fields.verify_client_host is None else fields.verify_client_host
-        self._check(
-            ServiceTypeFields(name=name, hosts=hosts, auth_types=auth_types, auth_method=auth_method, type=present.type)
-        )
-        if name != present.name:
-            require_name(SERVICE_TYPE, name)
-        _check_hosts(tuple(host for host in hosts if host not in present.hosts))
-        return replace(
-            present,
-            name=name,
-            hosts=hosts,
-            auth_types=auth_types,
-            auth_method=auth_method,
-            verify_client_host=verify,
-        )
+        said = _with(present, fields, but=("type",))
+        changed = replace(said, hosts=_without_repetition(said.hosts), auth_types=_without_repetition(said.auth_types))
+        self._check(changed)
+        if changed.name != present.name:
+            require_name(SERVICE_TYPE, changed.name)
+        _check_hosts(tuple(host for host in changed.hosts if host not in present.hosts))
+        return changed
 
-    def _check(self, fields: ServiceTypeFields) -> None:
+    def _check(self, fields: ServiceTypeFields | ServiceType) -> None:
         names = ("name", "hosts", "auth_types", "auth_method", "type")
         require_fields(SERVICE_TYPE, [(name, getattr(fields, name)) for name in names])
         if not fields.hosts:
@@ -197,10 +195,7 @@ class AuthMethods:
     async def get(self, service_type: ServiceType, host: str) -> AuthMethod:
         """Return the auth method of a host, with its secrets; raise `NotFound` for the host, then for it."""
         require_host_of(service_type, host)
-        found = await self._store.auth_methods.find(service_type.uuid, host)
-        if found is None:
-            raise NotFound(AUTH_METHOD_GONE)
-        return found
+        return existing(await self._store.auth_methods.find(service_type.uuid, host), AUTH_METHOD_GONE)
 
     async def page(self, page: PageRequest = EVERYTHING) -> Page[AuthMethod]:
         """Return auth methods, oldest first, with their secrets."""
@@ -255,15 +250,12 @@ def masked(method: AuthMethod) -> AuthMethod:
 
 def _changed_method(present: AuthMethod, fields: AuthMethodFields, types: Types) -> AuthMethod:
     changed = replace(
-        present,
-        service_uuid=ServiceTypeId(present.service_uuid if fields.service_uuid is None else fields.service_uuid),
-        host=present.host if fields.host is None else fields.host,
-        port=present.port if fields.port is None else fields.port,
+        _with(present, fields, but=("access_key", "headers")),
         access_key=_kept(fields.access_key, present.access_key),
         headers=present.headers if fields.headers is None else _kept_headers(fields.headers, present.headers),
     )
     require_fields(AUTH_METHOD, [(name, getattr(changed, name)) for name in ("service_uuid", "port", "host")])
-    require_host_of(known_service_type(types(changed.service_uuid)), changed.host)
+    require_host_of(existing(types(changed.service_uuid), SERVICE_TYPE_GONE), changed.host)
     changed = _of_its_kind(changed)
     _check_secrets(changed)
     _check_port(changed.port)
@@ -313,10 +305,7 @@ class Bindings:
 
     async def get(self, name: str) -> Binding:
         """Return a binding; raise `NotFound`."""
-        found = await self._store.bindings.find(name)
-        if found is None:
-            raise NotFound(BINDING_GONE)
-        return found
+        return existing(await self._store.bindings.find(name), BINDING_GONE)
 
     async def page(self, page: PageRequest = EVERYTHING) -> Page[Binding]:
         """Return all bindings, oldest first."""
@@ -335,18 +324,9 @@ class Bindings:
 
     async def create(self, name: str, fields: BindingFields) -> Binding:
         """Make a binding. Raises `Unprocessable`, `NotFound`, `AlreadyExists`, in the order of contract 7."""
-        made = Binding(
-            uuid=BindingId(new_uuid()),
-            name=name,
-            service_uuid=ServiceTypeId(fields.service_uuid or ""),
-            host=fields.host or "",
-            auth_identifier=fields.auth_identifier or "",
-            unique_key=fields.unique_key or "",
-            auth_type=fields.auth_type or "",
-            issuer=fields.issuer or "",
-            subject_sha256=fields.subject_sha256 or "",
-            created_on=self._store.clock.wall(),
-        )
+        said: dict[str, Any] = {each: getattr(fields, each) or "" for each in BindingFields.__struct_fields__}
+        said["name"] = name
+        made = Binding(**said, uuid=BindingId(new_uuid()), created_on=self._store.clock.wall())
         _require_fields(made)
         service_type = await self._store.service_types.find_by_uuid(made.service_uuid)
         made = _checked(made, service_type)
@@ -367,8 +347,7 @@ class Bindings:
 
 
 def _changed_binding(present: Binding, fields: BindingFields, types: Types) -> Binding:
-    given = {name: getattr(fields, name) for name in BindingFields.__struct_fields__}
-    changed = replace(present, **{name: value for name, value in given.items() if value is not None})
+    changed = _with(present, fields)
     if fields.subject_sha256 is None and changed.auth_identifier != present.auth_identifier:
         changed = replace(changed, subject_sha256="")  # that was another's; scripts of the reference know of none
     _require_fields(changed)
@@ -385,7 +364,7 @@ def _require_fields(binding: Binding) -> None:
 
 def _checked(binding: Binding, service_type: ServiceType | None) -> Binding:
     """Return a binding that belongs where it says, its issuer in normal form."""
-    service_type = known_service_type(service_type)
+    service_type = existing(service_type, SERVICE_TYPE_GONE)
     require_host_of(service_type, binding.host)
     require_supported("Auth type", binding.auth_type, service_type.auth_types)
     if not _SHA256.fullmatch(binding.subject_sha256):

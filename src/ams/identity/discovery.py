@@ -4,11 +4,13 @@ What issuers answer is JSON objects that are read with care, and there is one er
 """
 
 import ssl
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
+from ams.core.cache import ExpiringCache
 from ams.core.clock import Clock
 from ams.core.issuer import Issuer
 from ams.identity.tokens import shown
@@ -19,11 +21,16 @@ from ams.outgoing.sharing import Shared
 PATH = "/.well-known/openid-configuration"
 KEPT = 3_600_000
 """Milliseconds that a description is used again."""
+MOST_KEPT = 1000
+"""Descriptions."""
 SECONDS = 5.0
 """For one answer of an issuer."""
 MOST_BYTES = 1024 * 1024
 """Of one answer."""
 ACCEPT = {"Accept": "application/json"}
+
+Description = Mapping[str, str]
+"""URLs by their names; one that the issuer does not name is empty."""
 
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -47,52 +54,39 @@ def read_object(data: bytes, what: str) -> dict[str, Any]:
         raise IssuerFailed(f"{what} is no JSON object") from None
 
 
-class _Described(NamedTuple):
-    jwks_url: str
-    """Empty: it names none. So does the next."""
-    introspection_url: str
-    until: int
-    """By the monotonic clock."""
-
-
 class Discovery:
     """Asks issuers for their descriptions. What an issuer's settings say wins, and needs no description."""
 
     def __init__(self, client: HttpClient, clock: Clock) -> None:
         self._client = client
-        self._clock = clock
-        self._known: dict[str, _Described] = {}
-        self._going_on: Shared[str, _Described] = Shared()
+        self._known: ExpiringCache[str, Description] = ExpiringCache(MOST_KEPT, KEPT, clock.monotonic)
+        self._going_on: Shared[str, Description] = Shared()
 
     async def jwks_url(self, issuer: Issuer) -> str:
         """Return where the keys are; raise `IssuerFailed`."""
-        found = issuer.jwks_url or (await self._described(issuer)).jwks_url
-        if not found:
-            raise IssuerFailed("its description has no jwks_uri")
-        return found
+        return issuer.jwks_url or await self._described(issuer, "jwks_uri")
 
     async def introspection_url(self, issuer: Issuer) -> str:
         """Return where to ask about tokens; raise `IssuerFailed`."""
-        found = issuer.introspection_url or (await self._described(issuer)).introspection_url
-        if not found:
-            raise IssuerFailed("its description has no introspection_endpoint")
-        return found
+        return issuer.introspection_url or await self._described(issuer, "introspection_endpoint")
 
     def forget(self, issuer: Issuer) -> None:
         """Ask for the description again the next time: what it led to was not there."""
-        self._known.pop(issuer.url, None)
+        self._known.discard(issuer.url)
 
     async def close(self) -> None:
         """Stop asking."""
         await self._going_on.close()
 
-    async def _described(self, issuer: Issuer) -> _Described:
+    async def _described(self, issuer: Issuer, name: str) -> str:
         known = self._known.get(issuer.url)
-        if known is not None and self._clock.monotonic() < known.until:
-            return known
-        return await self._going_on.result(issuer.url, lambda: self._asked(issuer.url))
+        if known is None:
+            known = await self._going_on.result(issuer.url, lambda: self._asked(issuer.url))
+        if not known[name]:
+            raise IssuerFailed(f"its description has no {name}")
+        return known[name]
 
-    async def _asked(self, url: str) -> _Described:
+    async def _asked(self, url: str) -> Description:
         try:
             data = await self._client.get(url.rstrip("/") + PATH, ACCEPT)
         except RequestFailed as error:
@@ -100,9 +94,9 @@ class Discovery:
         said = read_object(data, "its description")
         if said.get("issuer") != url:  # else one issuer could pass its keys off as another's (4.3)
             raise IssuerFailed(f"its description is of another issuer: {shown(str(said.get('issuer')))}")
-        jwks_url, introspection_url = (_url(said, name, url) for name in ("jwks_uri", "introspection_endpoint"))
-        known = self._known[url] = _Described(jwks_url, introspection_url, self._clock.monotonic() + KEPT)
-        return known
+        found = {name: _url(said, name, url) for name in ("jwks_uri", "introspection_endpoint")}
+        self._known.put(url, found)
+        return found
 
 
 def _url(said: dict[str, Any], name: str, issuer_url: str) -> str:

@@ -13,7 +13,7 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpcore
@@ -315,7 +315,3 @@ class _Connection(httpcore.AsyncNetworkStream):
         if self._idle is not None:
             self._idle.cancel()
         self._writer.transport.abort()
-
-    def get_extra_info(self, info: str) -> Any:
-        """Know nothing."""
-        return None

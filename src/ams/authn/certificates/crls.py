@@ -215,7 +215,6 @@ def _is_taken_back(entry: x509.RevokedCertificate) -> bool:
 class Found:
     """What is known of a URL."""
 
-    url: str
     issuer: Facts
     list: RevocationList | None
     """The newest list that its CA has signed."""
@@ -314,7 +313,7 @@ class FetchedLists:
             if doubt is None:
                 refresh_at = _refresh_at(now, again_at)
         used_at = before.used_at if before and now < before.again_at else now
-        found = self._known[key] = Found(key[0], issuer, kept, doubt, now, again_at, refresh_at, used_at)
+        found = self._known[key] = Found(issuer, kept, doubt, now, again_at, refresh_at, used_at)
         self._make_room(key)
         return found
 

@@ -29,20 +29,12 @@ _MOST_AGE = 24 * 3_600_000
 """Milliseconds since such an answer was true, at most."""
 _TYPE = "application/ocsp-request"
 
-GOOD, REVOKED, UNKNOWN = "good", "revoked", "unknown"
-_STATUSES = {
-    ocsp.OCSPCertStatus.GOOD: GOOD,
-    ocsp.OCSPCertStatus.REVOKED: REVOKED,
-    ocsp.OCSPCertStatus.UNKNOWN: UNKNOWN,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class OcspAnswer:
     """What a responder said."""
 
-    status: str
-    """`good`, `revoked` or `unknown`."""
+    status: ocsp.OCSPCertStatus
     since: int
     """When it was said; milliseconds since the epoch, as the next. The machine's time may be put back before it."""
     until: int
@@ -125,7 +117,7 @@ def _read(data: bytes, asked: ocsp.OCSPRequest, issuer: Facts, now: int) -> Ocsp
     _check_signed(response, issuer, now)
     for each in response.responses:
         if _is_about(each, asked):
-            return OcspAnswer(_STATUSES[each.certificate_status], now, _until(each, now))
+            return OcspAnswer(each.certificate_status, now, _until(each, now))
     raise _NotBelieved("it is about another certificate")
 
 

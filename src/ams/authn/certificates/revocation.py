@@ -10,9 +10,10 @@ from itertools import pairwise
 
 import structlog
 from cryptography import x509
+from cryptography.x509.ocsp import OCSPCertStatus
 
 from ams.authn.certificates.crls import Doubt, FetchedLists, RevocationList, ends_at, unreachable, useless
-from ams.authn.certificates.ocsp import REVOKED, UNKNOWN, Responders, no_answer, responder_urls
+from ams.authn.certificates.ocsp import Responders, no_answer, responder_urls
 from ams.authn.certificates.reading import Facts, Refusal
 from ams.authn.certificates.trust import Trust
 from ams.core.cache import LruCache
@@ -122,9 +123,9 @@ class Revocation:
                 answer = await asked.ask(certificate, issuer)
         except TimeoutError:
             raise no_answer(responder_urls(certificate)[0]) from None
-        if answer.status == REVOKED:
+        if answer.status is OCSPCertStatus.REVOKED:
             raise _revoked(certificate, depth)
-        if answer.status == UNKNOWN:
+        if answer.status is OCSPCertStatus.UNKNOWN:
             raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 

@@ -110,8 +110,6 @@ class AuthnApp:
                 *audit_rows(audit),
             ]
         )
-        self.answered = [0] * 6
-        """Requests by the first digit of their answers' status."""
         self._prefix = secrets.token_hex(4)
         self._count = itertools.count()
 
@@ -127,7 +125,6 @@ class AuthnApp:
             code, body, more = await self._answer(scope, receive)
         except ClientLeft:
             return
-        self.answered[code // 100] += 1
         leaving = [*more, *_opened(headers), (REQUEST_ID, request_id)]
         if code == 204:  # without a body, and so without its length (15, A19)
             await send({"type": "http.response.start", "status": code, "headers": leaving})

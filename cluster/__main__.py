@@ -10,8 +10,7 @@ from cluster.caretaker import Caretaker
 from cluster.jars import CannotFetch
 from cluster.kafka import Brokers
 from cluster.local import Cluster, table
-from cluster.processes import DidNotStart
-from cluster.stopping import treat_as_ctrl_c
+from cluster.processes import DidNotStart, treat_as_ctrl_c
 
 OK, FAILED = 0, 1
 

@@ -18,8 +18,7 @@ from cluster.caretaker import Caretaker
 from cluster.jars import CannotFetch
 from cluster.leaders import leading_broker
 from cluster.local import Cluster, table
-from cluster.processes import DidNotStart
-from cluster.stopping import treat_as_ctrl_c
+from cluster.processes import DidNotStart, treat_as_ctrl_c
 from demo import report
 from demo.job import Job
 from demo.message import Message

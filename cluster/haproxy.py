@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from cluster.deployed import haproxy_configuration
 from cluster.ports import LOOPBACK, free_port, listening
-from cluster.processes import DidNotStart, Process
-from cluster.startable import Startable
+from cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 10.0
 

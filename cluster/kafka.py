@@ -12,8 +12,7 @@ from cluster.jars import kafka_jars
 from cluster.kafka_properties import Login, Ports, Security, properties
 from cluster.link import Link
 from cluster.ports import LOOPBACK, free_port
-from cluster.processes import DidNotStart, Process
-from cluster.startable import Startable
+from cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 90.0
 HEAP_MB = 256

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Coroutine, Iterator
 
 from cluster.ports import LOOPBACK, free_port
-from cluster.startable import Startable
+from cluster.processes import Startable
 
 CHUNK = 2**16
 

@@ -13,8 +13,7 @@ from cluster.link import Link
 from cluster.node import Node
 from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
-from cluster.processes import Process
-from cluster.startable import Startable
+from cluster.processes import Process, Startable
 
 COPIES, ENOUGH = 3, 2
 """Brokers that keep each message, and how many must have it before it is answered, where there are as many."""

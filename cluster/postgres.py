@@ -18,8 +18,7 @@ from psycopg import sql
 from cluster.certificates import Authority
 from cluster.deployed import postgres_rules, postgres_settings
 from cluster.ports import LOOPBACK, free_port
-from cluster.processes import DidNotStart, Process
-from cluster.startable import Startable
+from cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 60.0
 USER = "ams"

@@ -1,4 +1,7 @@
-"""Child processes that can be killed, frozen and started again, and that never outlive who started them."""
+"""Child processes that can be killed, frozen and started again, and that never outlive who started them.
+
+Also what can be started and stopped as a context, and what tells a program to stop.
+"""
 
 import contextlib
 import os
@@ -6,16 +9,42 @@ import signal
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import NoReturn, Self
 
 LOOK = 0.02
 """Seconds between two looks at what is waited for."""
 LAST_LINES = 15
+INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, `kill`, and a terminal that is closed."""
 
 
 class DidNotStart(Exception):
     """A part ended before it was ready or took too long; the text has the last lines of its log."""
+
+
+class Startable(ABC):
+    """What can be started and stopped: use it as a context, or `start` and `stop`."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it, and return when it serves."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
 
 class Process:
@@ -239,3 +268,15 @@ class _Reaper:
 
 
 _reaper = _Reaper()
+
+
+def treat_as_ctrl_c() -> None:
+    """Let each of them raise `KeyboardInterrupt`, once: an impatient second one must not break off the tidying up."""
+    for number in INTERRUPTIONS:
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    for number in INTERRUPTIONS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt

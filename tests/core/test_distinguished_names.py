@@ -1,7 +1,5 @@
 """The normal form of distinguished names: the table of authn contract 10, and what must hold for every name."""
 
-import warnings
-
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -9,66 +7,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.distinguished_names import normalised, of_certificate
+from tests.support.authorities import OIDS, name_of
 
-OIDS = {
-    "E": NameOID.EMAIL_ADDRESS,
-    "SERIALNUMBER": NameOID.SERIAL_NUMBER,
-    "CN": NameOID.COMMON_NAME,
-    "OU": NameOID.ORGANIZATIONAL_UNIT_NAME,
-    "O": NameOID.ORGANIZATION_NAME,
-    "POSTALCODE": NameOID.POSTAL_CODE,
-    "STREET": NameOID.STREET_ADDRESS,
-    "L": NameOID.LOCALITY_NAME,
-    "ST": NameOID.STATE_OR_PROVINCE_NAME,
-    "C": NameOID.COUNTRY_NAME,
-    "DC": NameOID.DOMAIN_COMPONENT,
-    "UID": NameOID.USER_ID,
-    "GN": NameOID.GIVEN_NAME,
-    "TITLE": NameOID.TITLE,
-}
 Pairs = list[tuple[str, str]]
 COMPANY: Pairs = [("C", "TC"), ("ST", "TN"), ("L", "CITY"), ("O", "COMPANY")]
-
-
-def name(pairs: Pairs) -> x509.Name:
-    with warnings.catch_warnings(action="ignore"):  # of values that are too long, which certificates have all the same
-        return x509.Name([x509.NameAttribute(OIDS[label], value, _validate=False) for label, value in pairs])
+TABLE: list[tuple[Pairs, str]] = [
+    (COMPANY, "O=COMPANY,L=CITY,ST=TN,C=TC"),
+    ([*COMPANY, ("DC", "v1"), ("DC", "v2")], "O=COMPANY,L=CITY,ST=TN,C=TC,DC=v1+DC=v2"),
+    (
+        [
+            *COMPANY, ("DC", "v1"), ("DC", "v2"), ("CN", "service/example.com"), ("STREET", "7 Street Ave"),
+            ("OU", "organizational unit 2"), ("POSTALCODE", "17121"), ("E", "email@example.com"),
+        ],
+        "E=email@example.com,CN=service/example.com,OU=organizational unit 2,O=COMPANY,POSTALCODE=17121,"
+        "STREET=7 Street Ave,L=CITY,ST=TN,C=TC,DC=v1+DC=v2",
+    ),
+    (
+        [
+            ("DC", "org"), ("DC", "terena"), ("DC", "tcs"), ("C", "DE"), ("O", "hosts"), ("O", "GermanGrid"),
+            ("OU", "DESY"), ("CN", "host/example.com"),
+        ],
+        "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs",
+    ),
+    (
+        [
+            ("C", "GR"), ("ST", "Attikí"),
+            ("O", "NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A."), ("CN", "*.einfra.grnet.gr"),
+        ],
+        "CN=*.einfra.grnet.gr,O=NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A.,ST=Attikí,C=GR",
+    ),
+    ([("C", "GR"), ("O", "Acme, Inc. + Co"), ("CN", "Jane"), ("CN", "12345")], r"CN=12345,O=Acme\, Inc. \+ Co,C=GR"),
+    ([("E", "a@b.c")], "E=a@b.c,"),
+    ([("DC", "org")], ",DC=org"),
+    ([("CN", ""), ("C", "GR")], "C=GR"),
+]  # fmt: skip
+"""Real certificates and their normal form (authn contract 10)."""
 
 
 @pytest.mark.parametrize(
     ("subject", "expected"),
     [
-        (COMPANY, "O=COMPANY,L=CITY,ST=TN,C=TC"),
-        ([*COMPANY, ("DC", "v1"), ("DC", "v2")], "O=COMPANY,L=CITY,ST=TN,C=TC,DC=v1+DC=v2"),
-        (
-            [
-                *COMPANY, ("DC", "v1"), ("DC", "v2"), ("CN", "service/example.com"), ("STREET", "7 Street Ave"),
-                ("OU", "organizational unit 2"), ("POSTALCODE", "17121"), ("E", "email@example.com"),
-            ],
-            "E=email@example.com,CN=service/example.com,OU=organizational unit 2,O=COMPANY,POSTALCODE=17121,"
-            "STREET=7 Street Ave,L=CITY,ST=TN,C=TC,DC=v1+DC=v2",
-        ),
-        (
-            [
-                ("DC", "org"), ("DC", "terena"), ("DC", "tcs"), ("C", "DE"), ("O", "hosts"), ("O", "GermanGrid"),
-                ("OU", "DESY"), ("CN", "host/example.com"),
-            ],
-            "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs",
-        ),
-        (
-            [
-                ("C", "GR"), ("ST", "Attikí"),
-                ("O", "NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A."), ("CN", "*.einfra.grnet.gr"),
-            ],
-            "CN=*.einfra.grnet.gr,O=NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A.,ST=Attikí,C=GR",
-        ),
-        (
-            [("C", "GR"), ("O", "Acme, Inc. + Co"), ("CN", "Jane"), ("CN", "12345")],
-            r"CN=12345,O=Acme\, Inc. \+ Co,C=GR",
-        ),
-        ([("E", "a@b.c")], "E=a@b.c,"),
-        ([("DC", "org")], ",DC=org"),
-        ([("CN", ""), ("C", "GR")], "C=GR"),
+        *TABLE,
         ([("E", "a@b.c"), ("E", "d@e.f"), ("CN", "x")], "E=a@b.c+E=d@e.f,CN=x"),
         ([("SERIALNUMBER", "1"), ("SERIALNUMBER", "2"), ("CN", "x")], "SERIALNUMBER=2,CN=x"),
         ([("UID", "u"), ("GN", "Jane"), ("TITLE", "Dr"), ("CN", "x")], "CN=x"),
@@ -80,12 +59,12 @@ def name(pairs: Pairs) -> x509.Name:
     ],
 )  # fmt: skip
 def test_a_certificate_has_the_normal_form_of_the_table(subject: Pairs, expected: str) -> None:
-    assert of_certificate(name(subject)) == expected
+    assert of_certificate(name_of(subject)) == expected
 
 
 def test_values_of_one_relative_name_count_in_their_order() -> None:
     both = [x509.NameAttribute(OIDS["OU"], "a"), x509.NameAttribute(OIDS["CN"], "b")]
-    subject = x509.Name([x509.RelativeDistinguishedName(both), *name([("OU", "c")]).rdns])
+    subject = x509.Name([x509.RelativeDistinguishedName(both), *name_of([("OU", "c")]).rdns])
 
     assert of_certificate(subject) == "CN=b,OU=a+OU=c"
 
@@ -93,7 +72,7 @@ def test_values_of_one_relative_name_count_in_their_order() -> None:
 def test_a_value_that_is_no_text_is_dropped() -> None:
     odd = x509.NameAttribute(NameOID.X500_UNIQUE_IDENTIFIER, b"\x00\x01", x509.name._ASN1Type.BitString)
 
-    assert of_certificate(x509.Name([odd, *name([("CN", "x")])])) == "CN=x"
+    assert of_certificate(x509.Name([odd, *name_of([("CN", "x")])])) == "CN=x"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +120,7 @@ subjects = st.lists(attributes, max_size=8)
 
 @given(subjects)
 def test_a_normal_form_stays_as_it_is(subject: Pairs) -> None:
-    form = of_certificate(name(subject))
+    form = of_certificate(name_of(subject))
 
     if form:
         assert normalised(form) == form
@@ -151,7 +130,7 @@ def test_a_normal_form_stays_as_it_is(subject: Pairs) -> None:
 def test_the_form_of_rfc_4514_has_the_normal_form_of_its_certificate(subject: Pairs) -> None:
     if sum(label == "CN" for label, _ in subject) > 1 or (subject and subject[0][0] == "CN"):
         return  # one that begins with the leaf in encoded order cannot be told from one that ends with it
-    certificate = name(subject)
+    certificate = name_of(subject)
     form = of_certificate(certificate)
 
     if form:
@@ -162,14 +141,14 @@ def test_the_form_of_rfc_4514_has_the_normal_form_of_its_certificate(subject: Pa
 def test_the_slashed_form_has_the_normal_form_of_its_certificate(subject: Pairs) -> None:
     slashed = "".join(f"/{label}={value}" for label, value in subject)
 
-    assert normalised(slashed) == of_certificate(name(subject))
+    assert normalised(slashed) == of_certificate(name_of(subject))
 
 
 @given(subjects)
 def test_where_attributes_of_different_kinds_stand_does_not_matter(subject: Pairs) -> None:
     grouped = sorted(subject, key=lambda pair: pair[0])
 
-    assert of_certificate(name(grouped)) == of_certificate(name(subject))
+    assert of_certificate(name_of(grouped)) == of_certificate(name_of(subject))
 
 
 @given(st.text(max_size=40))

@@ -36,6 +36,7 @@ OIDS = {
     "C": NameOID.COUNTRY_NAME,
     "DC": NameOID.DOMAIN_COMPONENT,
     "UID": NameOID.USER_ID,
+    "GN": NameOID.GIVEN_NAME,
     "TITLE": NameOID.TITLE,
 }
 Subject = str | Sequence[tuple[str, str]] | x509.Name

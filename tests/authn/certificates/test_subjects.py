@@ -11,40 +11,8 @@ from ams.authn.certificates.subjects import Subjects, subject_sha256, unrepresen
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import CertificateRefused
 from tests.authn.certificates.conftest import Site, World
+from tests.core.test_distinguished_names import TABLE, Pairs
 from tests.support.authorities import Authority, name_of
-
-Pairs = list[tuple[str, str]]
-COMPANY: Pairs = [("C", "TC"), ("ST", "TN"), ("L", "CITY"), ("O", "COMPANY")]
-TABLE: list[tuple[Pairs, str]] = [
-    (COMPANY, "O=COMPANY,L=CITY,ST=TN,C=TC"),
-    ([*COMPANY, ("DC", "v1"), ("DC", "v2")], "O=COMPANY,L=CITY,ST=TN,C=TC,DC=v1+DC=v2"),
-    (
-        [
-            *COMPANY, ("DC", "v1"), ("DC", "v2"), ("CN", "service/example.com"), ("STREET", "7 Street Ave"),
-            ("OU", "organizational unit 2"), ("POSTALCODE", "17121"), ("E", "email@example.com"),
-        ],
-        "E=email@example.com,CN=service/example.com,OU=organizational unit 2,O=COMPANY,POSTALCODE=17121,"
-        "STREET=7 Street Ave,L=CITY,ST=TN,C=TC,DC=v1+DC=v2",
-    ),
-    (
-        [
-            ("DC", "org"), ("DC", "terena"), ("DC", "tcs"), ("C", "DE"), ("O", "hosts"), ("O", "GermanGrid"),
-            ("OU", "DESY"), ("CN", "host/example.com"),
-        ],
-        "CN=host/example.com,OU=DESY,O=hosts+O=GermanGrid,C=DE,DC=org+DC=terena+DC=tcs",
-    ),
-    (
-        [
-            ("C", "GR"), ("ST", "Attikí"),
-            ("O", "NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A."), ("CN", "*.einfra.grnet.gr"),
-        ],
-        "CN=*.einfra.grnet.gr,O=NATIONAL INFRASTRUCTURES FOR RESEARCH & TECHNOLOGY S.A.,ST=Attikí,C=GR",
-    ),
-    ([("C", "GR"), ("O", "Acme, Inc. + Co"), ("CN", "Jane"), ("CN", "12345")], r"CN=12345,O=Acme\, Inc. \+ Co,C=GR"),
-    ([("E", "a@b.c")], "E=a@b.c,"),
-    ([("DC", "org")], ",DC=org"),
-    ([("CN", ""), ("C", "GR")], "C=GR"),
-]  # fmt: skip
 
 
 @pytest.mark.parametrize(("subject", "form"), TABLE)

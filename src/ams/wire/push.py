@@ -9,6 +9,8 @@ from ams.wire.base import ALWAYS, CamelObject, CamelRequest, Object, Request
 
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """What known clients can read."""
+MAX_STATES = 100
+"""States of workers in one heartbeat."""
 
 
 class AuthorizationHeaderBody(Request, frozen=True):

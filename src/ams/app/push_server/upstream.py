@@ -24,6 +24,7 @@ from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.core.backoff import Backoff
 from ams.core.messages import Fragment
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.wire.push import Ready, WaitBody
 
 SHARD = 128
 """Subscriptions that one request waits for."""
@@ -66,18 +67,12 @@ class Polling:
         self._idle.pop(path, None)
 
 
-class Ready(msgspec.Struct):
-    """Which of the subscriptions that were asked for have something to pull."""
-
-    ready: list[str]
-
-
 _ready = reader(Ready)
 
 
 def wait_push(subscriptions: Collection[str], seconds: float) -> Call[Ready]:
     """Ask which subscriptions, by identity, have something to pull, as soon as one has or after so many seconds."""
-    body = json_body({"subscriptions": sorted(subscriptions), "seconds": round(seconds)})
+    body = json_body(WaitBody(sorted(subscriptions), round(seconds)))
     return Call("POST", "/v1/push:wait", _ready, body, repeatable=True)
 
 

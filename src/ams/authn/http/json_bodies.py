@@ -1,7 +1,7 @@
 """JSON bodies as the reference reads and writes them (contract 2 and 4).
 
 The first JSON value counts, whatever follows it; names are matched without regard to letter case, unknown ones passed
-over; null says nothing. What cannot be read is told in the reference's words where those are known.
+over; null says nothing. An error says what cannot be read in the reference's words, where those are known.
 """
 
 import json

@@ -14,6 +14,7 @@ from ams.client.wire.users import *
 from ams.wire.identities import *
 from ams.wire.messages import *
 from ams.wire.projects import *
+from ams.wire.push import MAX_STATES as MAX_STATES
 from ams.wire.push import AuthorizationHeaderBody, NewSecret, PushConfigBody, PushReport, RetryPolicyBody
 from ams.wire.push import PushAttempt as PushAttempt
 from ams.wire.push import PushError as PushError

@@ -130,7 +130,7 @@ def update_auth_method(
 
 
 def delete_auth_method(service_type: str, host: str) -> Call[None]:
-    """Forget how a host is asked: nobody can log in there until it is said anew."""
+    """Forget how a host is asked: logins there fail until another auth method is made."""
     return Call("DELETE", _host_path(service_type, host, "/authm"), nothing, successes=_GONE)
 
 

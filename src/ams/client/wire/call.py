@@ -12,7 +12,7 @@ from ams.client.errors import InvalidInput
 T = TypeVar("T")
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}")
-"""What a name may be (contract 2); said here too, because this package depends on the wire only."""
+"""What a name may be (contract 2); here too, because this package depends on the wire only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Call(Generic[T]):
 
     @property
     def may_repeat(self) -> bool:
-        """Whether it may be sent again when nobody knows if it was carried out."""
+        """Whether it may be sent again when it is not known whether it was carried out."""
         return self.repeatable or self.method == "GET"
 
 

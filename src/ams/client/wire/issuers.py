@@ -3,13 +3,12 @@
 import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, reader, segment, users_path
-from ams.wire.identities import Binding, BindingBody, Bindings, Issuer, Issuers
+from ams.wire.identities import Binding, BindingBody, Bindings, Issuer, IssuerBody, Issuers
 
 OF_SETTINGS = "settings"
 """Source of issuers that the settings of the service name; they cannot be changed over the API."""
 KEPT = "***"
 """What is shown instead of a secret; sent back, it keeps the secret."""
-_SHOWN_ONLY = ("name", "source", "keys")
 
 _binding, _bindings = reader(Binding), reader(Bindings)
 _issuer, _issuers = reader(Issuer), reader(Issuers)
@@ -41,8 +40,7 @@ def delete_issuer(name: str) -> Call[None]:
 
 
 def _body(issuer: Issuer) -> bytes:
-    said = msgspec.to_builtins(issuer)
-    return json_body({name: value for name, value in said.items() if name not in _SHOWN_ONLY})
+    return json_body(msgspec.convert(issuer, IssuerBody, from_attributes=True))
 
 
 def _issuers_path(name: str | None = None) -> str:

@@ -79,8 +79,8 @@ def list_events(
 ) -> Call[Lines]:
     """Ask for events, newest first: those that have all that is given; `action` is what theirs begins with.
 
-    A page has at most 1000 of them, and 100 when nobody says how many.
+    A page has at most 1000 of them, and 100 without a size.
     """
-    said = {"since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result}
-    query = {name: value for name, value in said.items() if value}
+    filters = {"since": since, "until": until, "actor": actor, "action": action, "address": address, "result": result}
+    query = {name: value for name, value in filters.items() if value}
     return Call("GET", "/v1/audit", _events, query=query | page(page_size, page_token))

@@ -9,6 +9,7 @@ from ams.client.wire.call import Call, json_body, nothing, page, reader, segment
 from ams.wire.messages import AckBody, PullBody, Received
 from ams.wire.projects import Acl, NewAccessList
 from ams.wire.push import (
+    MAX_STATES,
     BeatBody,
     DeadLetter,
     Lease,
@@ -24,9 +25,6 @@ from ams.wire.service import Diagnosis
 from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, OffsetAt, Offsets, Seek
 from ams.wire.subscriptions import Subscription as TypedSubscription
 from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
-
-MAX_STATES = 100
-"""States that one heartbeat may tell."""
 
 
 class Subscription(TypedSubscription, frozen=True):
@@ -48,7 +46,7 @@ class PushTarget(TypedTarget, frozen=True):
 
 
 class PushLease(Lease, frozen=True):
-    """What to deliver until so many seconds after it was asked for; `targets` None: those told before."""
+    """What to deliver until so many seconds after it was asked for; `targets` None: as in the lease before."""
 
     targets: Sequence[PushTarget] | None = None
 
@@ -204,8 +202,8 @@ def lease_push(
     """Say that a process delivers these subscriptions, by their ids, and ask which it shall deliver from now on.
 
     `holder` is a name of its own (at most 64 letters, digits, `.`, `_`, `:` and `-`), another one at each start;
-    `states` are how deliveries go, of which the first `MAX_STATES` are told; `version` is that of the targets it has.
+    `states` are how deliveries go, of which the first `MAX_STATES` are sent; `version` is that of the targets it has.
     """
-    told = dict(islice((states or {}).items(), MAX_STATES))
-    body = BeatBody(holder, list(held), told, leaving, version)
+    first = dict(islice((states or {}).items(), MAX_STATES))
+    body = BeatBody(holder, list(held), first, leaving, version)
     return Call("POST", "/v1/push:lease", _lease, json_body(body))

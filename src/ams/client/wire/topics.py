@@ -161,7 +161,7 @@ def update_schema(
     kind: str = "",
     attributes: Mapping[str, Any] | None = None,
 ) -> Call[Schema]:
-    """Rename a schema or change what it says; what is not said stays, empty `attributes` take that part away."""
+    """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
     reference = schema_name(project, name) if name else None
     body = SchemaBody(name=reference, type=kind or None, schema=_known(content), attributes=_known(attributes))
     return Call("PUT", schemas_path(project, schema), _schema, json_body(body))

@@ -95,14 +95,14 @@ def _tokens_path(user: str, name: str | None = None) -> str:
 
 def register(user: str, details: UserBody | None = None) -> Call[Registration]:
     """Ask that somebody become a user of this name; of `details`, projects and roles do not count."""
-    said = details or UserBody()
+    wanted = details or UserBody()
     body = ApplicantBody(
         name=user,
-        email=said.email or None,
-        first_name=said.first_name or None,
-        last_name=said.last_name or None,
-        organization=said.organization or None,
-        description=said.description or None,
+        email=wanted.email or None,
+        first_name=wanted.first_name or None,
+        last_name=wanted.last_name or None,
+        organization=wanted.organization or None,
+        description=wanted.description or None,
     )
     return Call("POST", registrations_path(), _registration, json_body(body))
 

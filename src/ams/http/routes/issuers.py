@@ -56,13 +56,13 @@ class IssuerRoutes:
 
     async def create(self, call: Call) -> bytes:
         """Believe the tokens of another issuer."""
-        said = _read(_name(call), await call.body())
-        return answers.encode(_shown_issuer(await self._issuers.create(call.caller, said)))
+        wanted = _read(_name(call), await call.body())
+        return answers.encode(_shown_issuer(await self._issuers.create(call.caller, wanted)))
 
     async def update(self, call: Call) -> bytes:
         """Replace what is set of an issuer."""
-        said = _read(_name(call), await call.body())
-        return answers.encode(_shown_issuer(await self._issuers.update(call.caller, said)))
+        wanted = _read(_name(call), await call.body())
+        return answers.encode(_shown_issuer(await self._issuers.update(call.caller, wanted)))
 
     async def delete(self, call: Call) -> bytes:
         """Believe the tokens of an issuer no more."""
@@ -93,9 +93,9 @@ class BindingRoutes:
 
     async def create(self, call: Call) -> bytes:
         """Let an identity at an issuer log in as a user."""
-        said = _binding.read(await call.body())
+        wanted = _binding.read(await call.body())
         made = await self._bindings.create(
-            call.caller, call.user, BindingName(call.names["binding"]), said.issuer or "", said.subject or ""
+            call.caller, call.user, BindingName(call.names["binding"]), wanted.issuer or "", wanted.subject or ""
         )
         return answers.encode(_shown_binding(made))
 
@@ -115,10 +115,10 @@ def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
     What only answers say is passed over, so that an answer may be changed and sent back.
     """
     try:
-        said = _decoder.decode(body)
+        given = _decoder.decode(body)
     except (ValueError, RecursionError):
         raise bad_request() from None
-    fields = {field: value for field, value in said.items() if value is not None and field not in _SHOWN_ONLY}
+    fields = {field: value for field, value in given.items() if value is not None and field not in _SHOWN_ONLY}
     return issuer.read_issuer({**fields, "name": name})
 
 

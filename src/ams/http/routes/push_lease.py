@@ -20,12 +20,10 @@ from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
-from ams.wire.push import BeatBody, Lease, PushTarget, Ready, WaitBody, WorkerState
+from ams.wire.push import MAX_STATES, BeatBody, Lease, PushTarget, Ready, WaitBody, WorkerState
 
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""
-MAX_STATES = 100
-"""States told by one heartbeat."""
 MAX_STATE_BYTES = 64 * 1024
 """Of one state, as JSON."""
 MAX_LEASE_BODY = 8 * 2**20
@@ -68,8 +66,8 @@ class LeaseRoutes:
         heartbeat = heartbeat._replace(holder=_of_user(call.caller, heartbeat.holder))
         targets = await answers.each(await self._assignment.heartbeat(heartbeat), _target)
         version = hashlib.blake2b(answers.encode(targets), digest_size=16).hexdigest()
-        told = None if version == body.version else targets
-        return answers.encode(Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, told))
+        changed = None if version == body.version else targets
+        return answers.encode(Lease(LEASE_SECONDS, HEARTBEAT_SECONDS, version, changed))
 
 
 class WaitRoutes:

@@ -105,10 +105,10 @@ class SchemaRoutes:
 def _said(body: bytes) -> schemas.SchemaDetails:
     """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
     try:
-        said = _details.read(first_value(body))
+        wanted = _details.read(first_value(body))
     except BadRequest:
         raise InvalidInput("Invalid Schema Arguments") from None
-    return schemas.SchemaDetails(said.name or "", said.type or "", said.schema, said.attributes)
+    return schemas.SchemaDetails(wanted.name or "", wanted.type or "", wanted.schema, wanted.attributes)
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
@@ -126,10 +126,10 @@ def _candidate(schema: records.Schema, body: bytes) -> Candidate:
 
 def _whole_message(body: bytes) -> Message | None:
     try:
-        said = _message.decode(body)
+        whole = _message.decode(body)
     except (ValueError, RecursionError):
         return None
-    return message(said.data, said.attributes)
+    return message(whole.data, whole.attributes)
 
 
 def _datum(body: bytes) -> str:

@@ -178,8 +178,8 @@ class RegistrationRoutes:
 
     async def create(self, call: Call) -> bytes:
         """Keep somebody's wish to become a user."""
-        said = _applicant.read(await call.body())
-        applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(said).items()})
+        wanted = _applicant.read(await call.body())
+        applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
         return answers.encode(_shown_registration(await self._registrations.register(applicant)))
 
     async def list(self, call: Call) -> bytes:

@@ -12,7 +12,8 @@ from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotAllowed, N
 from ams.core.issuer import Issuer, checked
 from ams.core.names import BindingName, IssuerName, UserName, checked_name
 from ams.identity.keys import Keys, KeysState
-from ams.storage.registry.records import Binding, User
+from ams.service.lookup import find_managed_user, find_user
+from ams.storage.registry.records import Binding
 from ams.storage.registry.registry import Registry
 
 SETTINGS, REGISTRY = "settings", "registry"
@@ -164,9 +165,7 @@ class Bindings:
 
     async def list(self, caller: Caller, user: UserName) -> Sequence[Binding]:
         """Return the bindings of a user, oldest first; raise `NotFound` when there is no such user."""
-        bound = await self._user(user)
-        if caller.was_renamed_from(bound):
-            raise _no_user()
+        bound = await find_user(self._registry, user, caller)
         return await self._registry.bindings.of(bound.id)
 
     async def create(self, caller: Caller, user: UserName, name: BindingName, issuer: str, subject: str) -> Binding:
@@ -175,7 +174,7 @@ class Bindings:
         Raises `NotFound` for the user, `NotAllowed` for one who is above the caller, `InvalidInput`, or
         `AlreadyExists` for a name of this user, or an identity of any, that is taken.
         """
-        bound = await self._managed(caller, user)
+        bound = await find_managed_user(self._registry, caller, user)
         checked_name("binding", name)
         if not _ISSUER.fullmatch(issuer):
             raise InvalidInput("issuer must be the URL of an issuer, as its tokens say it")
@@ -185,26 +184,6 @@ class Bindings:
 
     async def delete(self, caller: Caller, user: UserName, name: BindingName) -> None:
         """Let an identity log in no more, at once; raise `NotFound` or `NotAllowed`."""
-        bound = await self._managed(caller, user)
+        bound = await find_managed_user(self._registry, caller, user)
         if not await self._registry.bindings.delete(bound.id, name):
             raise NotFound("Binding doesn't exist")
-
-    async def _managed(self, caller: Caller, name: UserName) -> User:
-        """Return a user to be bound; one with service roles is bound by a service_admin only.
-
-        Who is bound to a user becomes that user: nobody may so become what they are not (17.3, U3).
-        """
-        user = await self._user(name)
-        if user.service_roles and not caller.full_view:
-            raise NotAllowed
-        return user
-
-    async def _user(self, name: UserName) -> User:
-        user = await self._registry.users.by_name(name)
-        if user is None:
-            raise _no_user()
-        return user
-
-
-def _no_user() -> NotFound:
-    return NotFound("User doesn't exist")

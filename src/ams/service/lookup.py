@@ -4,13 +4,41 @@ import contextlib
 from collections.abc import Iterator
 
 from ams.access.admission import Caller
-from ams.core.errors import Conflict, InvalidInput, SubscriptionGone, TopicGone
-from ams.core.names import SubscriptionName, TopicName, is_name, topic_reference
-from ams.storage.registry.records import Subscription, Topic
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
+from ams.core.names import SubscriptionName, TopicName, UserName, is_name, topic_reference
+from ams.storage.registry.records import Subscription, Topic, User
 from ams.storage.registry.registry import Registry
 
+NO_USER = "User doesn't exist"
 NO_TOPIC = "Subscription's topic doesn't exist"
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
+
+
+async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
+    """Return a user; raise `NotFound` when there is none, or when a `caller` who asks of itself was renamed."""
+    user = found_user(await registry.users.by_name(name))
+    if caller is not None and caller.was_renamed_from(user):
+        raise NotFound(NO_USER)
+    return user
+
+
+async def find_managed_user(registry: Registry, caller: Caller, name: UserName) -> User:
+    """Return a user to be changed, or to be bound to an identity; one with service roles by a service_admin only.
+
+    A roles file may let others manage users, but nobody may so become what they are not (17.3, U3): whoever logs in by
+    a binding becomes its user.
+    """
+    user = await find_user(registry, name, caller)
+    if user.service_roles and not caller.full_view:
+        raise NotAllowed
+    return user
+
+
+def found_user(user: User | None) -> User:
+    """Return the user; raise `NotFound` when there is none."""
+    if user is None:
+        raise NotFound(NO_USER)
+    return user
 
 
 async def find_topic(registry: Registry, caller: Caller, name: TopicName) -> Topic:

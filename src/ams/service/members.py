@@ -6,6 +6,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import check_project_roles
 from ams.core.errors import AlreadyExists, Conflict, NotAllowed, NotFound
 from ams.core.names import UserName
+from ams.service.lookup import NO_USER, find_user
 from ams.storage.registry.records import Grant, Page, PageRequest, User, UserDetails
 from ams.storage.registry.registry import Registry
 
@@ -26,9 +27,9 @@ class Members:
 
     async def show(self, caller: Caller, name: UserName) -> User:
         """Return a member; raise `NotFound` when there is no such user or it is no member."""
-        user = await self._user(name)
+        user = await find_user(self._registry, name)
         if not _is_member(user, caller):
-            raise NotFound("User doesn't exist")
+            raise NotFound(NO_USER)
         return caller.view(user)
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
@@ -50,18 +51,18 @@ class Members:
         Raises `NotFound`; `NotAllowed` when the user is no member or no entry is for this project; `InvalidInput`
         "invalid role: X".
         """
-        user = await self._user(name)
+        user = await find_user(self._registry, name)
         roles = _roles_here(caller, grants)
         if roles is None or not _is_member(user, caller):
             raise NotAllowed(NOT_A_MEMBER)
         check_project_roles(roles)
         if not await self._registry.users.set_roles(user.id, caller.here.id, roles):
             raise NotAllowed(NOT_A_MEMBER)
-        return caller.view(await self._user(name))
+        return caller.view(await find_user(self._registry, name))
 
     async def add(self, caller: Caller, name: UserName, roles: Sequence[str] = ()) -> User:
         """Make an existing user a member; raise `NotFound`, `Conflict`, or `InvalidInput` "invalid role: X"."""
-        user = await self._user(name)
+        user = await find_user(self._registry, name)
         if _is_member(user, caller):
             raise Conflict(ALREADY_A_MEMBER)
         check_project_roles(roles)
@@ -69,11 +70,11 @@ class Members:
             await self._registry.users.add_member(user.id, caller.here.id, roles)
         except AlreadyExists:
             raise Conflict(ALREADY_A_MEMBER) from None
-        return caller.view(await self._user(name))
+        return caller.view(await find_user(self._registry, name))
 
     async def remove(self, caller: Caller, name: UserName) -> None:
         """End a membership; raise `NotFound`, or `NotAllowed` when there is none. Access lists stay as they are."""
-        user = await self._user(name)
+        user = await find_user(self._registry, name)
         if not await self._registry.users.remove_member(user.id, caller.here.id):
             raise NotAllowed(NOT_A_MEMBER)
 
@@ -82,13 +83,7 @@ class Members:
 
         For `:add`, which looks for the user before it reads the body (contract 7.1).
         """
-        return await self._user(name)
-
-    async def _user(self, name: UserName) -> User:
-        user = await self._registry.users.by_name(name)
-        if user is None:
-            raise NotFound("User doesn't exist")
-        return user
+        return await find_user(self._registry, name)
 
 
 def _is_member(user: User, caller: Caller) -> bool:

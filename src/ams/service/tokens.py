@@ -13,6 +13,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenId, TokenName, UserName
 from ams.core.supervisor import Supervisor
+from ams.service.lookup import find_user
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import NamedToken, User
 from ams.storage.registry.registry import Registry
@@ -84,9 +85,7 @@ class Tokens:
         A roles file may let others than the user and service_admins do it, but not for a user with service roles:
         nobody may so become what they are not (17.3, U3).
         """
-        user = await self._registry.users.by_name(name)
-        if user is None or caller.was_renamed_from(user):
-            raise NotFound("User doesn't exist")
+        user = await find_user(self._registry, name, caller)
         if user.id != caller.user and user.service_roles and not caller.full_view:
             raise NotAllowed
         return user

@@ -17,6 +17,7 @@ from ams.access.permissions import (
 )
 from ams.core.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound, UnknownToken
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, checked_name
+from ams.service.lookup import NO_USER, find_managed_user, find_user, found_user
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.records import Applicant, Grant, Page, PageRequest, Project, Registration, User, UserDetails
 from ams.storage.registry.registry import Registry
@@ -60,18 +61,18 @@ class Users:
 
     async def show(self, caller: Caller, name: UserName) -> User:
         """Return what the caller may see of a user; raise `NotFound` when there is none."""
-        return caller.view(await self._user(name))
+        return caller.view(await find_user(self._registry, name))
 
     async def by_token(self, caller: Caller, token: str) -> User:
         """Return the owner of a token, full view; raise `NotFound` when there is none. A user's own tokens only."""
-        return caller.view_whole(_found(await self._registry.users.by_token(token)), again=False)
+        return caller.view_whole(found_user(await self._registry.users.by_token(token)), again=False)
 
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view; raise `NotFound` when there is none.
 
         The certificate service is always told the token: that is what it asks for (authn contract 8).
         """
-        found = _found(await self._registry.users.by_id(user))
+        found = found_user(await self._registry.users.by_id(user))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
 
     async def profile(self, caller: Caller) -> User:
@@ -105,13 +106,13 @@ class Users:
         Raises `NotFound`, `NotAllowed` for a user who is above the caller, or `InvalidInput` for a project, role or new
         name that cannot be given (contract 5.4).
         """
-        user = await self._managed(caller, name)
+        user = await find_managed_user(self._registry, caller, name)
         roles = await self._project_roles(details.grants)
         self._check_service_roles(caller, details.service_roles or ())
         if details.name:
             checked_name("user", details.name)
         try:
-            changed = _found(await self._registry.users.update(user.id, details, roles))
+            changed = found_user(await self._registry.users.update(user.id, details, roles))
         except AlreadyExists:
             raise InvalidInput("invalid user name change, name already exists") from None
         await self._warn_if_last(user, changed.service_roles)
@@ -119,32 +120,17 @@ class Users:
 
     async def delete(self, caller: Caller, name: UserName) -> None:
         """Remove a user from everywhere; raise `NotFound` or `NotAllowed`. Its token is dead at once."""
-        user = await self._managed(caller, name)
+        user = await find_managed_user(self._registry, caller, name)
         if not await self._registry.users.delete(user.id):
-            raise NotFound("User doesn't exist")
+            raise NotFound(NO_USER)
         await self._warn_if_last(user)
 
     async def refresh_token(self, caller: Caller, name: UserName) -> User:
         """Give a user a new token, and show it; raise `NotFound` or `NotAllowed`. The old one is dead at once."""
-        user = await self._managed(caller, name)
+        user = await find_managed_user(self._registry, caller, name)
         if caller.is_weaker_than_own(user):
             raise NotAllowed
-        return _found(await self._registry.users.refresh_token(user.id))
-
-    async def _user(self, name: UserName) -> User:
-        return _found(await self._registry.users.by_name(name))
-
-    async def _managed(self, caller: Caller, name: UserName) -> User:
-        """Return a user to be changed; one with service roles is changed by a service_admin only.
-
-        A roles file may let others manage users, but nobody may so become what they are not (17.3, U3).
-        """
-        user = await self._user(name)
-        if caller.was_renamed_from(user):
-            raise NotFound("User doesn't exist")
-        if user.service_roles and not caller.full_view:
-            raise NotAllowed
-        return user
+        return found_user(await self._registry.users.refresh_token(user.id))
 
     def _check_service_roles(self, caller: Caller, roles: Sequence[str]) -> None:
         """Raise `InvalidInput` "invalid role: X" at the first that cannot be given, or not by this caller (U3)."""
@@ -216,12 +202,6 @@ async def _given(registry: Registry, token: str) -> bool:
         await registry.users.refresh_token(user.id, token)
         logger.warning("push.worker_token_changed", user=user.name)
     return True
-
-
-def _found(user: User | None) -> User:
-    if user is None:
-        raise NotFound("User doesn't exist")
-    return user
 
 
 def _refuse_doubles(names: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from ams.core.clock import ManualClock
 from ams.core.errors import RegistryUnavailable
 from ams.core.names import SubscriptionId
 from ams.push.leases import LEASE_SECONDS, NOTHING, Heartbeat, MemoryLeases, RememberedLeases
-from ams.push.state import RETRYING, SEND
+from ams.push.report import RETRYING, SEND
 from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState

@@ -4,8 +4,7 @@ from prometheus_client import generate_latest
 
 from ams.core.observing import metrics_of
 from ams.push import report
-from ams.push.report import Tally
-from ams.push.state import RETRYING, SEND
+from ams.push.report import RETRYING, SEND, Tally
 from ams.wire.push import Attempt, Failure, WorkerState
 
 S, R = "/projects/P/subscriptions/S", "/projects/P/subscriptions/R"

@@ -15,10 +15,9 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.push_config import EXPONENTIAL, MATTERMOST, SLOWSTART
 from ams.http.routes.push_lease import MAX_STATE_BYTES
 from ams.push import worker as worker_module
-from ams.push.report import Report
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, Report, text
 from ams.push.retry import MAX_BYTES
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.state import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, text
 from ams.push.upstream import Away, Gone, Pulled, Refused, Target
 from ams.push.worker import Means, Worker
 from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
 from ams.core.push_config import EXPONENTIAL, LINEAR, SLOWSTART
-from ams.push.report import Tally
+from ams.push.report import CONSUME, Tally
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
-from ams.push.state import CONSUME
 from ams.push.upstream import Away, Refused, UpstreamError
 from ams.push.worker import Means, Worker
 from tests.push.keepers import LATE, OK, MemoryUpstream, Naps, ScriptedSender, Sent, target, until

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from ams.core.clock import ManualClock
+from ams.push.report import ACTIVE, RETRYING
 from ams.push.sender import EndpointAnswer
-from ams.push.state import ACTIVE, RETRYING
 from ams.push.upstream import Gone, Pulled, Target
 from ams.push.workers import Workers
 from ams.wire.push import WorkerState

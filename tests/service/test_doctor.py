@@ -11,7 +11,7 @@ from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import Offset, SubscriptionName
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.leases import MemoryLeases
-from ams.push.state import RETRYING, STOPPED
+from ams.push.report import RETRYING, STOPPED
 from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher

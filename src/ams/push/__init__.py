@@ -7,7 +7,7 @@ delivery              what a delivery looks like: body, headers, signatures
 retry                 when to try again, how much at once, and which messages are refused too often
 upstream              what is delivered, where messages come from, and where acknowledgements go
 worker, workers       one for each subscription that shall be delivered, and all of them
-state, report         how a delivery goes, and what metrics say; `details` is what may be said of a failure
+report                how a delivery goes, and what metrics say; `details` is what may be said of a failure
 leases, holding       which process delivers what, and its heartbeats
 rpc                   how a push server is driven by gRPC
 """

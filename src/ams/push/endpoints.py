@@ -100,15 +100,11 @@ MAX_FORGETTABLE = 10_000
 """Endpoints in the table before those without requests are forgotten."""
 
 
-def _places() -> asyncio.Semaphore:
-    return asyncio.Semaphore(AT_ONCE)
-
-
 @dataclass(slots=True, eq=False)
 class EndpointState:
     """How an endpoint stands."""
 
-    places: asyncio.Semaphore = field(default_factory=_places)
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     circuit: Circuit = field(default_factory=Circuit)
     users: int = 0
     """Requests that go on or wait."""

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from ams.core.clock import Clock, SystemClock
@@ -50,22 +50,6 @@ class CircuitOpen(SendFailed):
         """Until it may be asked again."""
 
 
-class Sender(Protocol):
-    """Sends requests to endpoints, each on its own: one that does not answer costs the others nothing."""
-
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
-        """POST a body; return the answer, whatever its status.
-
-        `seconds` is for everything: waiting for a place, finding the address, connecting, sending, the whole answer.
-        Raises `SendFailed`.
-        """
-        ...
-
-    def circuit(self, url: str) -> str:
-        """Return how the circuit of an endpoint stands: `closed`, `open` or `half-open`."""
-        ...
-
-
 NO_HTTPS = "The URL is no https URL; deliveries go to those only"
 
 
@@ -80,7 +64,7 @@ class _Delivery(NamedTuple):
 
 
 class HttpSender:
-    """Keeps the promise of `ams.push.sender.Sender` over HTTP/1.1 and TLS, through a guard."""
+    """Sends requests over HTTP/1.1 and TLS, through a guard, each on its own: none waits for what another one costs."""
 
     def __init__(
         self,
@@ -97,7 +81,11 @@ class HttpSender:
         self._chance = chance
 
     async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
-        """POST a body; see `Sender`. Raises `SendFailed`, and `CircuitOpen` without asking."""
+        """POST a body; return the answer, whatever its status.
+
+        `seconds` is for everything: waiting for a slot, finding the address, connecting, sending, the whole answer.
+        Raises `SendFailed`, and `CircuitOpen` without asking.
+        """
         endpoint = _place(url)
         until = asyncio.get_running_loop().time() + seconds
         delivery = _Delivery(endpoint, _encoded(headers), body, until)
@@ -106,7 +94,7 @@ class HttpSender:
         progress = Progress()
         standing.users += 1
         try:
-            async with asyncio.timeout(seconds) as limit, standing.places:
+            async with asyncio.timeout(seconds) as limit, standing.slots:
                 self._check(standing)  # others may have found out meanwhile
                 reply = await self._counted(standing, delivery, progress, limit)
         except TimeoutError:
@@ -118,7 +106,7 @@ class HttpSender:
         return answer(reply, self._clock.wall() / 1000)
 
     def circuit(self, url: str) -> str:
-        """Return how the circuit of an endpoint stands."""
+        """Return how the circuit of an endpoint stands: `closed`, `open` or `half-open`."""
         try:
             standing = self._endpoints.get(_place(url))
         except SendFailed:

@@ -16,9 +16,8 @@ from ams.core.push_config import MATTERMOST
 from ams.push import retry
 from ams.push.delivery import Deliveries, seconds
 from ams.push.details import Details, cut, repeats
-from ams.push.report import Report, Tally
-from ams.push.sender import CircuitOpen, EndpointAnswer, Sender, SendFailed
-from ams.push.state import ACKNOWLEDGE, CONSUME, SEND
+from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report, Tally
+from ams.push.sender import CircuitOpen, EndpointAnswer, HttpSender, SendFailed
 from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Target, Upstream, UpstreamError, Verdict
 from ams.wire.push import Attempt, Failure, WorkerState
 
@@ -38,7 +37,7 @@ class Means(NamedTuple):
     """What workers work with."""
 
     upstream: Upstream
-    sender: Sender
+    sender: HttpSender
     clock: Clock
     random: Callable[[], float]
     """In [0, 1)."""

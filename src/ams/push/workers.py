@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
 from ams.push.report import Tally
-from ams.push.sender import Sender
+from ams.push.sender import HttpSender
 from ams.push.upstream import Leased, Target, Upstream
 from ams.push.worker import Means, Worker
 from ams.wire.push import WorkerState
@@ -27,7 +27,7 @@ class Workers:
     def __init__(
         self,
         upstream: Upstream,
-        sender: Sender,
+        sender: HttpSender,
         clock: Clock,
         random: Callable[[], float],
         *,

@@ -13,7 +13,7 @@ from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
 from ams.core.names import Offset, SubscriptionName, TopicId
-from ams.push.state import RETRYING, STOPPED
+from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
 from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher

@@ -87,10 +87,8 @@ class Secrets:
 
     def decrypt(self, sealed: bytes, owner: UserId) -> str:
         """Read an encrypted token; raise `Damaged` when it is not what was written for this owner."""
-        try:
-            return self._opened(sealed, owner.encode())
-        except (InvalidTag, ValueError):  # the latter for what is too short to be anything
-            raise Damaged(f"the stored token of user {owner} is damaged; give the user a new one") from None
+        damaged = f"the stored token of user {owner} is damaged; give the user a new one"
+        return self._opened(sealed, owner.encode(), damaged)
 
     def seal_push(self, secret: str, subscription: SubscriptionId) -> bytes:
         """Encrypt what the deliveries of a subscription are signed with; it reads back for this one only."""
@@ -98,10 +96,8 @@ class Secrets:
 
     def open_push(self, sealed: bytes, subscription: SubscriptionId) -> str:
         """Read an encrypted secret; raise `Damaged` when it is not what was written for this subscription."""
-        try:
-            return self._opened(sealed, _of_push(subscription))
-        except (InvalidTag, ValueError):
-            raise Damaged(f"the stored push secret of subscription {subscription} is damaged; rotate it") from None
+        damaged = f"the stored push secret of subscription {subscription} is damaged; rotate it"
+        return self._opened(sealed, _of_push(subscription), damaged)
 
     def seal(self, text: str, bound: str) -> bytes:
         """Encrypt a text so that it can be read back for this owner only, whatever that is."""
@@ -109,17 +105,17 @@ class Secrets:
 
     def open(self, sealed: bytes, bound: str) -> str:
         """Read an encrypted text; raise `Damaged` when it is not what was written for this owner."""
-        try:
-            return self._opened(sealed, _of_other(bound))
-        except (InvalidTag, ValueError):
-            raise Damaged(f"the stored secret of {bound} is damaged; set it anew") from None
+        return self._opened(sealed, _of_other(bound), f"the stored secret of {bound} is damaged; set it anew")
 
     def _sealed(self, text: str, bound: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, text.encode(), bound)
 
-    def _opened(self, sealed: bytes, bound: bytes) -> str:
-        return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound).decode()
+    def _opened(self, sealed: bytes, bound: bytes, damaged: str) -> str:
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], bound).decode()
+        except (InvalidTag, ValueError):  # the latter for what is too short to be anything
+            raise Damaged(damaged) from None
 
 
 def _of_push(subscription: SubscriptionId) -> bytes:

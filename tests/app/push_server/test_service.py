@@ -16,7 +16,7 @@ from ams.client import AsyncClient
 from ams.core.errors import Unusable
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
-from ams.push.state import RETRYING
+from ams.push.report import RETRYING
 from ams.push.upstream import Target
 from ams.wire.push import Failure, WorkerState
 from tests.app.push_server.keepers import Table

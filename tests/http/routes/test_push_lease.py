@@ -10,7 +10,7 @@ from sqlalchemy import text
 from ams.client import Client, wire
 from ams.client.errors import Conflict
 from ams.push.leases import LEASE_SECONDS
-from ams.push.state import RETRYING, SEND
+from ams.push.report import RETRYING, SEND
 from ams.wire.push import Attempt, Failure, WorkerState
 from tests.support import shape
 from tests.support.served import SERVICE_TOKEN, WORKER_TOKEN, Served, served

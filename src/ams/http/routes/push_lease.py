@@ -15,7 +15,7 @@ from ams.http.routes import answers
 from ams.http.routes.push import shown_push
 from ams.http.routing import Call, Row
 from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
-from ams.push.state import ATTEMPTS
+from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment

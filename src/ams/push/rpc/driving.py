@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
 
 import grpc
 import structlog
@@ -33,27 +32,11 @@ _BACKOFF = Backoff(1.0, 10.0)
 logger = structlog.get_logger("ams.push_rpc")
 
 
-class Driven(Protocol):
-    """A push server, as far as it is driven; `ams.push.rpc.client.GrpcPushServer` is one."""
-
-    async def look(self, path: str) -> Outcome:
-        """Ask how the delivery of a subscription goes."""
-        ...
-
-    async def activate(self, target: Target) -> Outcome:
-        """Let it deliver a target."""
-        ...
-
-    async def deactivate(self, path: str) -> Outcome:
-        """Let it deliver a subscription no more."""
-        ...
-
-
 class Driving:
     """Keeps what a push server delivers as it is wanted. `targets` is asked in every round."""
 
     def __init__(
-        self, server: Driven, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = SECONDS
+        self, server: GrpcPushServer, targets: Callable[[], Awaitable[Sequence[Target]]], seconds: float = SECONDS
     ) -> None:
         self._server = server
         self._targets = targets

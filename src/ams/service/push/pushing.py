@@ -19,7 +19,7 @@ from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscr
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
-from ams.push.state import text
+from ams.push.report import text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors

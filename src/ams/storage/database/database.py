@@ -6,17 +6,18 @@ those.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import URL
 
 from ams.core.errors import Unusable
 from ams.storage.database.invalidation import Forget, Invalidations
-from ams.storage.database.schema import Schema, Work, reason
+from ams.storage.database.schema import Schema, Work
 from ams.storage.database.sqlite import SqliteStore
 
-__all__ = ["Database", "Store", "Work", "reason", "sqlite_url"]
+if TYPE_CHECKING:
+    from ams.storage.database.postgresql import PostgresStore
 
 T = TypeVar("T")
 
@@ -24,42 +25,6 @@ T = TypeVar("T")
 def sqlite_url(path: str) -> str:
     """Return the URL of a SQLite database file; any path will do."""
     return URL.create("sqlite", database=path).render_as_string()
-
-
-class Store(Protocol):
-    """What keeps the tables; see `Database` for what its calls promise and raise."""
-
-    async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
-        """Run the work that makes or migrates the tables, one node at a time; it `waits` for its turn or does not."""
-        ...
-
-    async def read(self, work: Work[T]) -> T:
-        """Run work that changes nothing, on one state of the database."""
-        ...
-
-    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
-        """Run work, as if nobody else worked at the same time, and commit it; tell other nodes what to forget."""
-        ...
-
-    async def put(self, work: Work[T]) -> T:
-        """Run a statement that is right whatever else happens at the same time, and however often it is run."""
-        ...
-
-    async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it, one after the other whatever bears the same turn; it may be committed twice."""
-        ...
-
-    async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it while no other node serves."""
-        ...
-
-    async def listen(self) -> None:
-        """Begin to hear what other nodes write."""
-        ...
-
-    async def close(self) -> None:
-        """Finish what was accepted and close all connections."""
-        ...
 
 
 class Database:
@@ -155,7 +120,9 @@ def is_postgresql(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
-def _store(url: str, schema: Schema, on_full: Callable[[], bool], password: str, invalidations: Invalidations) -> Store:
+def _store(
+    url: str, schema: Schema, on_full: Callable[[], bool], password: str, invalidations: Invalidations
+) -> "SqliteStore | PostgresStore":
     if not is_postgresql(url):
         return SqliteStore(url, schema, on_full)
     try:

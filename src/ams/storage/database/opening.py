@@ -10,8 +10,8 @@ import structlog
 from sqlalchemy import Column, Connection, MetaData, PrimaryKeyConstraint, String, Table, insert, inspect, select
 
 from ams.core.errors import AmsError, RegistryUnavailable, Unusable
-from ams.storage.database.database import Database, is_postgresql, reason
-from ams.storage.database.schema import Schema
+from ams.storage.database.database import Database, is_postgresql
+from ams.storage.database.schema import Schema, reason
 
 logger = structlog.get_logger("ams.registry")
 

@@ -14,7 +14,8 @@ import os
 from sqlalchemy import Connection, bindparam, select, update
 
 from ams.core.errors import RegistryUnavailable, Unusable
-from ams.storage.database.database import Database, reason
+from ams.storage.database.database import Database
+from ams.storage.database.schema import reason
 from ams.storage.files import Disk, Files
 from ams.storage.registry.logins import hash_of, secret_of
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, users

@@ -29,8 +29,9 @@ from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.rights import Right, Rights
 from ams.storage.database.cache import Cache
-from ams.storage.database.database import Database, Work
+from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PRINCIPAL, Forget
+from ams.storage.database.schema import Work
 from ams.storage.registry.records import (
     Applicant,
     Login,

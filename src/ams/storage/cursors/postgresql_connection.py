@@ -234,8 +234,8 @@ def _apply(row: Row, call: Call) -> tuple[Row, Any]:
 class Mover:
     """Gathers calls while the last group is on its way, and sends the next."""
 
-    def __init__(self, line: ReconnectingConnection, time: DatabaseTime) -> None:
-        self._line = line
+    def __init__(self, connection: ReconnectingConnection, time: DatabaseTime) -> None:
+        self._connection = connection
         self._time = time
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call]] = {}
@@ -295,7 +295,9 @@ class Mover:
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
         if doubtful:
-            known = await self._line.run(lambda connection, _: rows.read(connection, self._time, doubtful), give_up)
+            known = await self._connection.run(
+                lambda connection, _: rows.read(connection, self._time, doubtful), give_up
+            )
             moving |= self._answer_unmoved(doubtful, known)
         if moving:
             await self._write(moving, give_up)
@@ -317,7 +319,7 @@ class Mover:
     async def _write(self, moving: Mapping[SubscriptionId, Fold], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}
         try:
-            written = await self._line.run(
+            written = await self._connection.run(
                 lambda connection, seconds: rows.write(connection, self._time, moves, seconds), give_up
             )
         except Interrupted:

@@ -186,9 +186,9 @@ class Log(Protocol):
         ...
 
 
-def check_key(key: str | None) -> None:
+def check_key(key: str) -> None:
     """Raise `InvalidInput` for a key that is none."""
-    if key is not None and not 1 <= len(key) <= MAX_KEY:
+    if not 1 <= len(key) <= MAX_KEY:
         raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
 
 

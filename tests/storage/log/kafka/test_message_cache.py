@@ -9,8 +9,8 @@ from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset, new_topic_id
 from ams.storage.log.kafka import message_cache as module
 from ams.storage.log.kafka.message_cache import (
-    LEAST,
-    MOST,
+    LEAST_AHEAD,
+    MOST_AHEAD,
     OVERHEAD,
     MessageRun,
     PendingRead,
@@ -40,7 +40,7 @@ def wanted(found, max_messages, max_bytes):
 
 
 @given(messages, st.integers(1, 12), st.integers(0, 100), st.lists(st.integers(0, 40), max_size=4))
-def test_a_wish_takes_the_same_in_however_many_pieces(found, max_messages, max_bytes, cuts):
+def test_a_read_takes_the_same_in_however_many_pieces(found, max_messages, max_bytes, cuts):
     pending = PendingRead(max_messages, max_bytes)
     begin = 0
     for cut in [*sorted(cuts), len(found)]:
@@ -238,23 +238,23 @@ async def test_only_a_read_that_begins_where_one_ended_fetches_ahead():
     ahead = ReadAhead(1 << 30)
     assert ahead.size(ONE, Offset(0)) == 0
     ahead.ended(ONE, Offset(0), Offset(100))
-    assert ahead.size(ONE, Offset(100)) == MOST
+    assert ahead.size(ONE, Offset(100)) == MOST_AHEAD
     assert ahead.size(ONE, Offset(99)) == 0
     assert ahead.size(TWO, Offset(100)) == 0
     ahead.ended(ONE, Offset(100), Offset(200))
     assert ahead.size(ONE, Offset(100)) == 0
-    assert ahead.size(ONE, Offset(200)) == MOST
+    assert ahead.size(ONE, Offset(200)) == MOST_AHEAD
 
 
 async def test_many_who_read_on_share_the_memory_and_random_reads_take_none_of_it():
     ahead = ReadAhead(32_000_000)
     for number in range(1000):
         ahead.ended(TWO, Offset(number), Offset(number + 5000))
-    assert ahead.size(TWO, Offset(5000)) == MOST
+    assert ahead.size(TWO, Offset(5000)) == MOST_AHEAD
     for number in range(200):
         ahead.ended(ONE, Offset(1000 * number), Offset(1000 * number + 1))
         ahead.ended(ONE, Offset(1000 * number + 1), Offset(1000 * number + 2))
-    assert ahead.size(ONE, Offset(2)) == LEAST
+    assert ahead.size(ONE, Offset(2)) == LEAST_AHEAD
 
 
 async def test_ends_are_forgotten_in_time_and_bounded_in_number(monkeypatch):

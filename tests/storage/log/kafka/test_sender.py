@@ -66,8 +66,8 @@ class LossyLog(KafkaLog):
         assert isinstance(self._connection, LossyConnection)
         return self._connection
 
-    def line(self, topic: TopicId) -> TopicQueue:
-        return self._sender._lines[topic]
+    def queue(self, topic: TopicId) -> TopicQueue:
+        return self._sender._queues[topic]
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_batch_given_up_may_be_stored_and_what_follows_is_in_order(engin
     appended = await log.append(topic, texts("cccc"))
 
     assert not isinstance(caught.value, Unsent)
-    assert log.line(topic).producer.epoch == 1
+    assert log.queue(topic).producer.epoch == 1
     assert appended.first == 2
     assert await all_fragments(log, topic) == fragments(texts("aaaa", "bbbb", "cccc"))
     await log.close()
@@ -132,16 +132,16 @@ async def test_a_batch_given_up_is_shut_out_by_what_follows_it(log: LossyLog):
     """Should it still be on its way, it is not stored behind what was answered since."""
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
-    line = log.line(topic)
-    late = TopicQueue(line.partition)
-    late.producer, late.sequence = line.producer, line.sequence
-    line.renew()
+    queue = log.queue(topic)
+    late = TopicQueue(queue.partition)
+    late.producer, late.sequence = queue.producer, queue.sequence
+    queue.renew()
     await log.append(topic, texts("cccc"))
 
     batch = batches.Batch([batches.Request([(b"late", [])], [], 4, 1.0)], 100)
     await batches.make(late, batch, 2**20, 0)
-    node = await log.connection.leader(line.partition, until=asyncio.get_running_loop().time() + 8)
-    publish = ProduceRequest(None, -1, 3000, [(line.partition.name, [(0, batch.data)])])
+    node = await log.connection.leader(queue.partition, until=asyncio.get_running_loop().time() + 8)
+    publish = ProduceRequest(None, -1, 3000, [(queue.partition.name, [(0, batch.data)])])
     response = await log.connection.send(node, publish)
 
     [(_, [(_, code, *_)])] = response.topics
@@ -275,14 +275,14 @@ async def test_headers_and_empty_messages_fit_into_what_was_reckoned_for_them(en
 async def test_a_sequence_near_its_end_begins_again_in_the_next_epoch(log: LossyLog):
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
-    line = log.line(topic)
-    line.renew()
-    line.sequence = 0
+    queue = log.queue(topic)
+    queue.renew()
+    queue.sequence = 0
     await log.append(topic, texts("bbbb"))
-    line.sequence = LAST_SEQUENCE - 10
-    line.batch = batches.Batch([], 0, 1)
-    line.settle()
-    assert (line.sequence, line.producer.epoch) == (0, 2)
+    queue.sequence = LAST_SEQUENCE - 10
+    queue.batch = batches.Batch([], 0, 1)
+    queue.settle()
+    assert (queue.sequence, queue.producer.epoch) == (0, 2)
 
     assert (await log.append(topic, texts("cccc"))).first == 2
 
@@ -312,16 +312,16 @@ async def test_a_large_batch_holds_up_no_small_ones_of_other_topics(log: LossyLo
 async def test_a_producer_whose_epochs_are_used_up_is_replaced(log: LossyLog):
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
-    line = log.line(topic)
-    worn = line.producer.id
-    line.producer = Producer(worn, LAST_EPOCH)
-    line.sequence = 0
+    queue = log.queue(topic)
+    worn = queue.producer.id
+    queue.producer = Producer(worn, LAST_EPOCH)
+    queue.sequence = 0
     await log.append(topic, texts("bbbb"))
-    line.renew()
+    queue.renew()
 
     assert (await log.append(topic, texts("cccc"))).first == 2
-    assert line.producer.id != worn
-    assert line.producer.epoch == 0
+    assert queue.producer.id != worn
+    assert queue.producer.epoch == 0
 
 
 async def test_what_the_brokers_refuse_is_tried_anew_by_the_next_publish(
@@ -360,12 +360,12 @@ async def test_a_publish_that_too_few_brokers_can_keep_waits_for_them_and_the_lo
 async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: LossyLog):
     topic = await new_topic(log)
     await log.append(topic, texts("aaaa"))
-    line = log.line(topic)
+    queue = log.queue(topic)
     appending = asyncio.ensure_future(log.append(topic, numbered(0, 5000)))
-    while line.batch is None:
+    while queue.batch is None:
         await asyncio.sleep(0)
-    assert not line.batch.data
-    line.expire(float("inf"))
+    assert not queue.batch.data
+    queue.expire(float("inf"))
 
     with pytest.raises(LogUnavailable) as caught:
         await appending
@@ -374,11 +374,11 @@ async def test_nobody_is_told_that_a_batch_is_unsent_while_it_is_made(log: Lossy
 
 def test_requests_of_callers_who_left_are_not_sent():
     async def main() -> None:
-        line = TopicQueue(Partition(new_topic_id(), "ams.x"))
+        queue = TopicQueue(Partition(new_topic_id(), "ams.x"))
         kept, left = (batches.Request([(b"x", [])], [], 1, 1.0) for _ in range(2))
-        line.waiting.extend([left, kept])
+        queue.waiting.extend([left, kept])
         left.done.cancel()
-        assert line.next_batch(2**20, 0.0).requests == [kept]
+        assert queue.next_batch(2**20, 0.0).requests == [kept]
 
     asyncio.run(main())
 

@@ -31,7 +31,7 @@ _MOST_RECORDS = 2**21
 _RECORD_BYTES = 40
 """More than a record takes beside value, names and values of headers."""
 _HEADER_BYTES = 10
-_BREATH = 500
+_MADE_AT_ONCE = 500
 """Records made in one turn of the event loop."""
 Record = tuple[bytes, list[Header]]
 """Value and headers."""
@@ -210,13 +210,13 @@ class TopicQueue:
             self.worn, self.producer = self.producer.id, None
 
 
-async def make(line: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -> None:
-    """Write a batch as it is sent, with the next sequence number of its line."""
-    assert line.producer is not None
-    producer_id, epoch = line.producer
+async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -> None:
+    """Write a batch as it is sent, with the next sequence number of its queue."""
+    assert queue.producer is not None
+    producer_id, epoch = queue.producer
     builder: Any = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=0, producer_id=producer_id, producer_epoch=epoch,
-        base_sequence=line.sequence, batch_size=limit,
+        base_sequence=queue.sequence, batch_size=limit,
     )  # fmt: skip
     number = 0
     for request in batch.requests:
@@ -225,7 +225,7 @@ async def make(line: TopicQueue, batch: Batch, limit: int, time: Milliseconds) -
             if builder.append(number, at, None, value, headers) is None:  # what was reckoned for it was wrong
                 raise ValueError("a batch has no room for its messages")
             number += 1
-            if not number % _BREATH:
+            if not number % _MADE_AT_ONCE:
                 await asyncio.sleep(0)
     batch.data = builder.build()
     batch.time = Milliseconds(-1) if any(each.times for each in batch.requests) else time

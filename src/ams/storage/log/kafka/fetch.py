@@ -33,7 +33,7 @@ SCAN = Lane("scan")
 """The lane of large fetches, so that small ones do not wait for their bytes."""
 READ = Lane("read")
 """The lane of the others: they bring a whole batch at least, which may be large; no pull at a tail waits for that."""
-BREATH = 100
+MADE_AT_ONCE = 100
 """Messages made at once, before others get their turn; some 0.2 ms."""
 UNCOMMITTED, CONSUMER = 0, -1
 FOLLOWER = 0
@@ -93,7 +93,7 @@ class Fetcher:
         room = enough.bytes_left if enough else len(part.data) * 2
         next_ = start
         for batch in batches(part.data):
-            for made in pieces(partition, batch, start, BREATH):
+            for made in pieces(partition, batch, start, MADE_AT_ONCE):
                 found += made
                 room -= sum([len(each.fragment) for each in made])
                 if len(found) >= count or room < 0:

@@ -29,7 +29,7 @@ from ams.storage.log.kafka.topics import Topics
 from ams.storage.log.kafka.upkeep import Upkeep
 
 logger = structlog.get_logger("ams.log")
-_BREATH = 500
+_ENCODED_AT_ONCE = 500
 """Messages encoded in one turn of the event loop."""
 
 
@@ -168,7 +168,8 @@ class KafkaLog:
         """Store messages at the end of a topic, all or none (`Log.append`): the brokers in sync have them."""
         if not messages:
             raise ValueError("an append has at least one message")
-        check_key(key)
+        if key is not None:
+            check_key(key)
         self._check_size(messages)
         until = self._connection.deadline()
         partition = self._topics.known(topic)
@@ -274,10 +275,10 @@ class KafkaLog:
     async def _append(
         self, partition: Partition, messages: Sequence[Message], until: float, hashed: bytes | None = None
     ) -> Appended:
-        records = [encode(each) for each in messages[:_BREATH]]
-        for start in range(_BREATH, len(messages), _BREATH):
+        records = [encode(each) for each in messages[:_ENCODED_AT_ONCE]]
+        for start in range(_ENCODED_AT_ONCE, len(messages), _ENCODED_AT_ONCE):
             await asyncio.sleep(0)
-            records += [encode(each) for each in messages[start : start + _BREATH]]
+            records += [encode(each) for each in messages[start : start + _ENCODED_AT_ONCE]]
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])

@@ -28,9 +28,9 @@ UNUSED_FOR = 60.0
 MAX_TOPICS = 20_000
 SHARE = 4
 """One topic may take a fourth of the memory."""
-MOST = 2**20
+MOST_AHEAD = 2**20
 """Bytes fetched at once for a consumer that reads on and on."""
-LEAST = 2**16
+LEAST_AHEAD = 2**16
 REMEMBERED_FOR = 20.0
 """Seconds in which a read that begins where one ended counts as its sequel."""
 MAX_ENDS = 10_000
@@ -91,9 +91,9 @@ class MessageRun:
         return self.start <= offset < self.next
 
     def fill(self, pending: PendingRead, start: Offset) -> Offset:
-        """Give a wish what is here from `start` on; return where to go on."""
+        """Give a read what is here from `start` on; return where to go on."""
         index = self._index(start)
-        # One more than may be taken, so that the wish knows whether there is more.
+        # One more than may be taken, so that the read knows whether there is more.
         pending.take(self.messages[index : index + pending.messages_left + 1])
         return Offset(pending.messages[-1].offset + 1) if pending.full and pending.messages else self.next
 
@@ -266,7 +266,7 @@ class ReadAhead:
         if (topic, start) not in self._ends:
             return 0
         # Half of the memory for all that read on and on, so that one does not push out what another comes back for.
-        return min(MOST, max(LEAST, self._budget // (4 * (self._sequels + 1))))
+        return min(MOST_AHEAD, max(LEAST_AHEAD, self._budget // (4 * (self._sequels + 1))))
 
     def drop_before(self, topic: TopicId, oldest: Offset) -> None:
         """Let messages go that are no longer kept."""

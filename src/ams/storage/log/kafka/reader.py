@@ -157,7 +157,7 @@ class Reader:
             self._ahead.ended(partition.topic, start, Offset(pending.messages[-1].offset + 1))
 
     def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
-        """Fill a wish with what is in memory from `position` on; return where to go on."""
+        """Fill a read with what is in memory from `position` on; return where to go on."""
         while not pending.full:
             run = self._cache.run(topic)
             if run is None or not run.covers(position):

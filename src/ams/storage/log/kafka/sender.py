@@ -59,7 +59,7 @@ Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
 
 @dataclass(slots=True)
 class _Broker:
-    """Lines that wait for a broker, and connections to it that are free."""
+    """Queues that wait for a broker, and connections to it that are free."""
 
     ready: deque[TopicQueue] = field(default_factory=deque)
     free: list[Lane] = field(default_factory=lambda: list(LANES))
@@ -77,7 +77,7 @@ class Sender:
         self._stored = stored
         self._clock = SystemClock()
         self._loop = asyncio.get_running_loop()
-        self._lines: dict[TopicId, TopicQueue] = {}
+        self._queues: dict[TopicId, TopicQueue] = {}
         self._brokers: dict[NodeId, _Broker] = {}
         self._busy: set[TopicQueue] = set()
         self._idle = asyncio.Event()
@@ -113,12 +113,12 @@ class Sender:
         request = Request(records, fragments, data_bytes, until, times)
         if request.size + ROOM > self._options.max_batch_bytes:
             raise TooLarge
-        line = self._lines.get(partition.topic)
-        if line is None:
-            line = self._lines[partition.topic] = TopicQueue(partition)
-        line.waiting.append(request)
-        if not line.queued:
-            self._go_on(line)
+        queue = self._queues.get(partition.topic)
+        if queue is None:
+            queue = self._queues[partition.topic] = TopicQueue(partition)
+        queue.waiting.append(request)
+        if not queue.queued:
+            self._go_on(queue)
         return request.done
 
     async def identify(self) -> Producer:
@@ -141,17 +141,17 @@ class Sender:
         Should it be there all the same, as when a broker had not heard of it yet, it goes on with another producer:
         sequence numbers that begin again would be taken for repeats.
         """
-        line = self._lines.pop(topic, None)
-        if line is not None:
-            line.fail(TopicGone())
+        queue = self._queues.pop(topic, None)
+        if queue is not None:
+            queue.fail(TopicGone())
             self._producer = None
 
     async def quiet(self, topic: TopicId) -> None:
         """Wait until nothing of a topic is on its way."""
-        while (line := self._lines.get(topic)) is not None and line.queued:
-            if line.quiet is None:
-                line.quiet = self._loop.create_future()
-            await asyncio.wait((line.quiet,))
+        while (queue := self._queues.get(topic)) is not None and queue.queued:
+            if queue.quiet is None:
+                queue.quiet = self._loop.create_future()
+            await asyncio.wait((queue.quiet,))
 
     async def close(self) -> None:
         """Send what was accepted, as long as anybody waits for it, and end."""
@@ -163,49 +163,49 @@ class Sender:
         if self._looking is not None:
             self._looking.cancel()
 
-    def _go_on(self, line: TopicQueue, pause: float = 0) -> None:
-        """See that a line with work is on its way, and one without is not looked at."""
-        line.queued = line.has_work
-        if not line.queued:
-            self._rest(line)
+    def _go_on(self, queue: TopicQueue, pause: float = 0) -> None:
+        """See that a queue with work is on its way, and one without is not looked at."""
+        queue.queued = queue.has_work
+        if not queue.queued:
+            self._rest(queue)
             return
-        self._busy.add(line)
+        self._busy.add(queue)
         self._idle.clear()
         self._look_later()
-        node = None if pause or line.producer is None else self._connection.known_leader(line.partition)
+        node = None if pause or queue.producer is None else self._connection.known_leader(queue.partition)
         if node is None:
-            self._run(self._find_leader(line, pause))
+            self._run(self._find_leader(queue, pause))
         else:
-            self._enqueue(line, node)
+            self._enqueue(queue, node)
 
-    def _rest(self, line: TopicQueue) -> None:
-        self._busy.discard(line)
+    def _rest(self, queue: TopicQueue) -> None:
+        self._busy.discard(queue)
         if not self._busy:
             self._idle.set()
-        if line.quiet is not None:
-            line.quiet.set_result(None)
-            line.quiet = None
+        if queue.quiet is not None:
+            queue.quiet.set_result(None)
+            queue.quiet = None
 
-    async def _find_leader(self, line: TopicQueue, pause: float) -> None:
+    async def _find_leader(self, queue: TopicQueue, pause: float) -> None:
         until = self._connection.deadline()
         try:
             await asyncio.sleep(pause)
-            if line.producer is None:
-                line.producer = await self._new_identity(line)
-            node = await refusable(self._connection.leader(line.partition, until=until))
+            if queue.producer is None:
+                queue.producer = await self._new_identity(queue)
+            node = await refusable(self._connection.leader(queue.partition, until=until))
         except AmsError as error:
-            line.fail(error)
-            self._go_on(line)
+            queue.fail(error)
+            self._go_on(queue)
         except Exception:  # a defect must not hold up this topic for good
             self._supervisor.survive(PART)
-            line.fail(LogUnavailable())
-            self._go_on(line)
+            queue.fail(LogUnavailable())
+            self._go_on(queue)
         else:
-            self._enqueue(line, node)
+            self._enqueue(queue, node)
 
-    def _enqueue(self, line: TopicQueue, node: NodeId) -> None:
+    def _enqueue(self, queue: TopicQueue, node: NodeId) -> None:
         broker = self._brokers.setdefault(node, _Broker())
-        broker.ready.append(line)
+        broker.ready.append(queue)
         self._call(node, broker)
 
     def _call(self, node: NodeId, broker: _Broker) -> None:
@@ -229,16 +229,16 @@ class Sender:
         load: list[tuple[TopicQueue, Batch]] = []
         size = 0
         while broker.ready:
-            line = broker.ready[0]
-            batch = line.next_batch(self._options.max_batch_bytes - ROOM, self._loop.time())
+            queue = broker.ready[0]
+            batch = queue.next_batch(self._options.max_batch_bytes - ROOM, self._loop.time())
             if batch is not None and load and size + batch.size > GATHER_BYTES:
                 break
             broker.ready.popleft()
-            if batch is None or line.producer is None:
-                self._go_on(line)
+            if batch is None or queue.producer is None:
+                self._go_on(queue)
                 continue
             batch.attempts += 1  # before it is made, which takes its time: from now on no caller gets `Unsent`
-            load.append((line, batch))
+            load.append((queue, batch))
             size += batch.size
         self._flying += size
         return load
@@ -248,24 +248,24 @@ class Sender:
         try:
             answers = await self._answers(node, lane, load)
         except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
-            answers = {line.partition.name: _Answer(error) for line, _ in load}
+            answers = {queue.partition.name: _Answer(error) for queue, _ in load}
             self._turn_away(broker)
         except Exception as error:  # a defect must not hold up these topics for good
             self._supervisor.survive(PART)
-            answers = {line.partition.name: _Answer(KafkaError(repr(error))) for line, _ in load}
+            answers = {queue.partition.name: _Answer(KafkaError(repr(error))) for queue, _ in load}
         broker.free.append(lane)
         self._flying -= sum(batch.size for _, batch in load)
-        for line, batch in load:
-            self._take(line, batch, answers.get(line.partition.name) or _Answer(KafkaError("not answered")))
+        for queue, batch in load:
+            self._take(queue, batch, answers.get(queue.partition.name) or _Answer(KafkaError("not answered")))
         for other in [each for each, waiting in self._brokers.items() if waiting.ready]:
             self._call(other, self._brokers[other])
 
     async def _answers(self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> dict[str, "_Answer"]:
         topics: Any = []
-        for line, batch in load:
+        for queue, batch in load:
             if not batch.data:
-                await make(line, batch, self._options.max_batch_bytes, self._clock.wall())
-            topics.append((line.partition.name, [(0, batch.data)]))
+                await make(queue, batch, self._options.max_batch_bytes, self._clock.wall())
+            topics.append((queue.partition.name, [(0, batch.data)]))
         request = ProduceRequest(None, _ALL, int(self._options.request_timeout * 900), topics)
         response = await self._connection.send(node, request, lane)
         return {
@@ -276,52 +276,52 @@ class Sender:
     def _turn_away(self, broker: _Broker) -> None:
         """Ask again who leads the topics that wait for a broker."""
         ready, broker.ready = broker.ready, deque()
-        for line in ready:
-            self._go_on(line)
+        for queue in ready:
+            self._go_on(queue)
 
-    def _take(self, line: TopicQueue, batch: Batch, answer: "_Answer") -> None:
-        """Go on with a line by what the broker said of its batch."""
+    def _take(self, queue: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+        """Go on with a queue by what the broker said of its batch."""
         pause = 0.0
-        if line.batch is not batch:  # the topic is gone
-            self._go_on(line)
+        if queue.batch is not batch:  # the topic is gone
+            self._go_on(queue)
             return
         if answer.error is None and answer.offset >= 0:
-            self._is_stored(line, batch, answer)
-        elif batch.is_awaited and self._may_pass(line, batch, answer.error):
+            self._is_stored(queue, batch, answer)
+        elif batch.is_awaited and self._may_pass(queue, batch, answer.error):
             pause = _PAUSE
         else:
-            self._give_up(line, batch, answer.error)
-        self._go_on(line, pause)
+            self._give_up(queue, batch, answer.error)
+        self._go_on(queue, pause)
 
-    def _is_stored(self, line: TopicQueue, batch: Batch, answer: "_Answer") -> None:
-        first = Offset(answer.offset + line.partition.first)
+    def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+        first = Offset(answer.offset + queue.partition.first)
         self._too_few_until = 0.0
-        line.settle()
+        queue.settle()
         fragments = [each for request in batch.requests for each in request.fragments]
         data_bytes = sum(request.data_bytes for request in batch.requests)
         time = answer.time if answer.time >= 0 else batch.time  # a topic loaded just now, or with weaker settings
-        self._stored(line.partition, Appended(first, batch.count, time), fragments, data_bytes)
+        self._stored(queue.partition, Appended(first, batch.count, time), fragments, data_bytes)
         batch.stored(first, time)
 
-    def _may_pass(self, line: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
+    def _may_pass(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> bool:
         """Whether a batch is to be sent again."""
         if isinstance(error, _TOO_FEW):
             self._too_few_until = self._loop.time() + _TOO_FEW_SECONDS
         if isinstance(error, _LOST_SEQUENCE) and batch.attempts == 1:  # surely not stored, neither now nor before
-            line.renew()
+            queue.renew()
             batch.data, batch.attempts = b"", 0
             return True
         if error is None or not (error.retriable or type(error) in PASSING):
             return False
         if error.invalid_metadata:
-            self._connection.moved(line.partition)
+            self._connection.moved(queue.partition)
         return True
 
-    def _give_up(self, line: TopicQueue, batch: Batch, error: KafkaError | None) -> None:
-        logger.warning("publish.given_up", name=line.partition.name, messages=batch.count, why=repr(error))
+    def _give_up(self, queue: TopicQueue, batch: Batch, error: KafkaError | None) -> None:
+        logger.warning("publish.given_up", name=queue.partition.name, messages=batch.count, why=repr(error))
         for each in batch.requests:
             each.fail(LogUnavailable())
-        line.give_up()
+        queue.give_up()
 
     def _look_later(self) -> None:
         if self._looking is None:
@@ -331,14 +331,14 @@ class Sender:
         """Tell those who waited too long, or all of them while no broker answers."""
         self._looking = None
         now = self._loop.time() if self._connection.reachable else float("inf")
-        for line in list(self._busy):
-            line.expire(now)
+        for queue in list(self._busy):
+            queue.expire(now)
         if self._busy:
             self._look_later()
 
-    async def _new_identity(self, line: TopicQueue) -> Producer:
-        """Return an identity the line has not had before."""
-        if self._producer is not None and line.worn == self._producer.id:
+    async def _new_identity(self, queue: TopicQueue) -> Producer:
+        """Return an identity the queue has not had before."""
+        if self._producer is not None and queue.worn == self._producer.id:
             self._producer = None
         return await self.identify()
 
@@ -358,9 +358,9 @@ class Sender:
     def _end(self) -> None:
         """Fail all that waits, and take nothing any more: topics whose state is not known cannot go on."""
         self._closing = True
-        for line in list(self._lines.values()):
-            line.fail(LogUnavailable())
-            self._rest(line)
+        for queue in list(self._queues.values()):
+            queue.fail(LogUnavailable())
+            self._rest(queue)
         self._idle.set()
 
 

@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def measured(name: str, bench: Bench, results: list[Result]) -> bool:
-    """Run one case, adding to the results; False if it failed, which is told and does not stop the others."""
+    """Run one case, adding to the results; False if it failed, which is reported and does not stop the others."""
     progress(name)
     try:
         for result in CASES[name](bench):

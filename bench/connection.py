@@ -161,7 +161,7 @@ class Asker:
 
 
 async def connect(address: Address, tls: ssl.SSLContext | None = None) -> Connection:
-    """Open a connection; raises `OSError` or `TimeoutError` when nobody answers."""
+    """Open a connection; raises `OSError` or `TimeoutError` when there is no answer."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_SECONDS):
         _, connection = await loop.create_connection(

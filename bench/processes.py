@@ -168,7 +168,7 @@ class RunningLoad:
         return self._process.poll() is not None
 
     def abandon(self) -> None:
-        """End it; nobody wants its outcome."""
+        """End it; its outcome is not wanted."""
         self._process.kill()
         self._process.communicate()
 

@@ -118,7 +118,7 @@ class ExampleIssuer:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def stop(self) -> None:
-        """Go away; whoever asks is not connected any more."""
+        """Go away; no connection is accepted any more."""
         self._released.set()
         if self._server is not None:
             self._server.shutdown()

@@ -1,7 +1,7 @@
-"""Messages by push: a receiver in this process is told every monitoring result, as it comes and as it went in.
+"""Messages by push: a receiver in this process gets every monitoring result, as it comes and as it went in.
 
 The receiver is as small as one can be: it shows the verification hash, and notes what it is sent. Its certificate is
-made for this run; the service is told to trust it, and that it may connect to this machine.
+made for this run; the service is set to trust it, and that it may connect to this machine.
 """
 
 import base64
@@ -50,7 +50,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self, ca: str, chain: str, key: str) -> None:
         super().__init__(("localhost", 0), _Handler)
         self.ca = ca
-        """The certificate that whoever delivers must trust."""
+        """The certificate that the service must trust to deliver here."""
         self.verification_hash = ""
         self.received: dict[str, Message] = {}
         self.deliveries = 0

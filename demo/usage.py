@@ -14,7 +14,7 @@ from demo.tenancy import PROJECT
 MISSING = "Who used how much is computed on Spark, which needs {}; left out."
 
 WORK = Path("ams-pipeline", "demo")
-"""The folder of the run, beside the data; not the job's own, which belongs to whoever runs the job by hand."""
+"""The folder of the run, beside the data; not the job's own, which belongs to a run by hand."""
 
 
 def report(service: Service) -> bool:

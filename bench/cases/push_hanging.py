@@ -86,7 +86,7 @@ def _beside(bench: Bench, crowd: Crowd) -> Found:
         make(service, bad.receiving.ca, misbehaving)
         gone = endpoints(iter(refusing.receiving.more("")), "refusing", crowd.refusing)
         make(service, refusing.receiving.ca, gone)
-        until_verified.close()  # nobody listens there any more
+        until_verified.close()  # nothing listens there any more
         topics = [topic(each) for each in (*misbehaving, *gone)]
         publish(service, topics, 2 * RATE, MESSAGES * len(topics))
         return _measured(bench, service, to, good)

@@ -13,7 +13,7 @@ Headers = Callable[[ExampleIssuer, Tokens], Mapping[str, str]]
 CHALLENGE = 'Bearer realm="ams"'
 """How every 401 tells the way in (RFC 6750, 3)."""
 UNKNOWN = "Unauthorized"
-"""What is said of a token that is nobody's."""
+"""What is said of a token of no user."""
 
 
 class Try(NamedTuple):

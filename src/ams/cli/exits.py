@@ -1,5 +1,7 @@
 """Exit codes, and the one line an error becomes (docs/reference/cli.md)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 
 from ams.client import errors
@@ -27,15 +29,24 @@ class Exit(IntEnum):
     """A fault of the program itself."""
     INTERRUPTED = 130
     PIPE_CLOSED = 141
-    """Whoever read our output went away."""
+    """The reader of the output went away."""
 
 
 class Usage(Exception):
     """The command line, a variable or a profile says something that cannot be."""
 
 
+@contextmanager
+def file_named(path: str) -> Iterator[None]:
+    """Let an error of the system on a file be a `Usage` that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise Usage(f"{path}: {error.strerror}") from error
+
+
 class PipeClosed(Exception):
-    """Whoever read our output went away; nothing more can be said to them."""
+    """The reader of the output went away; nothing more can be written to it."""
 
 
 _CODES: dict[type[BaseException], Exit] = {
@@ -74,7 +85,7 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def usage(error: BaseException) -> list[str]:
-    """Return the lines that are told above a mistake in the arguments; none for every other error."""
+    """Return the lines that are written above a mistake in the arguments; none for every other error."""
     context = getattr(error, "ctx", None)
     return context.get_usage().splitlines() if context else []
 

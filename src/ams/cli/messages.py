@@ -13,7 +13,7 @@ import msgspec
 
 from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
 from ams.cli.command import Session, with_options
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
 from ams.client.errors import ClientError, NotAllowed
@@ -77,11 +77,8 @@ def content_of(file: str) -> bytes:
     """Return what a file holds, `-` being standard input; raise `Usage` when it cannot be read."""
     if file == "-":
         return sys.stdin.buffer.read()
-    try:
-        with open(file, "rb") as opened:
-            return opened.read()
-    except OSError as error:
-        raise Usage(f"{file}: {error.strerror}") from error
+    with file_named(file), open(file, "rb") as opened:
+        return opened.read()
 
 
 def _send_lines(session: Session, topic: str, attributes: Mapping[str, str]) -> None:
@@ -153,7 +150,7 @@ def _saying_of_push(session: Session, subscription: str) -> Iterator[None]:
 def _is_pushed(session: Session, subscription: str) -> bool:
     try:
         return bool(session.call(wire.get_subscription(session.project, subscription)).push_config.get("type"))
-    except ClientError:  # who may not look is told what the service said
+    except ClientError:  # a user who may not look gets what the service said
         return False
 
 

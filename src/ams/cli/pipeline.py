@@ -162,7 +162,7 @@ def _day(day: str | None) -> date:
 
 
 def _plan(target: str, settings: list[str] | None) -> "Plan":
-    """Read what is to be run; of a file that is wrong, tell each finding before the error."""
+    """Read what is to be run; of a file that is wrong, show each mistake before the error."""
     _need_spark()
     from ams.pipeline.definition import read_plan
 
@@ -186,7 +186,7 @@ def _folder(plan: "Plan", work: str | None) -> Path:
 
 
 def _source(session: Session) -> dict[str, str]:
-    """Return which service and project to read; who asks is handed over apart, so that no plan holds it."""
+    """Return which service and project to read; the token is handed over apart, so that no plan holds it."""
     source = {"endpoint": session.client.endpoint, "project": session.project}
     return source | ({"ca": os.path.abspath(session.ca)} if session.ca else {})
 

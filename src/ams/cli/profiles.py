@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Group
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 from ams.cli.output import Format, columns, fields, note, write
 from ams.client.connection import CURRENT, Profiles, endpoint_of, profiles_path, read_profiles
 from ams.core.names import is_name
@@ -170,8 +170,6 @@ def token_path(path: str, name: str) -> str:
 
 def write_secret(path: str, text: str) -> None:
     """Write a file only its owner can read, whole or not at all; raise `Usage` when that cannot be."""
-    try:
+    with file_named(path):
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         write_whole(Disk(), path, text.encode())
-    except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""A file for a secret that is told once: that it can be written is seen before anybody makes the secret."""
+"""A file for a secret that is shown once: that the file can be written is checked before the secret is made."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 
 Keep = Callable[[str], None]
 """Writes the secret, which then is in the file, or raises `Usage`."""
@@ -22,11 +22,9 @@ def secret_file(path: str) -> Iterator[Keep]:
     try:
 
         def keep(secret: str) -> None:
-            try:
+            with file_named(path):
                 _write(draft, secret)
                 os.replace(draft, path)
-            except OSError as error:
-                raise Usage(f"{path}: {error.strerror}") from error
 
         yield keep
     finally:
@@ -43,10 +41,8 @@ def check_place(path: str) -> None:
 def _draft(path: str) -> str:
     if os.path.isdir(path):
         raise Usage(f"{path}: is a folder")
-    try:
+    with file_named(path):
         handle, draft = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path) or ".")
-    except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error
     os.close(handle)
     return draft
 

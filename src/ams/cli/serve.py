@@ -56,7 +56,7 @@ def _serve(settings: Settings) -> None:
 
 
 def push(settings: "PushSettings") -> None:
-    """Run the push server with these settings until it is told to stop."""
+    """Run the push server with these settings until a signal stops it."""
     try:
         from ams.app.push_server.program import serve
     except ImportError:

@@ -7,7 +7,7 @@ import typer
 
 from ams.authn.settings_import import imported as of_authn
 from ams.cli.arguments import Output, argument, option
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 from ams.cli.output import Format, columns, emit, note, printable, write
 from ams.core.errors import Unusable
 from ams.core.settings import Settings, environment, flag
@@ -67,8 +67,7 @@ def _read(file: str) -> Imported:
 
 def _write(output: str, toml: str) -> None:
     """Write a file that was not there: one that others can read would stay so."""
-    try:
-        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(toml)
-    except OSError as error:
-        raise Usage(f"{output}: {error.strerror}") from error
+    with file_named(output):
+        created = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with file_named(output), os.fdopen(created, "w", encoding="utf-8") as file:
+        file.write(toml)

@@ -66,8 +66,8 @@ def _text(found: wire.Diagnosis) -> str:
 
 
 def _findings(findings: Sequence[wire.Finding]) -> str:
-    told = [f"{'WRONG' if each.wrong else 'note '}  {printable(each.text)}" for each in findings]
-    return "\n".join(told or ["All is well."])
+    lines = [f"{'WRONG' if each.wrong else 'note '}  {printable(each.text)}" for each in findings]
+    return "\n".join(lines or ["All is well."])
 
 
 def _standing(standing: wire.Standing) -> dict[str, str]:
@@ -120,7 +120,7 @@ def _connection(session: Session) -> dict[str, str]:
 
 
 def _user(session: Session) -> str:
-    """Return who is asking; the service's own token is nobody's, but is let in."""
+    """Return the user of the token; that of the service belongs to no user, but is accepted."""
     try:
         return session.call(wire.get_profile()).name
     except NotAuthenticated:

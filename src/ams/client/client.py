@@ -72,7 +72,7 @@ class Client:
         `authn` is the endpoint of the certificate service, absent = port 8443 of the host of `endpoint`; there AMS is
         called `service_type` and `service_host` (absent = the host of `endpoint`). `authn_ca` is trusted there, absent
         = `ca`. It is asked once: a token that was refreshed since needs a new client. Raises `NotAllowed` for a
-        certificate that is refused, `NotFound` for one that stands for nobody, and what a client raises.
+        certificate that is refused, `NotFound` for one that is bound to no user, and what a client raises.
         """
         asked = logins.authx509(service_type, service_host or host(endpoint))
         place = authn or beside(endpoint)

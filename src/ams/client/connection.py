@@ -21,7 +21,7 @@ from ams.client.errors import BadConnection, InvalidInput, NoService
 from ams.client.transport import LOOPBACK, host
 
 TOKEN_VARIABLES = ("AMS_TOKEN", "AMS_TOKEN_FILE", "AMS_BEARER_TOKEN", "AMS_BEARER_TOKEN_FILE")
-"""Variables that say who asks."""
+"""Variables that hold or name a token."""
 LOCAL_ENDPOINT = "https://localhost:8080"
 LOCAL_FOLDER = "ams-data"
 LOCAL_AUTHN = "https://localhost:8443"
@@ -122,7 +122,7 @@ def authn_connection(options: Source, profile: str | None, environment: Mapping[
 
 
 def _profile_in_use(path: str, sources: list[Source]) -> str | None:
-    """Return the profile to use when nobody names one: none if a service was named, which must not get its token."""
+    """Return the profile to use when none is named: none if a service was named, which must not get its token."""
     return None if _first(sources, "endpoint") else read_profiles(path).current
 
 

@@ -4,8 +4,8 @@
     ├── Closed                this client was closed
     ├── BadConnection         an option, a variable or a profile says something that cannot be
     │   └── NoService         nothing says which service to talk to
-    ├── Unreachable           nobody answered: connection, TLS, timeout
-    │   ├── Untrusted         no TLS, or a certificate that nobody trusted signed
+    ├── Unreachable           no answer: connection, TLS, timeout
+    │   ├── Untrusted         no TLS, or a certificate that no trusted CA signed
     │   ├── NotAms            something answered that does not speak AMS
     │   └── Unusable          a certificate file that cannot be read; nothing was sent
     └── Refused               the service said no, in its error envelope (contract 1.1)

@@ -1,7 +1,7 @@
 """What a client does, apart from how it waits: plans that both clients carry out, and when a call is sent again.
 
 A plan is a generator. It yields steps, one at a time: a call to `Send`, a `Pause` to make, a message to `Deliver` to
-whoever iterates; it is sent what came of the step, and returns what the whole is worth. The clients, one for threads
+the loop; it is sent what came of the step, and returns what the whole is worth. The clients, one for threads
 and one for asyncio, only know how to do a step (`ams.client.transport`).
 
 Waiting times between tries grow exponentially and are drawn at random between nothing and their bound ("full jitter"),
@@ -101,7 +101,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Give a message to whoever iterates, and come back when the next one is wanted."""
+    """Give a message to the loop, and come back when the next one is wanted."""
 
     message: ReceivedMessage
 
@@ -117,11 +117,11 @@ class Response:
 
 
 Outcome = Response | Unreachable | None
-"""What came of a step: of a `Send` an answer or nobody there, of the others nothing."""
+"""What came of a step: of a `Send` a response or why there is none, of the others nothing."""
 Plan = Generator[Send | Pause, Outcome, T]
 Consuming = Generator[Send | Pause | Deliver, Outcome, None]
 OnRetry = Callable[[ClientError, int, float], None]
-"""Told the error, how often the call was sent, and the seconds before it is sent again."""
+"""Called with the error, how often the call was sent, and the seconds before it is sent again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def httpx_arguments(
     return HttpxArguments(
         base_url=endpoint,
         headers=_headers(token),
-        # Reading the CAs of the system takes longer than most calls, and without TLS nobody is to be trusted.
+        # Reading the CAs of the system takes longer than most calls, and without TLS none is needed.
         verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if trust is None else trust,
         timeout=httpx.Timeout(timeout, connect=min(timeout, CONNECT_SECONDS)),
         limits=httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS),

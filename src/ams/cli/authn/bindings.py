@@ -9,7 +9,7 @@ from ams.cli.authn import bulk
 from ams.cli.authn.session import AuthnSession, BindingName, service_type_names
 from ams.cli.command import Columns, Group, table
 from ams.cli.completing import user_names
-from ams.cli.exits import Usage
+from ams.cli.exits import Usage, file_named
 from ams.client.wire import Call, authn
 from ams.core.distinguished_names import normalised, of_certificate
 from ams.core.errors import BadDocument, InvalidInput
@@ -230,11 +230,8 @@ def _subject_of(text: str) -> str:
 
 def _names_in(path: str) -> tuple[str, str]:
     """Return subject and issuer of the first certificate of a file, PEM or DER; raise `Usage` when there is none."""
-    try:
-        with open(path, "rb") as file:
-            content = file.read(1 << 20)
-    except OSError as error:
-        raise Usage(f"{path}: {error.strerror}") from error
+    with file_named(path), open(path, "rb") as file:
+        content = file.read(1 << 20)
     try:
         pem = b"-----BEGIN" in content
         found = x509.load_pem_x509_certificate(content) if pem else x509.load_der_x509_certificate(content)

@@ -88,7 +88,7 @@ class Planned:
 
     @property
     def report(self) -> Report:
-        """The plan as it is told."""
+        """The plan as it is reported."""
         return Report(self.wanted.place, self.wanted.name, self.outcome, self.text)
 
 
@@ -121,7 +121,7 @@ def plan(
 def carry_out(planned: Sequence[Planned], uuids: Mapping[str, str], ask: Ask) -> list[Report]:
     """Send what is to be done, `uuids` being those of service types by name, and report what became of it.
 
-    One that the service refuses does not end it; nobody there, or a wrong key, does: raises that `ClientError`.
+    One that the service refuses does not end it; no service, or a wrong key, does: raises that `ClientError`.
     """
     return [_sent(each, uuids, ask) for each in planned]
 

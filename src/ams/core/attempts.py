@@ -19,7 +19,7 @@ class Attempts:
     """Failures of each address, of which so many a minute are borne; 0 bears all.
 
     An allowance as of a bucket: it is full at first, each failure takes one, and a minute fills it again. The addresses
-    of a network of IPv6 (/64) share one: whoever has an address there has all of them.
+    of a network of IPv6 (/64) share one: a client with one address there has all of them.
     """
 
     def __init__(self, per_minute: int, clock: Clock) -> None:

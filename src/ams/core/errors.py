@@ -5,7 +5,7 @@
     │   ├── BadRequest        the request could not be read at all (400, another status word)
     │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
-    │   └── UnknownToken      a token that is nobody's: a login that failed (401)
+    │   └── UnknownToken      an unknown token: a login that failed (401)
     │       └── TokenRefused  a token that was somebody's, or an issuer's, and does not do: the message says why (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
     │   └── CertificateRefused  a certificate that is not to be believed (403)
@@ -71,7 +71,7 @@ class NotAuthenticated(AmsError):
 
 
 class UnknownToken(NotAuthenticated):
-    """A token was given that is nobody's; it is answered as no token is, and counted as a failed login."""
+    """A token was given that is unknown; it is answered as no token is, and counted as a failed login."""
 
 
 class TokenRefused(UnknownToken):
@@ -223,4 +223,4 @@ class BadDocument(Unusable):
 
 
 class BadSettings(Unusable):
-    """A setting, or a file that one names, cannot be used: whoever gave it must change it."""
+    """A setting, or a file that one names, cannot be used: the operator must change it."""

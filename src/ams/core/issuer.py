@@ -84,7 +84,7 @@ class Entitlement(NamedTuple):
     """None: not said."""
 
     def met(self) -> Iterator["Entitlement"]:
-        """Say what whoever has this has as well: the same without its authority, without its role, without both.
+        """Yield what a member with this has as well: the same without its authority, without its role, without both.
 
         A member of a subgroup is by that no member of the group around it: the guideline does not say so, issuers list
         each membership by itself, and roles are not to be had by a guess.
@@ -262,7 +262,7 @@ def _only(values: Mapping[str, object], known: frozenset[str]) -> None:
 
 
 def _tables(rules: object) -> list[Mapping[str, object]]:
-    """Return what may be rules; what is not is told by its type later."""
+    """Return what may be rules; what is not is found by its type later."""
     return [rule for rule in rules if isinstance(rule, Mapping)] if isinstance(rules, list | tuple) else []
 
 

@@ -44,7 +44,7 @@ _PERIODS = {LINEAR: DEFAULT_PERIOD, SLOWSTART: 0, EXPONENTIAL: DEFAULT_BASE}
 """What the period of a policy is when nothing is said; 0: it has none."""
 
 Secret = Callable[[], str]
-"""Makes a fresh text nobody can guess, for a verification hash or a header value."""
+"""Makes a fresh text that cannot be guessed, for a verification hash or a header value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class PushConfig:
     max_delivery_attempts: int = 0
     """Refusals after which a message goes there; 0 without a dead letter topic."""
     revision: int = field(default=0, compare=False)
-    """Raised by each modification, also by one that changes nothing else: whoever delivers begins anew."""
+    """Raised by each modification, also by one that changes nothing else: the delivery begins anew."""
 
     def without_secrets(self) -> "PushConfig":
         """Return what those may see who only consume (HTTP contract 17.2, A14)."""

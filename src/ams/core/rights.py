@@ -1,7 +1,7 @@
 """Rights: what a token is good for, of what its user may do.
 
 A right is an action of the API (`topics:publish`) and the resource it is for (`projects/P/topics/T`). Rights only take
-away: whoever shows the token needs the role for the action besides, and a place on the access list. Resources go by
+away: the user of the token needs the role for the action besides, and a place on the access list. Resources go by
 name, so a topic that is deleted and made again under the same name is the one meant.
 """
 

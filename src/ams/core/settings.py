@@ -61,7 +61,7 @@ MAX_PULL_WAIT = 8
 MAX_LEEWAY = 300
 """Seconds."""
 MAX_DRAIN = 60
-"""Seconds; whoever stops a service ends it by force if it takes long."""
+"""Seconds; what stops a service ends it by force if it takes long."""
 
 _SIZE = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
@@ -113,7 +113,7 @@ class SettingsTable:
         config: str | None = None,
         warn: Callable[[str], None] = lambda line: None,
     ) -> Self:
-        """Put the settings together; `config`, or its variable, names a file. `warn` is told what is set for nothing.
+        """Put the settings together; `config`, or its variable, names a file. `warn` gets what is set for nothing.
 
         Raises `BadSettings` with one line, and `Unusable` in the words of the reference for a file of its kind.
         """

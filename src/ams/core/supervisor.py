@@ -1,7 +1,7 @@
 """Supervision: threads and tasks that a process cannot do without, and what follows when one of them ends.
 
 One policy for all of them. The end is logged with its traceback, what waits for the part is failed, the process is not
-ready from then on and says why, and whoever runs it ends it: a fresh start is the one repair that is known to work.
+ready from then on and says why, and the program ends it: a fresh start is the one repair that is known to work.
 Work that comes in rounds survives an exception of one round by itself, and tells it here so that it is counted.
 """
 
@@ -44,7 +44,7 @@ class Supervisor:
         self.failure: str | None = None
         """Which vital part failed first, and the kind of its exception; never the exception's own text."""
         self.survived: Counter[str] = Counter()
-        """Rounds of background work that ended with an exception nobody expected, by work."""
+        """Rounds of background work that ended with an unexpected exception, by work."""
         self._failed = asyncio.Event()
 
     def thread(self, part: str, name: str, work: Callable[[], None], give_up: GiveUp = _nothing) -> threading.Thread:

@@ -30,7 +30,7 @@ LOCK_SECONDS = 10
 
 
 def _nothing() -> None:
-    """Tell nobody."""
+    """Do nothing."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def connect(path: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def nothing_changes(path: str) -> Iterator[None]:
-    """Let nobody change a database until the block ends; they wait, and so it must be short."""
+    """Keep a database from being changed until the block ends; writers wait, and so it must be short."""
     with closing(connect(path)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         yield

@@ -1,6 +1,6 @@
 """Keeping: how somebody who copies the data folder asks the service that owns it to let no file go meanwhile.
 
-The service listens on a Unix socket in the data folder, so whoever may read the folder's files may ask, nobody else,
+The service listens on a Unix socket in the data folder, so those who may read the folder's files may ask, no others,
 and nothing is on the network. It never copies anything itself. A line is a question, a line of JSON the answer:
 
     keep     {"kept": true}                        from now on no file of the log goes, until the connection ends

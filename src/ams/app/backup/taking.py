@@ -1,6 +1,6 @@
 """Taking a backup: a copy of a data folder as it was at one moment, while the service goes on.
 
-The moment is made of three looks, a few milliseconds apart, while nobody can change the registry:
+The moment is made of three looks, a few milliseconds apart, while the registry cannot be changed:
 
 1. the registry is locked, so nothing is made or removed until the third look;
 2. the cursors' database is looked at: every acknowledgement answered before is in it;
@@ -164,7 +164,7 @@ def _size(folder: Folder, part: Part) -> int:
 
 
 def _copy(folder: Folder, source: _Source, moment: _Moment, path: str, *, with_key: bool) -> Manifest:
-    """Copy everything; the marker, without which nobody takes it for a data folder, is written last."""
+    """Copy everything; the marker, which makes it a data folder, is written last."""
     files = [
         *_copy_databases(source, moment, path),
         *_copy_log(folder, source, moment, path),

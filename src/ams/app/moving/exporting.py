@@ -33,7 +33,7 @@ _BYTES = 4 << 20
 
 
 class Installation(NamedTuple):
-    """The engines of an installation that nobody serves."""
+    """The engines of a stopped installation."""
 
     registry: Registry
     log: base.Log

@@ -1,8 +1,8 @@
 """Importing: the lines of an export into an empty installation.
 
 Messages go to the log as they come; what exists goes to the registry in one transaction at the very end, after all
-cursors. So what is half imported is nobody's, and no node serves it: one that starts finds messages and an empty
-registry, and refuses. Importing the file again goes on where it was broken off, by the identities of the topics.
+cursors. So what is half imported belongs to no registry, and no node serves it: one that starts finds messages and an
+empty registry, and refuses. Importing the file again goes on where it was broken off, by the identities of the topics.
 """
 
 import asyncio

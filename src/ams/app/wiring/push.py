@@ -1,4 +1,4 @@
-"""Push, assembled: who checks endpoints, who delivers, and what the API is told of it."""
+"""Push, assembled: what checks endpoints, what delivers, and what the API knows of it."""
 
 import contextlib
 import random
@@ -35,7 +35,7 @@ class Reach:
     endpoints: EndpointCheck
     sender: HttpSender
     driven: "DrivenPushServer | None"
-    """The push server elsewhere that is told what to do; None without a push_server_host."""
+    """The push server elsewhere that is driven; None without a push_server_host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Push:
     assignment: Assignment
     dead_letters: DeadLetters
     runner: PushRunner | None
-    """The workers of this process; None where others deliver, or nobody."""
+    """The workers of this process; None where others deliver, or none does."""
     reach: Reach | None
     """None while push is disabled."""
 
     @property
     def is_driven(self) -> bool:
-        """Whether a push server elsewhere is told what to do."""
+        """Whether a push server elsewhere is driven."""
         return self.reach is not None and self.reach.driven is not None
 
     @contextlib.asynccontextmanager
@@ -105,7 +105,7 @@ def _driven(settings: Settings) -> "DrivenPushServer | None":
     if not settings.push_server_host:
         return None
     try:
-        # Here, not above: without a push server nobody needs gRPC.
+        # Here, not above: gRPC is needed with a push server only.
         from ams.push.rpc.channel import PushServerAddress
         from ams.push.rpc.driving import DrivenPushServer
     except ImportError:

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import jsonschema_rs
+import msgspec
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from ams.access.permissions import OPEN, PERMISSIONS
+from ams.wire.projects import Project
 from tests.support.description import FILE, description
 from tests.support.served import SERVICE_TOKEN, Served, served
 
@@ -56,6 +58,21 @@ def test_every_action_is_described_and_nothing_else() -> None:
 
 def test_every_operation_says_what_it_is_for() -> None:
     assert [operation["operationId"] for operation in OPERATIONS if len(operation["summary"]) < 10] == []
+
+
+def test_what_is_always_sent_is_required_though_the_client_does_without() -> None:
+    schemas = API["components"]["schemas"]
+
+    assert msgspec.json.decode(b"{}", type=Project) == Project()
+    assert schemas["Project"]["required"] == ["name", "created_on", "modified_on"]
+    assert "default" not in schemas["Project"]["properties"]["name"]
+
+
+def test_an_answer_says_nothing_of_null_and_a_request_does() -> None:
+    schemas = API["components"]["schemas"]
+
+    assert schemas["PushReport"]["properties"]["backlog"] == {"type": "integer"}
+    assert {"type": "null"} in schemas["Seek"]["properties"]["offset"]["anyOf"]
 
 
 def test_every_body_has_a_name_of_its_own_a_meaning_and_a_valid_schema() -> None:

@@ -16,8 +16,7 @@ from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, UserName
 from ams.identity.verifier import Remembered, Verifier
 from ams.storage.audit.event import AuditEvent
-from ams.storage.database.cache import FOREVER, Cache
-from ams.storage.database.invalidation import ISSUERS, Forget
+from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Forget
 from ams.storage.registry.records import Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed

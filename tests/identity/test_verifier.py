@@ -18,7 +18,7 @@ from ams.core.issuer import Issuer, RoleRule, Verified
 from ams.core.names import IssuerName
 from ams.identity import verifier as rules
 from ams.identity.verifier import Verifier, roles_of, telling
-from ams.storage.database.cache import Cache
+from ams.storage.database.invalidation import Cache
 from tests.identity.signing import ISSUER as PLAIN
 from tests.identity.signing import NOW, SAID, public_key, put_together, signed
 

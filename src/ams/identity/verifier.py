@@ -23,7 +23,7 @@ from ams.core.issuer import LONGEST_TEXT, Entitlement, Issuer, RoleRule, Verifie
 from ams.identity import tokens
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
-from ams.storage.database.cache import Cache
+from ams.storage.database.invalidation import Cache
 
 ACTIVE_SECONDS = 60
 """How long an issuer's word that a token is active is good."""

@@ -13,7 +13,7 @@ import msgspec
 from ams.core.errors import InvalidInput, NotFound, Unusable
 from ams.core.messages import Message
 from ams.core.names import ProjectId, SchemaId
-from ams.storage.database.cache import Cache
+from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored

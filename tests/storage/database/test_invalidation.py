@@ -1,8 +1,7 @@
 import asyncio
 import time
 
-from ams.storage.database.cache import Cache
-from ams.storage.database.invalidation import ISSUERS, TOPIC, Forget, Invalidations
+from ams.storage.database.invalidation import ISSUERS, TOPIC, Cache, Forget, Invalidations
 
 
 async def value() -> str:

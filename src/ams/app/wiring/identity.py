@@ -22,8 +22,7 @@ from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.service.issuers import Issuers
 from ams.storage.audit.trail import Trail
-from ams.storage.database.cache import Cache
-from ams.storage.database.invalidation import ISSUERS
+from ams.storage.database.invalidation import ISSUERS, Cache
 
 logger = structlog.get_logger("ams.identity")
 

@@ -27,9 +27,8 @@ from ams.authn.values import (
 )
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
-from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import Forget
+from ams.storage.database.invalidation import Cache, Forget
 from ams.storage.secrets import Secrets
 
 TYPES = "authn_types"

@@ -4,5 +4,5 @@ schema                 what the registry and the certificate service tell of the
 database               the face: reading, writing, and forgetting what was written
 sqlite, postgresql/    the two engines
 opening                from a URL to a database that is ours and ready: tables made or migrated
-cache, invalidation    what is kept in memory, and how it is forgotten
+invalidation           what is kept in memory, and how it is forgotten
 """

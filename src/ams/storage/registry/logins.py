@@ -21,9 +21,8 @@ from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
 from ams.core.rights import Rights
 from ams.storage import export_format
-from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Forget
+from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Forget
 from ams.storage.registry.records import Binding, NamedToken, Principal, User, UserDetails
 from ams.storage.registry.statements import ByRows, existing, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users

@@ -7,9 +7,8 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
-from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import PROJECT, Forget
+from ams.storage.database.invalidation import PROJECT, Cache, Forget
 from ams.storage.registry.records import Project
 from ams.storage.registry.statements import existing, with_creator
 from ams.storage.registry.tables import projects, subscriptions, topics

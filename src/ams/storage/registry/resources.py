@@ -23,9 +23,8 @@ from ams.core.names import (
     topic_id_text,
 )
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
-from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Forget
+from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Forget
 from ams.storage.registry import push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.records import (

@@ -28,9 +28,8 @@ from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.rights import Right, Rights
-from ams.storage.database.cache import Cache
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import PRINCIPAL, Forget
+from ams.storage.database.invalidation import PRINCIPAL, Cache, Forget
 from ams.storage.database.schema import Work
 from ams.storage.registry.records import (
     Applicant,

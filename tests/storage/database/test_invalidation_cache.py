@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.storage.database.cache import Cache, Trust
+from ams.storage.database.invalidation import Cache, Trust
 
 
 def answer(value: str | None) -> Callable[[], Awaitable[str | None]]:

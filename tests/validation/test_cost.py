@@ -1,6 +1,7 @@
 """What is counted is never less than what is done, unusual numbers are stopped, and violations hold little memory."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -183,3 +184,17 @@ def test_everything_is_counted_when_a_schema_is_made(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Effort, "at", lambda *_: pytest.fail("counted again"))
 
     assert [loads.of(Extent(9, 9, 9, depth)).weights.looks for depth in (4, 5, 16, 64, 90)] == [9, 17, 33, 129, 129]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [MYSELF, {"allOf": [MYSELF]}, {"anyOf": [{"items": MYSELF}, MYSELF]}],
+    ids=["references", "all of", "any of"],
+)
+def test_a_count_itself_does_not_take_long(part: dict[str, Any]) -> None:
+    """Each of thousands of members stands for the whole, which has thousands of members."""
+    began = time.thread_time()
+
+    Loads({"properties": {f"p{number}": part for number in range(5000)}})
+
+    assert time.thread_time() - began < 20

@@ -49,6 +49,8 @@ _DEPTHS = (4, 8, 16, MAX_DEPTH)
 """How deep documents are, for counts of what a schema that refers to itself does."""
 _STEPS = 50_000
 """Parts of a schema looked at for a count."""
+_VISITS = 250_000
+"""Schemas of members and items added up for a count: a second at worst."""
 _SAME_PLACE = ("not", "if", "then", "else")
 _SAME_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
 Group = list[Any]
@@ -126,7 +128,9 @@ class Effort:
         self._weigh = weigh
         self._around: dict[int, _Around] = {}
         self._known: dict[tuple[int, int], int] = {}
+        self._targets: dict[int, Any] = {}
         self._steps = 0
+        self._visits = 0
 
     def at(self, depth: int) -> int:
         """Return what is done at a place, with all above it, that lies at most `depth` levels down."""
@@ -138,6 +142,9 @@ class Effort:
     def _sum(self, schema: Any, depth: int) -> int:
         if depth < 0:
             return 0
+        target = self._target(schema)
+        if target is not None:
+            return min(self._weigh({}) + self._sum(target, depth), ENDLESS)
         key = (id(schema), depth)
         if key not in self._known:
             around = self._all_around(schema)
@@ -145,7 +152,19 @@ class Effort:
             self._known[key] = min(around.weight + max(members, items), ENDLESS)  # a place holds the ones or the others
         return self._known[key]
 
+    def _target(self, schema: dict[str, Any]) -> Any:
+        """Return the one schema that a reference stands for, which is counted once for all references to it."""
+        if "$ref" not in schema:
+            return None
+        if id(schema) not in self._targets:
+            found = self._references.target(schema["$ref"])
+            self._targets[id(schema)] = found if isinstance(found, dict) and "$ref" not in found else None
+        return self._targets[id(schema)]
+
     def _below(self, groups: list[Group], depth: int) -> int:
+        self._visits += sum(map(len, groups))
+        if self._visits > _VISITS:
+            return ENDLESS
         return sum(max(self._sum(each, depth) for each in group) for group in groups)
 
     def _all_around(self, schema: dict[str, Any]) -> _Around:
@@ -157,7 +176,7 @@ class Effort:
     def _gather(self, schema: Any, around: _Around, above: frozenset[int]) -> None:
         """Add what a schema, and all that look at the same place, say; `above` are those that led here."""
         self._steps += 1
-        if schema is NOWHERE or id(schema) in above or self._steps > _STEPS:
+        if schema is NOWHERE or id(schema) in above or self._steps > _STEPS or self._visits > _VISITS:
             around.weight = ENDLESS
         if not isinstance(schema, dict) or around.weight >= ENDLESS:
             return
@@ -167,8 +186,10 @@ class Effort:
             self._gather(self._references.target(schema["$ref"]), around, above)
             return
         around.weight += self._weigh(schema)
-        around.members += _members(schema)
-        around.items += _items(schema)
+        members, items = _members(schema), _items(schema)
+        self._visits += sum(map(len, members)) + sum(map(len, items))
+        around.members += members
+        around.items += items
         for each in _same_place(schema):
             self._gather(each, around, above)
 

@@ -276,7 +276,7 @@ def _front(settings: AuthnSettings, context: AskingContext) -> Front:
 
 
 def _check_authorities(settings: AuthnSettings) -> None:
-    """Raise `BadSettings` for CAs that cannot be read: nobody could log in, or manage by AMS, and nobody would know."""
+    """Raise `BadSettings` for CAs that cannot be read: no client could log in, or manage by AMS."""
     try:
         if settings.client_ca:
             os.listdir(settings.client_ca)
@@ -290,7 +290,7 @@ def _check_authorities(settings: AuthnSettings) -> None:
 
 
 def bearable(settings: AuthnSettings) -> int:
-    """Return how many connections there may be, and beside them handshakes: whoever opens more is turned away.
+    """Return how many connections there may be, and beside them handshakes: more are turned away.
 
     Else those who only open connections would take the files that all others need.
     """

@@ -1,6 +1,6 @@
 """Logging in: from a client's certificate to the token of the user it is bound to (contract 8).
 
-What is asked for comes after who asks: an address that failed too often is refused before anything is looked at, and a
+The client is looked at before what it asks for: an address that failed too often is refused first of all, and a
 certificate that is not to be believed before it is said which service types there are.
 """
 
@@ -62,7 +62,7 @@ _log = structlog.get_logger()
 
 
 class _Asked(NamedTuple):
-    """A user who is asked for: whoever asks for the same at the same time gets the same answer."""
+    """A user who is asked for: all who ask for the same at the same time get the same answer."""
 
     service_type: ServiceTypeId
     method: str
@@ -115,8 +115,8 @@ class Login:
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
         """Return the token of the user that the certificate of a peer is bound to.
 
-        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for whoever asks in vain;
-        `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
+        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for what the client is to
+        blame for; `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
         """
         attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
@@ -166,7 +166,10 @@ class Login:
         raise BadRequest("No certificate provided")
 
     def _who(self, leaf: x509.Certificate, attempt: "_Attempt") -> tuple[bytes, Subject]:
-        """Return who asks, if they may try at all: a certificate that logged in lately pays for no others' failures."""
+        """Return the subject, if the client may try at all.
+
+        A certificate that logged in lately is not refused for the failures of others at its address.
+        """
         try:
             fingerprint, subject = self._subjects.of(leaf)
         except CertificateRefused:
@@ -189,8 +192,8 @@ class Login:
         if not binding.subject_sha256:
             if subject.lost is not None:
                 raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")
-            # The first login decides whom the binding means, so it is stored before anybody is let in; of two at once
-            # the store keeps one.
+            # The first login decides whom the binding means, so it is stored before the client is let in; of two at
+            # once the store keeps one.
             await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
         if binding.subject_sha256 != subject.sha256:

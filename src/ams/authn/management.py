@@ -238,7 +238,7 @@ class AuthMethods:
 
 
 def require_kind(service_type: ServiceType) -> None:
-    """Raise `Unavailable` for a kind that the settings allow and nobody has written (contract 6)."""
+    """Raise `Unavailable` for a kind that the settings allow and that is not implemented (contract 6)."""
     if service_type.auth_method not in (API_KEY, HEADERS):
         raise Unavailable("Type is supported but not found")
 

@@ -57,7 +57,7 @@ class Services:
         """Return the token of a user.
 
         Raises `NotFound` for a user the service does not have, `ServiceFailed` for any answer but a good one,
-        `ServiceTimeout` for none in time, and `Unavailable` for a type whose path or field nobody has set.
+        `ServiceTimeout` for none in time, and `Unavailable` for a type whose path or field is not set.
         """
         path, field = self._paths.get(service_type.type), self._fields.get(service_type.type)
         if not path or not field:
@@ -108,7 +108,7 @@ def _reason(failed: RequestFailed) -> str:
 def _token(answer: Response, field: str) -> str:
     if answer.status == 404:
         raise NotFound("User was not found")
-    if not 200 <= answer.status < 300:  # a redirect too: our headers are for nobody else
+    if not 200 <= answer.status < 300:  # a redirect too: our headers are for no other host
         raise ServiceFailed(f"The service answered with status {answer.status}")
     try:
         user = msgspec.json.decode(answer.body)

@@ -119,7 +119,7 @@ class Presented:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who asks."""
+    """A client."""
 
     address: str
     """IP address of the client, in its usual form; that which a trusted proxy tells."""
@@ -132,6 +132,6 @@ class Peer:
 def without_secrets(text: str) -> str:
     """Return a path or a reason as it may be in a log: without what may be a key or a token, and not too long.
 
-    Somebody may put a key or a token where a path belongs.
+    A client may put a key or a token where a path belongs.
     """
     return _SECRET.sub("***", text)[:_LONGEST_LOGGED]

@@ -25,9 +25,9 @@ from ams.outgoing.sharing import Shared
 logger = structlog.get_logger("ams.identity")
 
 MOST_AT_ONCE = 100
-"""Tokens that one issuer is asked about at the same time: whoever makes tokens up must not have us ask for them all.
+"""Tokens that one issuer is asked about at the same time: one who makes tokens up must not have us ask for them all.
 
-Those that were active the last time are not counted: nobody with a good token is refused for what others make up.
+Those that were active the last time are not counted: no good token is refused for what others make up.
 """
 MOST_ACTIVE = 10_000
 """Tokens that are known to have been active."""
@@ -116,7 +116,7 @@ def _read(data: bytes) -> Claims:
 
 
 def _basic(issuer: Issuer) -> str:
-    """Return who asks, each part form-encoded (RFC 6749, 2.3.1)."""
+    """Return our credentials, each part form-encoded (RFC 6749, 2.3.1)."""
     text = f"{quote_plus(issuer.client_id)}:{quote_plus(issuer.client_secret)}"
     return f"Basic {base64.b64encode(text.encode()).decode()}"
 

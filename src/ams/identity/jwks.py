@@ -1,7 +1,7 @@
 """Keys as an issuer publishes them: a JSON Web Key Set (RFC 7517), of which those that sign tokens are taken.
 
 PyJWT's own reader of sets drops what it cannot use without a word, and takes symmetric and private keys. Here these are
-left out and said: who publishes one has told everybody how to sign in its name.
+left out and said: an issuer that publishes one lets all others sign in its name.
 """
 
 from collections.abc import Mapping, Sequence

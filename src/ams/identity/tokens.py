@@ -2,8 +2,8 @@
 
 A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
 (RFC 7515, 7519, 8725, 9068). The header says which of the issuer's keys it is; where else a key might be (`jku`, `jwk`,
-`x5u`, `x5c`) is not looked at. Whatever is wrong is `TokenRefused`, in words for whoever shows the token: never the
-token, and of what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
+`x5u`, `x5c`) is not looked at. Whatever is wrong is `TokenRefused`, in words for the client: never the token, and of
+what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
 """
 
 import base64
@@ -25,7 +25,7 @@ SHOWN = 100
 ALGORITHMS = frozenset(
     ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"],
 )
-"""Those with a public key: with a shared one, whoever can check a token can make one (RFC 8725, 3.1)."""
+"""Those with a public key: with a shared one, all who can check a token can make one (RFC 8725, 3.1)."""
 
 _TYPES = frozenset({"jwt", "at+jwt"})
 """Media types of tokens that are shown to services; RFC 8725, 3.11 and RFC 9068, 2.1."""
@@ -36,7 +36,7 @@ _NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Header(NamedTuple):
-    """What a token says of how it is to be checked; anybody can write that."""
+    """What a token says of how it is to be checked; any client can write that."""
 
     algorithm: str
     """One of `ALGORITHMS`."""
@@ -73,7 +73,7 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
     algorithm = _algorithm(_parameters(parts))
     if key.algorithm_name != algorithm:
         raise TokenRefused(f"The token's key is not one for {algorithm}")
-    # Before the payload is looked at: anybody can make up a token, and whoever does shall cost little.
+    # Before the payload is looked at: a token is easily made up, and one that is shall cost little.
     if not _is_signed(parts, key):
         raise TokenRefused("The token's signature is wrong")
     said = _object(parts.payload, "payload")
@@ -84,7 +84,7 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
 
 
 def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
-    """Raise `TokenRefused` unless what a token says, or its issuer of it, is of `issuer`, about somebody, good now, and
+    """Raise `TokenRefused` unless what a token says, or its issuer of it, is of `issuer`, about a user, good now, and
     for us. What says no expiry is good.
     """
     if said.get("iss") != issuer.url:
@@ -191,7 +191,7 @@ def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> _Parts:
-    """Return the parts of a JWT, as anybody may have written them."""
+    """Return the parts of a JWT, as any client may have written them."""
     if len(token) > LONGEST:
         raise TokenRefused(f"The token is longer than {LONGEST} characters")
     parts = token.split(".")

@@ -37,7 +37,7 @@ _PLAIN = (b"Accept-Encoding", b"identity")
 _BEGINNING = b"HTTP/1."
 
 Headers = Sequence[tuple[bytes, bytes]]
-Place = tuple[bytes, bytes, int | None]
+HostAndPort = tuple[bytes, bytes, int | None]
 """Scheme, host and port of a URL."""
 
 
@@ -104,8 +104,8 @@ class HttpClient:
         self._tls = tls
         self._seconds = seconds
         self._most_bytes = most_bytes
-        self._idle: dict[Place, list[_Connection]] = {}
-        self._slots: dict[Place, asyncio.Semaphore] = {}
+        self._idle: dict[HostAndPort, list[_Connection]] = {}
+        self._slots: dict[HostAndPort, asyncio.Semaphore] = {}
         self.requests = 0
         self.failures = 0
 
@@ -179,7 +179,7 @@ class HttpClient:
             self._idle.setdefault(_place(request.url), []).append(connection)
         return response
 
-    def _take(self, place: Place) -> "_Connection | None":
+    def _take(self, place: HostAndPort) -> "_Connection | None":
         """Return the connection used last that still stands."""
         idle = self._idle.get(place, [])
         while idle:
@@ -215,7 +215,7 @@ class HttpClient:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-def _place(url: httpcore.URL) -> Place:
+def _place(url: httpcore.URL) -> HostAndPort:
     return url.scheme, url.host, url.port
 
 

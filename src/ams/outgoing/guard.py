@@ -1,6 +1,6 @@
 """The guard: connections go to addresses of the public internet, and to networks that were allowed by name.
 
-Whoever configures push, an issuer or a list of revoked certificates names a host, and the service connects to it from
+Those who configure push, an issuer or a list of revoked certificates name a host, and the service connects to it from
 inside. So what counts is not the name but the address, looked at when connecting: it is resolved once, judged, and that
 address is connected to, so that a name that answers differently the second time gains nothing (contract 17.2, A12).
 """

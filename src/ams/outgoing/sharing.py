@@ -39,4 +39,4 @@ class Shared(Generic[Key, Result]):
     def _ended(self, key: Key, task: "asyncio.Task[Result]") -> None:
         self._going_on.pop(key, None)
         if not task.cancelled():
-            task.exception()  # looked at, so that one nobody waits for any more is not complained about
+            task.exception()  # looked at, so that an error which is not waited for is not logged

@@ -138,7 +138,7 @@ def _subject(certificate: crypto.X509) -> str:
 
 
 def check_strength(chain: Sequence[Facts]) -> None:
-    """Raise `Refusal` when a certificate of a chain, its authority apart, could have been made by somebody else."""
+    """Raise `Refusal` when a certificate of a chain, its authority apart, could have been forged."""
     for depth, each in enumerate(chain[:-1]):
         weakness = _weakness(each.certificate)
         if weakness and depth:

@@ -164,7 +164,7 @@ class CertificateChecks:
             return _end(chain)
         if address:
             await self._hosts.check(leaf, address)
-        if len(chain) == 1:  # one that was put into the folder itself, or of whoever in development
+        if len(chain) == 1:  # one that was put into the folder itself, or of any client in development
             return _end(chain)
         return min(_end(chain), await self._revocation.check(chain, trust))
 

@@ -2,7 +2,7 @@
 
 A list is read once, indexed, and believed only for what it is for. One that is fetched by URL is verified, kept until
 it ends, and fetched again before that. Only lists that the certificate's own CA has signed are kept, so that a forged
-answer takes no place of a good one; nor does an older list, which anybody on the way could send again. A good list is
+answer takes no place of a good one; nor does an older list, which could be sent again on the way. A good list is
 also kept as a file, so that a start needs no fetch.
 
 What follows from not knowing whether a certificate was withdrawn is a matter of policy (`revocation`). The contract's
@@ -43,9 +43,9 @@ REFRESH_FAILED = 5 * 60_000
 WITHOUT_END = HOUR
 """Milliseconds that a list is good for which does not say how long it is."""
 UNUSED = 24 * HOUR
-"""Milliseconds after which a list nobody asked for is forgotten."""
+"""Milliseconds after which a list that was not asked for is forgotten."""
 MOST_BYTES = 64 * 1024 * 1024
-"""Of all lists that are kept, as published; those that nobody asked for longest go first. One is kept always."""
+"""Of all lists that are kept, as published; those that were not asked for longest go first. One is kept always."""
 MOST_LISTS = 1000
 UPKEEP_SECONDS = 30.0
 
@@ -89,7 +89,7 @@ class UnreadableList(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as somebody published it; who signed it is not known before `is_signed_by`."""
+    """A list as it was published; who signed it is not known before `is_signed_by`."""
 
     source: str
     """Path or URL."""
@@ -254,7 +254,7 @@ class FetchedLists:
         return found
 
     async def refresh_due(self) -> None:
-        """Fetch what will end soon, or is old; forget what nobody asks for."""
+        """Fetch what will end soon, or is old; forget what is not asked for."""
         now = self._clock.wall()
         for key, found in list(self._known.items()):
             if now - found.used_at > UNUSED:

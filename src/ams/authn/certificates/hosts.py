@@ -1,6 +1,6 @@
 """Hosts: whether the address a client comes from has a name that its certificate has too (contract 9.2; 15, A12).
 
-A name found for an address counts only if that name leads back to the address: whoever has an address says which names
+A name found for an address counts only if that name leads back to the address: the owner of an address says which names
 it has.
 """
 
@@ -18,7 +18,7 @@ from ams.outgoing.lookups import Lookups, in_thread
 WAIT_SECONDS = 4.0
 """Most that a login waits for the names of its address."""
 THREADS = 16
-"""Look-ups at once; whoever comes then waits for a place."""
+"""Look-ups at once; others wait for a place."""
 _MOST_NAMES = 8
 """Of one address that are looked at."""
 

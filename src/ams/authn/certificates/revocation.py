@@ -23,7 +23,7 @@ from ams.core.errors import Unavailable
 logger = structlog.get_logger("ams.authn.certificates")
 
 REFUSE, WARN = "refuse", "warn"
-"""What is done with a certificate of which nobody can say whether it was withdrawn."""
+"""What is done with a certificate of which it is not known whether it was withdrawn."""
 
 SECONDS = 10.0
 """For all fetches of one check; a login has to be answered before its connection is closed (A18)."""

@@ -18,7 +18,7 @@ from ams.core.errors import CertificateRefused
 REMEMBERED = 10_000
 """Most certificates of which anything is remembered; those that were not used for longest are forgotten first."""
 LONGEST = 2_000
-"""Characters of subject and issuer together that are remembered: anybody may show names of 100 kB, believed or not."""
+"""Characters of subject and issuer together that are remembered: clients may show names of 100 kB, believed or not."""
 
 _AMBIGUOUS = frozenset(',+"\\<>;')
 """What the normal form escapes elsewhere, but not in `E` and `DC`."""

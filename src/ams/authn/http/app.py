@@ -59,7 +59,7 @@ logger = structlog.get_logger("ams.authn")
 
 @dataclass(slots=True)
 class _Request:
-    """A request that has a route, and who asks, once that is known."""
+    """A request that has a route, and its caller, once that is known."""
 
     row: Row
     names: dict[str, str]
@@ -249,7 +249,7 @@ async def _told(error: Exception, request: _Request) -> Refusal:
 def _is_audited(request: _Request, code: int) -> bool:
     """Every change, also refused; every key that opens less than its holder wanted. Logins record themselves.
 
-    Of those whom nobody knows, wrong keys only, which a limit holds: what it turns away, or what comes without any key,
+    Of unknown callers, wrong keys only, which a limit holds: what it turns away, or what comes without any key,
     would fill the disk.
     """
     if request.caller is None:

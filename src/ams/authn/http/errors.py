@@ -89,5 +89,5 @@ def _refusal(status: Status, message: str, *headers: tuple[bytes, bytes]) -> Ref
 
 def envelope(status: Status, message: str) -> bytes:
     """Write the error envelope: `message`, `code` and `status`, in this order."""
-    told = {"error": {"message": message, "code": status.code, "status": status.word}}
-    return msgspec.json.format(msgspec.json.encode(told), indent=1)
+    body = {"error": {"message": message, "code": status.code, "status": status.word}}
+    return msgspec.json.format(msgspec.json.encode(body), indent=1)

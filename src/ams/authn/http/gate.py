@@ -52,7 +52,7 @@ class AmsUsers:
         )
 
     async def named(self, token: str) -> tuple[str, bool] | None:
-        """Return the user's name and whether it is a service administrator; None for nobody's token.
+        """Return the user's name and whether it is a service administrator; None for an unknown token.
 
         Raises `ServiceFailed` or `ServiceTimeout` when AMS does not say.
         """
@@ -85,7 +85,7 @@ class AmsUsers:
 class Gate:
     """Lets management requests in; addresses that fail too often are not listened to for a while.
 
-    The management key alone is always listened to: comparing it costs nothing, and nobody guesses it.
+    The management key alone is always listened to: comparing it costs nothing, and it cannot be guessed.
     """
 
     def __init__(self, store: Store, management_key: str, attempts: Attempts, users: AmsUsers | None = None) -> None:
@@ -95,14 +95,14 @@ class Gate:
         self._users = users
 
     async def admit(self, headers: Sequence[Header], query: bytes, address: str) -> Caller:
-        """Return who asks.
+        """Return the caller.
 
-        A user of AMS who is no service administrator is somebody who may do nothing. Raises `RateLimited`,
+        A user of AMS who is no service administrator is a caller who may do nothing. Raises `RateLimited`,
         `NotAuthenticated` without a key that is known, `ServiceFailed` while it cannot be asked of whom a key is.
         """
         given = key_of(headers, query)
         if hmac.compare_digest(_digest(given), self._management_key):
-            return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # whoever else fails at this address
+            return Caller(MANAGEMENT_KEY, changes=True, keys=True)  # whatever else fails at this address
         self._attempts.check(address)
         if not given:
             raise NotAuthenticated(WRONG)

@@ -108,7 +108,7 @@ class PeerProtocol(LimitedProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Say who asks."""
+        """Say who the client is."""
         super().on_message_begin()
         self.scope[PEER] = self._who()  # type: ignore[literal-required]  # a key of ours
 

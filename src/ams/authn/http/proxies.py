@@ -116,7 +116,7 @@ def _packed(block: bytes, source: int, destination: int) -> tuple[str, int]:
 
 
 class Relaying:
-    """An application that is told the client's certificate and address where a listed proxy tells them."""
+    """An application that gets the client's certificate and address from listed proxies."""
 
     def __init__(
         self,
@@ -179,8 +179,8 @@ class Relaying:
 def _forwarded(headers: list[tuple[bytes, bytes]], otherwise: str) -> str:
     """Return the address that the proxy itself has added, which is the last one, if there is one and it is one."""
     entries = [value for name, value in headers if name == FORWARDED]
-    told = entries[-1].decode("latin-1").rpartition(",")[2].strip() if entries else ""
-    return usual_address(told) or otherwise
+    said = entries[-1].decode("latin-1").rpartition(",")[2].strip() if entries else ""
+    return usual_address(said) or otherwise
 
 
 def _presented(value: bytes, chain: bytes) -> Presented:
@@ -200,5 +200,5 @@ def certificates(value: bytes) -> list[x509.Certificate]:
         return [x509.load_der_x509_certificate(each) for each in found]
     except binascii.Error:
         raise ValueError("The certificate in the header of the proxy cannot be read") from None
-    except Exception as error:  # of many classes: the encoding is somebody else's
+    except Exception as error:  # of many classes: the encoding is not ours
         raise ValueError(UNREADABLE) from error

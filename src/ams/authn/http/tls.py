@@ -31,7 +31,7 @@ logger = structlog.get_logger("ams.authn.tls")
 REMEMBERED = 2_000
 """Certificates of clients that were read lately."""
 REMEMBERED_BYTES = 8 * 1024
-"""Of a certificate that is remembered: anybody may show some of 100 kB, and nobody needs them again."""
+"""Of a certificate that is remembered: any client may show some of 100 kB, and they are not needed again."""
 _CHUNK = 65536
 
 
@@ -109,7 +109,7 @@ class AskingConnection:
         self._incoming = incoming
         self._outgoing = outgoing
         self._over = over
-        """Told of the end of the handshake, and what was wrong, if anything."""
+        """Called at the end of the handshake, and what was wrong, if anything."""
         self._awaited = preface
         """What has to come before the handshake, until it has."""
         self._fed = False

@@ -53,7 +53,7 @@ MOST_HOPS = 20
 
 
 def client_address(scope: MutableMapping[str, Any], proxies: Sequence[Network]) -> str:
-    """Return the address of the client of an ASGI request; empty when nobody knows it."""
+    """Return the address of the client of an ASGI request; empty when it is not known."""
     peer = scope.get("client")
     near = usual_address(peer[0]) if peer else ""
     if not proxies or not is_within(near, proxies):

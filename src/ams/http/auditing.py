@@ -120,7 +120,7 @@ class Auditor:
         """Record a change that was refused to a known user, or failed.
 
         Not those that were turned away to protect the service (429, 503), which come by thousands and did nothing; nor
-        those of nobody known, which are failed logins; nor those whose client left before they began.
+        those without a known user, which are failed logins; nor those whose client left before they began.
         """
         if action is None or not is_change(method, action) or isinstance(error, Overloaded | UnknownToken | ClientLeft):
             return
@@ -150,7 +150,7 @@ class Auditor:
         return error
 
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
-        """Return the name of the user whose roles did not do; empty for nobody known."""
+        """Return the name of the user whose roles did not do; empty without a known user."""
         try:
             return await self._gate.name(scope["headers"], scope["query_string"]) or ""
         except AmsError:  # the registry is away: the request failed for that already

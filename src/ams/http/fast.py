@@ -55,7 +55,7 @@ class Gate:
     async def admit(
         self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
     ) -> Caller:
-        """Check the request's names in alphabetical order of their variables, then who asks (contract 1.5).
+        """Check the request's names in alphabetical order of their variables, then its user (contract 1.5).
 
         Raises `RateLimited` last, so that only requests which are let in count.
         """
@@ -68,14 +68,14 @@ class Gate:
     async def admit_again(
         self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
     ) -> Caller:
-        """Ask once more who asks, after a while: a token may be dead by now. It is the same request to its rate."""
+        """Look at the user once more, after a while: a token may be dead by now. Its rate counts the request once."""
         project = names.get("project") if action != CREATE_PROJECT else None
         return await self._admission.admit(
             action, self.token(headers, query), ProjectName(project) if project is not None else None, names
         )
 
     async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
-        """Return the name of the user who asks, whatever they may do; None for nobody known."""
+        """Return the name of the user whose token it is, whatever its roles; None for no known user."""
         return await self._admission.name_of(self.token(headers, query))
 
     async def count(self, token: str | None) -> None:

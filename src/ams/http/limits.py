@@ -43,7 +43,7 @@ class _Arriving:
         self.size = 0
         """Bytes counted of it."""
         self.is_ended = False
-        """Whether it made room for another's."""
+        """Whether it was ended to free memory for another's."""
         self._timeout = timeout
 
     def end(self) -> None:
@@ -120,13 +120,13 @@ class Bodies:
                 if size > SMALL_PIECE and not arriving.is_ended:
                     self._count(arriving.holders, size - arriving.size)
                     arriving.size = size
-                    self._make_room(arriving)
+                    self._free_memory(arriving)
             return b"".join(chunks)
         finally:
             self._arriving.discard(arriving)
             self._uncount(arriving)
 
-    def _make_room(self, arriving: _Arriving) -> None:
+    def _free_memory(self, arriving: _Arriving) -> None:
         """While there is too little memory, end the largest body of the largest holder.
 
         Raises `Overloaded` when that is the body that arrives now, or when what the holder has is being stored already.
@@ -177,7 +177,7 @@ def _memory_left() -> int | None:
 
 
 def gone(receive: Receive) -> asyncio.Future[None]:
-    """Watch for the client to leave, after its request was read; to be cancelled when nobody asks any more."""
+    """Watch for the client to leave, after its request was read; to be cancelled when that is not needed any more."""
 
     async def disconnect() -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -34,8 +34,8 @@ STREAMED_BYTES = 2 * 2**20
 async def in_turn(turn: asyncio.Lock, pieces: AsyncIterator[T], made: Callable[[T], bytes]) -> AsyncIterator[bytes]:
     """Yield what is made of each piece.
 
-    All answers share one turn, and whoever has it lets other requests go first: however many ranges are read at once,
-    nobody waits for more than one piece to be made.
+    All answers share one turn, and the one that has it lets other requests go first: however many ranges are read at
+    once, no request waits for more than one piece to be made.
     """
     async for piece in pieces:
         async with turn:

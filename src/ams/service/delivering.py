@@ -216,7 +216,7 @@ class Deliverer:
     async def settle(self, subscription: Subscription, last: Offset) -> None:
         """Acknowledge up to `last` for who delivers inside the service.
 
-        There is no deadline to keep: nobody else delivers it meanwhile (`ams.push.leases`).
+        There is no deadline to keep: no other process delivers it meanwhile (`ams.push.leases`).
         """
         await self.cursors.acknowledge(subscription.id, last, NO_DEADLINE)
         self.counts.note_acknowledgement(subscription.id)

@@ -25,8 +25,8 @@ async def find_user(registry: Registry, name: UserName, caller: Caller | None = 
 async def find_managed_user(registry: Registry, caller: Caller, name: UserName) -> User:
     """Return a user to be changed, or to be bound to an identity; one with service roles by a service_admin only.
 
-    A roles file may let others manage users, but nobody may so become what they are not (17.3, U3): whoever logs in by
-    a binding becomes its user.
+    A roles file may let others manage users, but no user may so become what it is not (17.3, U3): a login by a binding
+    is a login as its user.
     """
     user = await find_user(registry, name, caller)
     if user.service_roles and not caller.full_view:

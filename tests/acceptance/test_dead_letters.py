@@ -6,7 +6,7 @@ from tests.support.dead_letters import dead_letter
 from tests.support.documents import ROOT, follow, make_clone, run
 from tests.support.service import LiveService, live_service
 
-pytestmark = pytest.mark.acceptance
+pytestmark = [pytest.mark.acceptance, pytest.mark.long]
 
 GUIDE = ROOT / "docs" / "how-to" / "dead-letters.md"
 WORKER = "the-token-of-the-push-worker"

@@ -38,6 +38,7 @@ def processes_in(folder: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_thousands_of_messages_come_out_as_they_went_in_and_a_second_run_works_on_the_old_data(tmp_path: Path) -> None:
     first = demo(tmp_path)
     second = demo(tmp_path, *SMALL)

@@ -287,6 +287,7 @@ def test_the_commands_of_the_guide_to_access_work_with_its_roles_file(tmp_path: 
         follow(ACCESS, tmp_path, service.base_url)
 
 
+@pytest.mark.long
 def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
     make_clone(tmp_path)
     with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:

@@ -12,7 +12,7 @@ from tests.faults.push.sharing import Sharing
 from tests.support.pushed import Api
 from tests.support.receiving import received
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.long]
 
 
 def _settings(kafka_servers: str, kafka_prefix: str, postgres_url: str) -> dict[str, str]:

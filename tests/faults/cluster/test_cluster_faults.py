@@ -8,7 +8,7 @@ from tests.faults.cluster.campaign import Campaign
 from tests.faults.cluster.faults import BY_NAME
 from tests.faults.cluster.ledger import line
 
-pytestmark = [pytest.mark.faults, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.haproxy]
+pytestmark = [pytest.mark.long, pytest.mark.faults, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.haproxy]
 
 
 async def test_a_node_a_leader_and_the_primary_are_lost_and_nobody_is_let_down(tmp_path: Path) -> None:

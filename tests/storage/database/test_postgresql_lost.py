@@ -186,6 +186,7 @@ async def test_a_commit_that_was_undone_is_done_again(server: Postgres, database
     assert await linked.projects.find("P") == made
 
 
+@pytest.mark.long
 async def test_a_frozen_server_is_waited_for_but_not_for_ever(server: Postgres, database: str) -> None:
     async with open_registry_at(server.url(database)) as registry:
         topic = await make_topic(registry)
@@ -263,6 +264,7 @@ async def test_a_server_out_of_connections_is_waited_for(server: Postgres, datab
         assert await registry.idempotency.bytes_of(topic) == adding.answered > 10
 
 
+@pytest.mark.long
 async def test_a_standby_takes_over_and_no_answered_write_is_missing_or_done_twice(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

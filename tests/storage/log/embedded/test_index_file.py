@@ -116,6 +116,19 @@ def test_offsets_and_times_are_found_as_in_memory(content, wanted):
         assert (number - row.block) * index.BLOCK + found.since(wanted) == entries.since(wanted)
 
 
+def test_the_first_of_many_records_of_one_time_is_found_in_the_block_before():
+    content = SegmentEntries()
+    for number in range(2 * index.BLOCK):
+        content.add(topic(1), number, 5 if number < 3 else 7, 1, 128, 100)
+    data = written(content)
+    directory = opened(data)
+    row = directory.find(topic(1))
+
+    number = directory.block_since(row, 7)
+
+    assert (number, block(directory, row, number, data).since(7)) == (row.block, 3)
+
+
 @settings(deadline=None)
 @given(contents())
 def test_keys_are_found_and_others_are_not(content):

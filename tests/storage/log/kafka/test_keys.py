@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ams.core.errors import KeyReused, LogUnavailable, RegistryUnavailable, TopicGone
-from ams.core.names import TopicId, new_uuid
+from ams.core.names import Offset, TopicId, new_uuid
 from ams.storage.log.base import Appended, Bounds, content_hash, key_hash
 from ams.storage.log.kafka.batches import Unsent
 from ams.storage.log.kafka.keys import KEY, YOUNG
@@ -60,6 +60,27 @@ async def test_a_key_whose_messages_are_nowhere_is_free_for_others(engine: Kafka
         with pytest.raises(KeyReused):
             await log.append(topic, texts("aaaa"), key="k")
         assert await log.bounds(topic) == Bounds(0, 1)
+
+
+async def test_a_key_is_not_free_while_its_leader_has_messages_that_are_not_seen_yet(
+    engine: Kafka, monkeypatch: pytest.MonkeyPatch
+):
+    """One of them may be the append that is looked for."""
+    async with engine.opened(patience=1.0) as log:
+        topic = await new_topic(log)
+        await claim(engine, topic, "k", texts("aaaa"), 0)
+        engine.clock.advance(YOUNG)
+
+        async def one_unseen(*_: object) -> Offset:
+            return Offset(1)
+
+        with monkeypatch.context() as lagging:
+            lagging.setattr(log._reader._fetcher, "written", one_unseen)
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, texts("bbbb"), key="k")
+
+        assert await log.bounds(topic) == Bounds(0, 0)
+        assert (await log.append(topic, texts("bbbb"), key="k")).first == 0
 
 
 async def test_one_whose_messages_are_there_is_not_though_nobody_noted_them(engine: Kafka):

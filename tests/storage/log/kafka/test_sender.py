@@ -100,6 +100,22 @@ async def test_a_batch_whose_answer_is_lost_is_stored_once_and_answered(log: Los
     assert [each.time for each in await log.read(topic, 1, max_messages=2, max_bytes=100)] == [appended.time] * 2
 
 
+async def test_a_publish_is_answered_when_all_brokers_in_sync_have_it(log: LossyLog, monkeypatch: pytest.MonkeyPatch):
+    topic = await new_topic(log)
+    asked_for: list[int] = []
+    send = log.connection.send
+
+    async def noting(node: Any, request: Any, *rest: Any) -> Any:
+        if isinstance(request, ProduceRequest):
+            asked_for.append(request.required_acks)
+        return await send(node, request, *rest)
+
+    monkeypatch.setattr(log.connection, "send", noting)
+    await log.append(topic, texts("aaaa"))
+
+    assert asked_for == [-1]
+
+
 async def test_a_batch_that_is_lost_on_its_way_is_sent_again(log: LossyLog):
     topic = await new_topic(log)
     log.connection.lose_requests = 2

@@ -79,6 +79,14 @@ def test_m12_a_smaller_pull_of_another_consumer_does_not_spoil_a_correct_ack() -
     assert base.acknowledge(cursor, Offset(9), DEADLINE, at(9_000)).offset == 10
 
 
+def test_m12_a_smaller_pull_is_in_time_by_its_own_time_though_a_larger_one_before_it_is_not() -> None:
+    cursor = handed_out(0, (10, 0), (3, 9_000))
+
+    assert base.acknowledge(cursor, Offset(2), DEADLINE, at(15_000)).offset == 3
+    with pytest.raises(AckTimeout):
+        base.acknowledge(cursor, Offset(9), DEADLINE, at(15_000))
+
+
 def test_m12_an_empty_pull_changes_nothing() -> None:
     cursor = handed_out(0, (10, 0))
 

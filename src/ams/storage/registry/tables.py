@@ -5,6 +5,7 @@ to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and
 A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
@@ -21,6 +22,7 @@ from sqlalchemy import (
     Text,
     UniqueConstraint,
 )
+from sqlalchemy.schema import SchemaItem
 
 from ams.storage.audit.records import audit_table
 from ams.storage.database.schema import NAMING, Schema, outcomes_table
@@ -44,12 +46,19 @@ TAKEN = {
 """Unique constraints a client can meet, and their error texts."""
 
 
-def _number() -> Column[int]:
-    return Column("number", Integer, primary_key=True, autoincrement=True)
+def _numbered(name: str, *parts: SchemaItem) -> Table:
+    """Make a table whose rows are in the order of their creation."""
+    number = Column("number", Integer, primary_key=True, autoincrement=True)
+    return Table(name, METADATA, number, *parts, sqlite_autoincrement=True)
 
 
-def _identity() -> Column[str]:
-    return Column("id", String(36), nullable=False, unique=True)
+def _identified(name: str, *parts: SchemaItem) -> Table:
+    """Make a table like that, of what others refer to."""
+    return _numbered(name, Column("id", String(36), nullable=False, unique=True), *parts)
+
+
+def _texts(*names: str) -> Sequence[Column[str]]:
+    return [Column(name, Text, nullable=False) for name in names]
 
 
 def _created_by() -> Column[str | None]:
@@ -65,17 +74,10 @@ def _project() -> Column[str]:
     return _of("project_id", "projects.id", nullable=False)
 
 
-users = Table(
+users = _identified(
     "users",
-    METADATA,
-    _number(),
-    _identity(),
     Column("name", Text, nullable=False, unique=True),
-    Column("email", Text, nullable=False),
-    Column("first_name", Text, nullable=False),
-    Column("last_name", Text, nullable=False),
-    Column("organization", Text, nullable=False),
-    Column("description", Text, nullable=False),
+    *_texts("email", "first_name", "last_name", "organization", "description"),
     Column("service_roles", Text, nullable=False, comment="JSON list"),
     Column("token_digest", String(64), nullable=False, unique=True, comment="keyed hash"),
     Column("token_sealed", LargeBinary, nullable=False, comment="encrypted"),
@@ -83,54 +85,39 @@ users = Table(
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
     Index("users_by_created_on", "created_on"),
-    sqlite_autoincrement=True,
 )
 
-projects = Table(
+projects = _identified(
     "projects",
-    METADATA,
-    _number(),
-    _identity(),
     Column("name", Text, nullable=False, unique=True),
     Column("description", Text, nullable=False),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
     Column("retention", BigInteger, comment="milliseconds, for topics without their own; null: the log's default"),
-    sqlite_autoincrement=True,
 )
 
-memberships = Table(
+memberships = _numbered(
     "memberships",
-    METADATA,
-    _number(),
     _of("user_id", "users.id", nullable=False),
     _of("project_id", "projects.id", nullable=False, index=True),
     Column("roles", Text, nullable=False, comment="JSON list"),
     UniqueConstraint("user_id", "project_id"),
     Index("memberships_by_project", "project_id", "user_id"),
-    sqlite_autoincrement=True,
 )
 
-topics = Table(
+topics = _identified(
     "topics",
-    METADATA,
-    _number(),
-    _identity(),
     _project(),
     Column("name", Text, nullable=False),
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
     Index("topics_by_project", "project_id", "number", "created_on"),
-    sqlite_autoincrement=True,
 )
 
-subscriptions = Table(
+subscriptions = _identified(
     "subscriptions",
-    METADATA,
-    _number(),
-    _identity(),
     _project(),
     Column("name", Text, nullable=False),
     Column("topic", Text, nullable=False, comment="a name: the topic may go and come back"),
@@ -140,7 +127,6 @@ subscriptions = Table(
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
-    sqlite_autoincrement=True,
 )
 
 Index(
@@ -167,17 +153,13 @@ def _access(name: str, resources: Table) -> Table:
 topic_access = _access("topic_access", topics)
 subscription_access = _access("subscription_access", subscriptions)
 
-schemas = Table(
+schemas = _identified(
     "schemas",
-    METADATA,
-    _number(),
-    _identity(),
     _project(),
     Column("name", Text, nullable=False),
     Column("revision", Integer, nullable=False, comment="the newest"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
-    sqlite_autoincrement=True,
 )
 
 schema_revisions = Table(
@@ -199,24 +181,16 @@ topic_schemas = Table(
 )
 """Which schema is attached to a topic, by identity, as a schema may be renamed."""
 
-registrations = Table(
+registrations = _identified(
     "registrations",
-    METADATA,
-    _number(),
-    _identity(),
     Column("name", Text, nullable=False),
-    Column("email", Text, nullable=False),
-    Column("first_name", Text, nullable=False),
-    Column("last_name", Text, nullable=False),
-    Column("organization", Text, nullable=False),
-    Column("description", Text, nullable=False),
+    *_texts("email", "first_name", "last_name", "organization", "description"),
     Column("status", String(8), nullable=False, comment="pending, accepted or declined"),
     Column("activation_token", Text, nullable=False, comment="empty once decided; opens nothing"),
     Column("decline_comment", Text, nullable=False),
     Column("registered_at", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_at", BigInteger, comment="milliseconds since the epoch; null while pending"),
     Column("modified_by", String(36), ForeignKey("users.id", ondelete="SET NULL"), index=True),
-    sqlite_autoincrement=True,
 )
 Index(
     "registrations_one_pending",
@@ -299,15 +273,12 @@ topic_sizes = Table(
 )
 """How much was published, where the log cannot count it."""
 
-push_secrets = Table(
+push_secrets = _numbered(
     "push_secrets",
-    METADATA,
-    _number(),
     _of("subscription_id", "subscriptions.id", nullable=False, index=True),
     Column("sealed", LargeBinary, nullable=False, comment="encrypted"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("until", BigInteger, comment="milliseconds since the epoch; null: until another takes its place"),
-    sqlite_autoincrement=True,
 )
 """What deliveries are signed with, the newest last; after a rotation two of them for a while."""
 
@@ -337,11 +308,8 @@ push_states = Table(
 )
 """How deliveries go; what is told under a lease goes with it."""
 
-named_tokens = Table(
+named_tokens = _identified(
     "named_tokens",
-    METADATA,
-    _number(),
-    _identity(),
     _of("user_id", "users.id", nullable=False),
     Column("name", Text, nullable=False),
     Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
@@ -352,14 +320,11 @@ named_tokens = Table(
     Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
     _created_by(),
     UniqueConstraint("user_id", "name"),
-    sqlite_autoincrement=True,
 )
 """Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key."""
 
-bindings = Table(
+bindings = _numbered(
     "bindings",
-    METADATA,
-    _number(),
     _of("user_id", "users.id", nullable=False),
     Column("name", Text, nullable=False),
     Column("issuer", Text, nullable=False, comment="URL"),
@@ -369,15 +334,11 @@ bindings = Table(
     _created_by(),
     UniqueConstraint("user_id", "name"),
     UniqueConstraint("issuer", "subject"),
-    sqlite_autoincrement=True,
 )
 """By which identity at an issuer a user logs in."""
 
-issuers = Table(
+issuers = _identified(
     "issuers",
-    METADATA,
-    _number(),
-    _identity(),
     Column("name", Text, nullable=False, unique=True),
     Column("url", Text, nullable=False, unique=True),
     Column("rest", Text, nullable=False, comment="JSON: what else is set of it, but for its secret"),
@@ -385,7 +346,6 @@ issuers = Table(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("modified_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _created_by(),
-    sqlite_autoincrement=True,
 )
 """Issuers whose tokens are accepted, but for those of the file that a setting names."""
 

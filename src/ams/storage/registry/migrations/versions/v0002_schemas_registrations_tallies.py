@@ -29,69 +29,52 @@ def upgrade() -> None:
 def _schemas() -> None:
     op.create_table(
         "schemas",
-        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("project_id", sa.String(length=36), nullable=False),
+        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=True),
+        sa.Column("id", sa.String(36), nullable=False, unique=True),
+        sa.Column("project_id", sa.String(36), sa.ForeignKey("projects.id", ondelete="CASCADE"), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("revision", sa.Integer(), nullable=False, comment="the newest"),
         sa.Column("created_on", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch"),
-        sa.ForeignKeyConstraint(["project_id"], ["projects.id"], name="schemas_project_id_exists", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("number", name="schemas_key"),
-        sa.UniqueConstraint("id", name="schemas_id_unique"),
-        sa.UniqueConstraint("project_id", "name", name="schemas_project_id_unique"),
+        sa.UniqueConstraint("project_id", "name"),
         sqlite_autoincrement=True,
     )
     op.create_table(
         "schema_revisions",
-        sa.Column("schema_id", sa.String(length=36), nullable=False),
-        sa.Column("revision", sa.Integer(), nullable=False, comment="from 1"),
-        sa.Column("type", sa.String(length=8), nullable=False, comment="json or avro"),
+        sa.Column("schema_id", sa.String(36), sa.ForeignKey("schemas.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("revision", sa.Integer(), primary_key=True, comment="from 1"),
+        sa.Column("type", sa.String(8), nullable=False, comment="json or avro"),
         sa.Column("payload", sa.Text(), comment="JSON: the schema of the data; null: only attributes are checked"),
         sa.Column("attributes", sa.Text(), comment="JSON: what attributes must be; null: anything"),
         sa.Column("created_on", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch"),
-        sa.ForeignKeyConstraint(
-            ["schema_id"], ["schemas.id"], name="schema_revisions_schema_id_exists", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("schema_id", "revision", name="schema_revisions_key"),
     )
     op.create_table(
         "topic_schemas",
-        sa.Column("topic_id", sa.String(length=36), nullable=False),
-        sa.Column("schema_id", sa.String(length=36), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["schema_id"], ["schemas.id"], name="topic_schemas_schema_id_exists", ondelete="CASCADE"
+        sa.Column("topic_id", sa.String(36), sa.ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column(
+            "schema_id", sa.String(36), sa.ForeignKey("schemas.id", ondelete="CASCADE"), nullable=False, index=True
         ),
-        sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], name="topic_schemas_topic_id_exists", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("topic_id", name="topic_schemas_key"),
     )
-    op.create_index("topic_schemas_by_schema_id", "topic_schemas", ["schema_id"])
 
 
 def _registrations() -> None:
     op.create_table(
         "registrations",
-        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
-        sa.Column("id", sa.String(length=36), nullable=False),
+        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=True),
+        sa.Column("id", sa.String(36), nullable=False, unique=True),
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("email", sa.Text(), nullable=False),
         sa.Column("first_name", sa.Text(), nullable=False),
         sa.Column("last_name", sa.Text(), nullable=False),
         sa.Column("organization", sa.Text(), nullable=False),
         sa.Column("description", sa.Text(), nullable=False),
-        sa.Column("status", sa.String(length=8), nullable=False, comment="pending, accepted or declined"),
+        sa.Column("status", sa.String(8), nullable=False, comment="pending, accepted or declined"),
         sa.Column("activation_token", sa.Text(), nullable=False, comment="empty once decided; opens nothing"),
         sa.Column("decline_comment", sa.Text(), nullable=False),
         sa.Column("registered_at", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch"),
         sa.Column("modified_at", sa.BigInteger(), comment="milliseconds since the epoch; null while pending"),
-        sa.Column("modified_by", sa.String(length=36)),
-        sa.ForeignKeyConstraint(
-            ["modified_by"], ["users.id"], name="registrations_modified_by_exists", ondelete="SET NULL"
-        ),
-        sa.PrimaryKeyConstraint("number", name="registrations_key"),
-        sa.UniqueConstraint("id", name="registrations_id_unique"),
+        sa.Column("modified_by", sa.String(36), sa.ForeignKey("users.id", ondelete="SET NULL"), index=True),
         sqlite_autoincrement=True,
     )
-    op.create_index("registrations_by_modified_by", "registrations", ["modified_by"])
     pending = sa.text("status = 'pending'")
     op.create_index(
         "registrations_one_pending",
@@ -106,53 +89,37 @@ def _registrations() -> None:
 def _tallies() -> None:
     op.create_table(
         "topic_tallies",
-        sa.Column("topic_id", sa.String(length=36), nullable=False),
+        sa.Column("topic_id", sa.String(36), sa.ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
         sa.Column(
-            "messages",
-            sa.BigInteger(),
-            nullable=False,
-            comment="counted into the days; the log's end when caught up",
+            "messages", sa.BigInteger(), nullable=False, comment="counted into the days; the log's end when caught up"
         ),
         sa.Column("bytes", sa.BigInteger(), nullable=False, comment="counted into the days"),
         sa.Column("last_messages", sa.BigInteger(), nullable=False, comment="of the last publish request"),
         sa.Column("last_publish", sa.BigInteger(), comment="milliseconds since the epoch; null: never"),
         sa.Column("previous_publish", sa.BigInteger(), comment="milliseconds since the epoch; null: only one so far"),
-        sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], name="topic_tallies_topic_id_exists", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("topic_id", name="topic_tallies_key"),
     )
     op.create_table(
         "subscription_tallies",
-        sa.Column("subscription_id", sa.String(length=36), nullable=False),
+        sa.Column(
+            "subscription_id", sa.String(36), sa.ForeignKey("subscriptions.id", ondelete="CASCADE"), primary_key=True
+        ),
         sa.Column("messages", sa.BigInteger(), nullable=False, comment="handed out, repeats included"),
         sa.Column("bytes", sa.BigInteger(), nullable=False, comment="handed out, repeats included"),
         sa.Column("last_messages", sa.BigInteger(), nullable=False, comment="of the last pull"),
         sa.Column("last_pull", sa.BigInteger(), comment="milliseconds since the epoch; null: never"),
         sa.Column("previous_pull", sa.BigInteger(), comment="milliseconds since the epoch; null: only one so far"),
-        sa.ForeignKeyConstraint(
-            ["subscription_id"],
-            ["subscriptions.id"],
-            name="subscription_tallies_subscription_id_exists",
-            ondelete="CASCADE",
-        ),
-        sa.PrimaryKeyConstraint("subscription_id", name="subscription_tallies_key"),
     )
     op.create_table(
         "daily_messages",
-        sa.Column("topic_id", sa.String(length=36), nullable=False),
-        sa.Column("day", sa.String(length=10), nullable=False, comment="YYYY-MM-DD, UTC"),
+        sa.Column("topic_id", sa.String(36), sa.ForeignKey("topics.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
         sa.Column("messages", sa.BigInteger(), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
-        sa.ForeignKeyConstraint(["topic_id"], ["topics.id"], name="daily_messages_topic_id_exists", ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("topic_id", "day", name="daily_messages_key"),
     )
     op.create_table(
         "project_days",
-        sa.Column("project_id", sa.String(length=36), nullable=False),
-        sa.Column("day", sa.String(length=10), nullable=False, comment="YYYY-MM-DD, UTC"),
+        sa.Column("project_id", sa.String(36), sa.ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+        sa.Column("day", sa.String(10), primary_key=True, comment="YYYY-MM-DD, UTC"),
         sa.Column("messages", sa.BigInteger(), nullable=False, comment="also of topics that are gone"),
         sa.Column("bytes", sa.BigInteger(), nullable=False, comment="also of topics that are gone"),
-        sa.ForeignKeyConstraint(
-            ["project_id"], ["projects.id"], name="project_days_project_id_exists", ondelete="CASCADE"
-        ),
-        sa.PrimaryKeyConstraint("project_id", "day", name="project_days_key"),
     )

@@ -13,26 +13,22 @@ def upgrade() -> None:
     """Add the table, that of its prunings, and what keeps rows as they are."""
     op.create_table(
         "audit_prunings",
-        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
+        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=True),
         sa.Column("at", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch"),
         sa.Column(
             "until", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch: what is older may go"
         ),
-        sa.PrimaryKeyConstraint("number", name="audit_prunings_key"),
     )
     op.create_table(
         "audit",
-        sa.Column("number", sa.Integer(), autoincrement=True, nullable=False),
-        sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("at", sa.BigInteger(), nullable=False, comment="milliseconds since the epoch"),
+        sa.Column("number", sa.Integer(), primary_key=True, autoincrement=True),
+        sa.Column("id", sa.String(36), nullable=False, unique=True),
+        sa.Column("at", sa.BigInteger(), nullable=False, index=True, comment="milliseconds since the epoch"),
         *[sa.Column(name, sa.Text(), nullable=False) for name in ("service", "action", "resource", "actor", "address")],
         sa.Column("code", sa.Integer(), nullable=False),
         *[sa.Column(name, sa.Text(), nullable=False) for name in ("result", "reason", "request")],
         sa.Column("times", sa.Integer(), nullable=False),
-        sa.PrimaryKeyConstraint("number", name="audit_key"),
-        sa.UniqueConstraint("id", name="audit_id_unique"),
     )
-    op.create_index("audit_by_at", "audit", ["at"])
     op.create_index("audit_by_actor", "audit", ["actor"])
     for statement in guards("audit", op.get_bind().dialect.name):
         op.execute(statement)

@@ -1,12 +1,8 @@
-"""Fixtures every test may ask for: the real parts of the cluster shape and a server of files, started when first asked.
-
-What they stand on is imported then as well, so that tests which need none of them pay nothing.
-"""
+"""Options, marks and output of all tests; their fixtures are in `tests.support.fixtures`."""
 
 import contextlib
 import sys
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator
 
 import pytest
 import structlog
@@ -14,11 +10,10 @@ from hypothesis import settings
 
 from tests.support import marks, shape
 
-if TYPE_CHECKING:
-    from tests.support.publishing import Publishing
+pytest_plugins = ["tests.support.fixtures"]
 
-settings.register_profile("house", deadline=None)  # no test asserts a time: the machines are shared
-settings.load_profile("house")
+settings.register_profile("use_cases", deadline=None)  # no test asserts a time: the machines are shared
+settings.load_profile("use_cases")
 
 MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark_session": "spark"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
@@ -68,40 +63,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         marks.end()
-
-
-@pytest.fixture
-def kafka_servers() -> str:
-    from tests.support.parts import kafka_servers
-
-    return kafka_servers()
-
-
-@pytest.fixture
-def kafka_prefix() -> str:
-    from tests.support.parts import kafka_prefix
-
-    return kafka_prefix()
-
-
-@pytest.fixture
-def postgres_url() -> Iterator[str]:
-    from tests.support.parts import scratch_database
-
-    with scratch_database() as url:
-        yield url
-
-
-@pytest.fixture(scope="session")
-def running_publishing() -> "Iterator[Publishing]":
-    from tests.support.publishing import published
-
-    with published() as publishing:
-        yield publishing
-
-
-@pytest.fixture
-def publishing(running_publishing: "Publishing") -> "Publishing":
-    """A server of files, shared by tests, that has nothing yet."""
-    running_publishing.forget()
-    return running_publishing

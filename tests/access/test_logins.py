@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import jwt
@@ -20,7 +19,7 @@ from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Forget
 from ams.storage.registry.records import Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
-from tests.support.administration import make_project, make_user, open_registry
+from tests.support.administration import make_project, make_user
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
 RULES = (
@@ -33,7 +32,7 @@ CREATING = replace(ISSUER, create_users=True, roles=RULES)
 
 
 @dataclass
-class House:
+class LoginSetup:
     """Logins over a registry, an issuer with a real key, and a trail that can be read."""
 
     registry: Registry
@@ -81,70 +80,69 @@ def token(*roles: str, **claims: object) -> str:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_registry(tmp_path) as registry:
-        house = House(registry)
-        yield house
-        await house.logins.close()
+async def setup(registry: Registry) -> AsyncIterator[LoginSetup]:
+    setup = LoginSetup(registry)
+    yield setup
+    await setup.logins.close()
 
 
 @pytest.fixture
-async def creating(house: House) -> House:
-    """A house whose issuer makes users."""
-    house.issuer = CREATING
+async def creating(setup: LoginSetup) -> LoginSetup:
+    """A setup whose issuer makes users."""
+    setup.issuer = CREATING
     for name in ("P", "Q"):
-        await make_project(house.registry, name)
-    return house
+        await make_project(setup.registry, name)
+    return setup
 
 
-async def memberships(house: House, principal: Principal) -> dict[str, tuple[str, ...]]:
-    user = await house.registry.users.by_id(principal.id)
+async def memberships(setup: LoginSetup, principal: Principal) -> dict[str, tuple[str, ...]]:
+    user = await setup.registry.users.by_id(principal.id)
     assert user is not None
     return {str(each.project): each.roles for each in user.memberships}
 
 
-async def project(house: House, name: str) -> ProjectId:
-    found = await house.registry.projects.find(ProjectName(name))
+async def project(setup: LoginSetup, name: str) -> ProjectId:
+    found = await setup.registry.projects.find(ProjectName(name))
     assert found is not None
     return found.id
 
 
-async def test_a_bound_identity_logs_in_as_its_user(house: House) -> None:
-    alice = await make_user(house.registry, "alice", None, "metrics_viewer")
-    await house.bind(alice)
+async def test_a_bound_identity_logs_in_as_its_user(setup: LoginSetup) -> None:
+    alice = await make_user(setup.registry, "alice", None, "metrics_viewer")
+    await setup.bind(alice)
 
-    principal = await house.login()
+    principal = await setup.login()
 
     assert (principal.id, principal.service_roles) == (alice.id, {"metrics_viewer"})
     assert principal.login is not None
     assert (principal.login.name, principal.login.token, principal.login.rights) == (ISSUER.name, None, None)
     assert principal.login.expires_on is not None
     assert principal.login.expires_on >= (NOW + 3600) * 1000
-    assert house.events == []
+    assert setup.events == []
 
 
-async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(house: House) -> None:
-    await house.bind(await make_user(house.registry, "alice"))
+async def test_a_token_that_was_seen_before_stands_for_the_very_same_principal(setup: LoginSetup) -> None:
+    await setup.bind(await make_user(setup.registry, "alice"))
     shown = token()
 
-    assert await house.logins.principal(shown) is await house.logins.principal(shown)
+    assert await setup.logins.principal(shown) is await setup.logins.principal(shown)
 
 
 async def test_only_so_many_tokens_are_known_to_have_been_looked_at(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    setup: LoginSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ams.access.logins.REMEMBERED", 2)
-    await house.bind(await make_user(house.registry, "alice"))
+    await setup.bind(await make_user(setup.registry, "alice"))
     for jti in "abc":
-        await house.login(jti=jti)
+        await setup.login(jti=jti)
 
-    assert len(house.logins._seen) == 2
+    assert len(setup.logins._seen) == 2
 
 
-async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on_is_so(house: House) -> None:
-    alice = await make_user(house.registry, "alice")
-    await house.bind(alice)
-    shown, logins = token(), house.logins
+async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on_is_so(setup: LoginSetup) -> None:
+    alice = await make_user(setup.registry, "alice")
+    await setup.bind(alice)
+    shown, logins = token(), setup.logins
 
     async def is_known_again() -> bool:
         """Whether it was not known, and is once it was looked at."""
@@ -152,73 +150,73 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
         return await logins.principal(shown) is logins.known(shown)
 
     assert await is_known_again()
-    house.keys += 1
+    setup.keys += 1
     assert await is_known_again()
-    await house.registry.users.update(alice.id, UserDetails(service_roles=("metrics_viewer",)), None)
+    await setup.registry.users.update(alice.id, UserDetails(service_roles=("metrics_viewer",)), None)
     assert await is_known_again()
-    house.registry.invalidations.apply([Forget(ISSUERS, ())])
+    setup.registry.invalidations.apply([Forget(ISSUERS, ())])
     assert await is_known_again()
 
-    house.registry.invalidations.distrust()
+    setup.registry.invalidations.distrust()
     assert logins.known(shown) is None
     await logins.principal(shown)
     assert logins.known(shown) is None
-    house.registry.invalidations.forget_all()  # as whoever begins to hear of changes does
-    house.registry.invalidations.trust(FOREVER)
+    setup.registry.invalidations.forget_all()  # as whoever begins to hear of changes does
+    setup.registry.invalidations.trust(FOREVER)
     assert await is_known_again()
 
-    assert await house.registry.bindings.delete(alice.id, BindingName("work"))
+    assert await setup.registry.bindings.delete(alice.id, BindingName("work"))
     assert logins.known(shown) is None
 
 
-async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(house: House) -> None:
-    await house.bind(await make_user(house.registry, "alice"))
+async def test_a_token_that_is_known_is_not_from_the_moment_it_expires(setup: LoginSetup) -> None:
+    await setup.bind(await make_user(setup.registry, "alice"))
     shown = token(exp=NOW + 60)
-    principal = await house.logins.principal(shown)
+    principal = await setup.logins.principal(shown)
 
-    house.clock.advance(89_999)  # with the leeway
-    assert house.logins.known(shown) is principal
-    house.clock.advance(1)
-    assert house.logins.known(shown) is None
+    setup.clock.advance(89_999)  # with the leeway
+    assert setup.logins.known(shown) is principal
+    setup.clock.advance(1)
+    assert setup.logins.known(shown) is None
 
 
-async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(house: House) -> None:
-    await house.bind(await make_user(house.registry, "alice"), subject="bert")
+async def test_an_identity_that_is_bound_to_nobody_is_refused_with_the_issuers_name(setup: LoginSetup) -> None:
+    await setup.bind(await make_user(setup.registry, "alice"), subject="bert")
 
     with pytest.raises(TokenRefused, match=r"^The identity is not bound to a user \(issuer egi\)$"):
-        await house.login()
+        await setup.login()
 
 
-async def test_the_end_of_a_binding_or_of_its_user_ends_logins_at_once(house: House) -> None:
-    alice = await make_user(house.registry, "alice")
+async def test_the_end_of_a_binding_or_of_its_user_ends_logins_at_once(setup: LoginSetup) -> None:
+    alice = await make_user(setup.registry, "alice")
     shown = token()
-    await house.bind(alice)
-    await house.logins.principal(shown)
+    await setup.bind(alice)
+    await setup.logins.principal(shown)
 
-    assert await house.registry.bindings.delete(alice.id, BindingName("work"))
+    assert await setup.registry.bindings.delete(alice.id, BindingName("work"))
     with pytest.raises(TokenRefused):
-        await house.logins.principal(shown)
+        await setup.logins.principal(shown)
 
-    await house.bind(alice)
-    assert (await house.logins.principal(shown)).id == alice.id
-    await house.registry.users.delete(alice.id)
+    await setup.bind(alice)
+    assert (await setup.logins.principal(shown)).id == alice.id
+    await setup.registry.users.delete(alice.id)
     with pytest.raises(TokenRefused):
-        await house.logins.principal(shown)
+        await setup.logins.principal(shown)
 
 
-async def test_roles_that_an_administrator_changes_count_for_the_next_request(house: House) -> None:
-    await make_project(house.registry)
-    alice = await make_user(house.registry, "alice")
-    await house.bind(alice)
+async def test_roles_that_an_administrator_changes_count_for_the_next_request(setup: LoginSetup) -> None:
+    await make_project(setup.registry)
+    alice = await make_user(setup.registry, "alice")
+    await setup.bind(alice)
     shown = token()
-    await house.logins.principal(shown)
+    await setup.logins.principal(shown)
 
-    await house.registry.users.add_member(alice.id, await project(house, "P"), ("publisher",))
+    await setup.registry.users.add_member(alice.id, await project(setup, "P"), ("publisher",))
 
-    assert (await house.logins.principal(shown)).project_roles == {await project(house, "P"): {"publisher"}}
+    assert (await setup.logins.principal(shown)).project_roles == {await project(setup, "P"): {"publisher"}}
 
 
-async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: House) -> None:
+async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_give(creating: LoginSetup) -> None:
     said = {"email": "a@site.example", "given_name": "Alice", "family_name": "Liddell"}
 
     principal = await creating.login("publisher", "reader", **said)
@@ -236,7 +234,7 @@ async def test_the_first_login_makes_a_user_with_the_roles_that_entitlements_giv
     assert (event.address, event.reason, event.code) == ("192.0.2.1", "first login by issuer egi", 200)
 
 
-async def test_nobody_is_made_without_a_role(creating: House) -> None:
+async def test_nobody_is_made_without_a_role(creating: LoginSetup) -> None:
     for entitlements in ((), ("stranger",), ("manager",)):  # the last in a project that is not there
         with pytest.raises(TokenRefused, match="No entitlement of the identity gives it a role here"):
             await creating.login(*entitlements)
@@ -245,7 +243,7 @@ async def test_nobody_is_made_without_a_role(creating: House) -> None:
     assert creating.events == []
 
 
-async def test_a_hundred_first_logins_at_once_make_one_user(creating: House) -> None:
+async def test_a_hundred_first_logins_at_once_make_one_user(creating: LoginSetup) -> None:
     shown = [token("reader", jti=str(number)) for number in range(100)]
 
     found = await asyncio.gather(*map(creating.logins.principal, shown))
@@ -254,8 +252,8 @@ async def test_a_hundred_first_logins_at_once_make_one_user(creating: House) -> 
     assert [event.action for event in creating.events] == ["logins:create"]
 
 
-async def test_the_first_logins_of_two_nodes_make_one_user(creating: House) -> None:
-    other = House(creating.registry, CREATING)
+async def test_the_first_logins_of_two_nodes_make_one_user(creating: LoginSetup) -> None:
+    other = LoginSetup(creating.registry, CREATING)
 
     found = await asyncio.gather(creating.login("reader"), other.login("reader"))
 
@@ -263,7 +261,7 @@ async def test_the_first_logins_of_two_nodes_make_one_user(creating: House) -> N
     assert len(creating.events + other.events) == 1
 
 
-async def test_a_user_without_its_binding_is_not_given_it_back(creating: House) -> None:
+async def test_a_user_without_its_binding_is_not_given_it_back(creating: LoginSetup) -> None:
     principal = await creating.login("reader")
     (binding,) = await creating.registry.bindings.of(principal.id)
     await creating.registry.bindings.delete(principal.id, binding.name)
@@ -272,7 +270,7 @@ async def test_a_user_without_its_binding_is_not_given_it_back(creating: House) 
         await creating.login("reader")
 
 
-async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating: House) -> None:
+async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(creating: LoginSetup) -> None:
     await make_project(creating.registry, "OTHER")
     principal = await creating.login("publisher", "reader")
     await creating.registry.users.add_member(principal.id, await project(creating, "OTHER"), ("consumer",))
@@ -288,7 +286,7 @@ async def test_each_new_token_sets_the_roles_in_the_projects_that_rules_name(cre
     assert (await creating.login(jti="3")).project_roles == {await project(creating, "OTHER"): {"consumer"}}
 
 
-async def test_a_token_is_followed_once(creating: House) -> None:
+async def test_a_token_is_followed_once(creating: LoginSetup) -> None:
     shown = token("reader")
     principal = await creating.logins.principal(shown)
     place = await project(creating, "P")
@@ -299,7 +297,7 @@ async def test_a_token_is_followed_once(creating: House) -> None:
     assert (await creating.login("reader", jti="2")).project_roles[place] == {"consumer"}
 
 
-async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: House) -> None:
+async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitlements_say(creating: LoginSetup) -> None:
     place = await project(creating, "P")
     await creating.bind(await make_user(creating.registry, "alice", {place: ("project_admin",)}))
 
@@ -307,7 +305,7 @@ async def test_users_that_were_bound_by_hand_keep_their_roles_whatever_entitleme
 
 
 async def test_a_project_that_goes_meanwhile_keeps_no_role_elsewhere(
-    creating: House, monkeypatch: pytest.MonkeyPatch
+    creating: LoginSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another node may still know the project, and a token counts only once."""
     alice = await creating.login("publisher", "reader")

@@ -9,7 +9,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
 from tests.app.moving.lines import line, whole, written
 from tests.cli.conftest import Ams, exit_code_of
-from tests.support.house import open_house
+from tests.support.use_cases import open_use_cases
 
 TOKEN = "a-token-nobody-may-see"
 LINES = whole(
@@ -117,8 +117,8 @@ async def data(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "ams-data").write_text("1\n")
     (folder / "token.key").write_text("0" * 64)
-    async with open_house(folder) as house:
-        await house.publish(20)
+    async with open_use_cases(folder) as use_cases:
+        await use_cases.publish(20)
     return folder
 
 
@@ -174,8 +174,8 @@ def test_a_restore_names_its_folder(ams: Ams, tmp_path: Path) -> None:
 @pytest.fixture
 async def folder(tmp_path: Path) -> Path:
     (tmp_path / "ams-data").write_text("1\n")
-    async with open_house(tmp_path) as house:
-        await house.publish(20)
+    async with open_use_cases(tmp_path) as use_cases:
+        await use_cases.publish(20)
     return tmp_path
 
 

@@ -24,7 +24,7 @@ SECONDS = 0.3
 
 
 @dataclass
-class House:
+class Installation:
     """The service, its issuers, and one client."""
 
     service: Served
@@ -77,7 +77,7 @@ def issuer(clock: list[ManualClock]) -> ExampleIssuer:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     folder = tmp_path_factory.mktemp("bearer")
     clock = [ManualClock()]
     with (
@@ -92,26 +92,26 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         with served(folder / "ams-data", **settings) as service:
             clock[0] = service.clock
             with httpx.Client(base_url=service.run.base_url + "/v1", trust_env=False, timeout=10) as client:
-                house = House(service, folder / "ams-data", client, egi, site, ill)
-                prepare(house)
-                yield house
+                installation = Installation(service, folder / "ams-data", client, egi, site, ill)
+                prepare(installation)
+                yield installation
 
 
-def prepare(house: House) -> None:
-    house.done("POST", "/projects/P", {})
-    house.done("PUT", "/projects/P/topics/garden", {})
-    alice = house.done("POST", "/users/alice", {"projects": [{"project": "P", "roles": ["publisher"]}]})
-    house.done("POST", "/projects/P/topics/garden:modifyAcl", {"authorized_users": ["alice"]})
-    house.done("POST", "/users/alice/bindings/work", {"issuer": house.egi.url, "subject": "alice"})
+def prepare(installation: Installation) -> None:
+    installation.done("POST", "/projects/P", {})
+    installation.done("PUT", "/projects/P/topics/garden", {})
+    alice = installation.done("POST", "/users/alice", {"projects": [{"project": "P", "roles": ["publisher"]}]})
+    installation.done("POST", "/projects/P/topics/garden:modifyAcl", {"authorized_users": ["alice"]})
+    installation.done("POST", "/users/alice/bindings/work", {"issuer": installation.egi.url, "subject": "alice"})
     rules = [
         {"entitlement": f"{GROUP}:role=publisher", "project": "P", "roles": ["publisher"]},
         {"entitlement": f"{GROUP}:role=reader", "project": "P", "roles": ["consumer"]},
     ]
     asked = {"introspect": "opaque", "client_id": CLIENT, "client_secret": CLIENT_SECRET}
-    site = {"url": house.site.url, "audiences": ["ams"], "create_users": True, "roles": rules, **asked}
-    house.done("POST", "/issuers/site", site)
-    house.done("POST", "/issuers/ill", {"url": house.ill.url, "audiences": ["ams"]})
-    house.own, house.shown = alice["token"], house.egi.token(lifetime=10**6)
+    site = {"url": installation.site.url, "audiences": ["ams"], "create_users": True, "roles": rules, **asked}
+    installation.done("POST", "/issuers/site", site)
+    installation.done("POST", "/issuers/ill", {"url": installation.ill.url, "audiences": ["ams"]})
+    installation.own, installation.shown = alice["token"], installation.egi.token(lifetime=10**6)
 
 
 def refused(answer: httpx.Response, why: str) -> None:
@@ -124,19 +124,19 @@ def refused(answer: httpx.Response, why: str) -> None:
     assert challenge.startswith('Bearer realm="ams", error="invalid_token", error_description="')
 
 
-def test_a_token_of_an_issuer_publishes_beside_tokens_of_ams(house: House) -> None:
-    assert house.all_goes_on()
-    assert house.bearer(house.shown).json()["name"] == "alice"
+def test_a_token_of_an_issuer_publishes_beside_tokens_of_ams(installation: Installation) -> None:
+    assert installation.all_goes_on()
+    assert installation.bearer(installation.shown).json()["name"] == "alice"
 
 
-def test_who_logs_in_by_an_issuer_is_not_shown_the_own_token(house: House) -> None:
-    assert "token" not in house.bearer(house.shown).json()
-    assert house.bearer(house.own).json()["token"] == house.own
+def test_who_logs_in_by_an_issuer_is_not_shown_the_own_token(installation: Installation) -> None:
+    assert "token" not in installation.bearer(installation.shown).json()
+    assert installation.bearer(installation.own).json()["token"] == installation.own
 
 
-def test_x_api_key_wins_over_a_bearer(house: House) -> None:
-    assert house.publish(**{"x-api-key": house.own, "authorization": "Bearer nonsense"}) == 200
-    assert house.publish(**{"x-api-key": "nonsense", "authorization": f"Bearer {house.shown}"}) == 401
+def test_x_api_key_wins_over_a_bearer(installation: Installation) -> None:
+    assert installation.publish(**{"x-api-key": installation.own, "authorization": "Bearer nonsense"}) == 200
+    assert installation.publish(**{"x-api-key": "nonsense", "authorization": f"Bearer {installation.shown}"}) == 401
 
 
 OTHER_KEY = rsa.generate_private_key(65537, 2048)
@@ -178,76 +178,76 @@ def later(egi: ExampleIssuer, seconds: int) -> int:
 
 
 @pytest.mark.parametrize("kind", FORGED)
-def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(house: House, kind: str) -> None:
+def test_a_bad_token_is_refused_and_recorded_and_all_else_goes_on(installation: Installation, kind: str) -> None:
     make, why = FORGED[kind]
-    house.forget_failures()
-    before = len(house.failed_logins())
+    installation.forget_failures()
+    before = len(installation.failed_logins())
 
-    answer = house.bearer(make(house.egi))
+    answer = installation.bearer(make(installation.egi))
 
     refused(answer, why)
-    (line,) = house.failed_logins()[before:]
+    (line,) = installation.failed_logins()[before:]
     assert (line["code"], line["result"], line["resource"]) == (401, "refused", "/users/profile")
     assert line["reason"] == answer.json()["error"]["message"]
-    assert house.all_goes_on()
+    assert installation.all_goes_on()
 
 
-def test_a_bad_token_opens_no_hot_route_either(house: House) -> None:
-    assert house.publish_as(house.egi.token(algorithm="none")) == 401
-    assert house.publish(authorization="Bearer") == 401
+def test_a_bad_token_opens_no_hot_route_either(installation: Installation) -> None:
+    assert installation.publish_as(installation.egi.token(algorithm="none")) == 401
+    assert installation.publish(authorization="Bearer") == 401
 
 
-def test_what_is_no_token_at_all_is_refused(house: House) -> None:
+def test_what_is_no_token_at_all_is_refused(installation: Installation) -> None:
     for text in ("x" * 100_000, "\u00ff", "{}", "=", ".", "..."):
         header = b"Bearer " + text.encode("latin-1")
-        answer = house.client.get("/users/profile", headers={b"authorization": header})
+        answer = installation.client.get("/users/profile", headers={b"authorization": header})
         assert answer.status_code in (400, 401), text[:10]
 
 
-def test_a_token_expires_while_it_is_in_use(house: House) -> None:
-    token = house.egi.token(lifetime=60)
-    assert house.publish_as(token) == 200
+def test_a_token_expires_while_it_is_in_use(installation: Installation) -> None:
+    token = installation.egi.token(lifetime=60)
+    assert installation.publish_as(token) == 200
 
-    house.service.clock.advance(60_000 + 31_000)  # the leeway is 30 s
+    installation.service.clock.advance(60_000 + 31_000)  # the leeway is 30 s
 
-    refused(house.bearer(token), "expired")
-
-
-def test_keys_are_changed_in_mid_flight(house: House) -> None:
-    house.service.clock.advance(60_000)
-    before = house.egi.token(lifetime=3600)
-    assert house.publish_as(before) == 200
-
-    house.egi.rotate(keep_old=True)
-    fresh = house.egi.token(lifetime=10**6)
-    assert house.publish_as(fresh) == 200
-    assert house.publish_as(before) == 200
-
-    house.service.clock.advance(31_000)
-    house.egi.rotate()
-    newest = house.egi.token(lifetime=10**6)
-    assert house.publish_as(newest) == 200
-    refused(house.bearer(before), "key")
-    refused(house.bearer(fresh), "key")
-    house.shown = newest
+    refused(installation.bearer(token), "expired")
 
 
-def test_keys_that_do_not_come_are_waited_for_together_and_hold_up_nobody(house: House) -> None:
-    house.service.clock.advance(31_000)
-    house.ill.hang = True
-    before = house.ill.requests[JWKS]
-    tokens = [house.ill.token(str(number)) for number in range(5)]
+def test_keys_are_changed_in_mid_flight(installation: Installation) -> None:
+    installation.service.clock.advance(60_000)
+    before = installation.egi.token(lifetime=3600)
+    assert installation.publish_as(before) == 200
+
+    installation.egi.rotate(keep_old=True)
+    fresh = installation.egi.token(lifetime=10**6)
+    assert installation.publish_as(fresh) == 200
+    assert installation.publish_as(before) == 200
+
+    installation.service.clock.advance(31_000)
+    installation.egi.rotate()
+    newest = installation.egi.token(lifetime=10**6)
+    assert installation.publish_as(newest) == 200
+    refused(installation.bearer(before), "key")
+    refused(installation.bearer(fresh), "key")
+    installation.shown = newest
+
+
+def test_keys_that_do_not_come_are_waited_for_together_and_hold_up_nobody(installation: Installation) -> None:
+    installation.service.clock.advance(31_000)
+    installation.ill.hang = True
+    before = installation.ill.requests[JWKS]
+    tokens = [installation.ill.token(str(number)) for number in range(5)]
     try:
         with concurrent.futures.ThreadPoolExecutor(5) as pool:
-            waiting = [pool.submit(house.bearer, token) for token in tokens]
-            assert house.all_goes_on()
+            waiting = [pool.submit(installation.bearer, token) for token in tokens]
+            assert installation.all_goes_on()
             answers = [each.result() for each in waiting]
     finally:
-        house.ill.hang = False
+        installation.ill.hang = False
     for answer in answers:
         refused(answer, "The keys of issuer ill cannot be had now")
         assert int(answer.headers["retry-after"]) >= 1
-    assert house.ill.requests[JWKS] == before + 1
+    assert installation.ill.requests[JWKS] == before + 1
 
 
 LIES = {
@@ -261,116 +261,118 @@ LIES = {
 
 
 @pytest.mark.parametrize("kind", LIES)
-def test_an_issuer_that_lies_about_its_keys_is_not_believed(house: House, kind: str) -> None:
-    house.service.clock.advance(31_000)
-    house.ill.lie = LIES[kind]
+def test_an_issuer_that_lies_about_its_keys_is_not_believed(installation: Installation, kind: str) -> None:
+    installation.service.clock.advance(31_000)
+    installation.ill.lie = LIES[kind]
 
-    answer = house.bearer(house.ill.token("alice"))
+    answer = installation.bearer(installation.ill.token("alice"))
 
-    house.ill.lie = None
+    installation.ill.lie = None
     refused(answer, "The keys of issuer ill cannot be had now")
-    assert house.done("GET", "/issuers/ill")["keys"]["failure"]
-    assert house.all_goes_on()
+    assert installation.done("GET", "/issuers/ill")["keys"]["failure"]
+    assert installation.all_goes_on()
 
 
-def test_an_issuer_is_believed_again_when_it_comes_back(house: House) -> None:
-    house.service.clock.advance(31_000)
+def test_an_issuer_is_believed_again_when_it_comes_back(installation: Installation) -> None:
+    installation.service.clock.advance(31_000)
 
-    refused(house.bearer(house.ill.token("alice")), "not bound")
+    refused(installation.bearer(installation.ill.token("alice")), "not bound")
 
-    keys = house.done("GET", "/issuers/ill")["keys"]
+    keys = installation.done("GET", "/issuers/ill")["keys"]
     assert keys.get("failure", "") == ""
     assert len(keys["ids"]) == 2
 
 
-def test_the_first_login_makes_a_user_whose_roles_follow(house: House) -> None:
+def test_the_first_login_makes_a_user_whose_roles_follow(installation: Installation) -> None:
     said = {"entitlements": [f"{GROUP}:role=publisher"], "email": "carol@site.example"}
-    carol = house.bearer(house.site.token("carol", claims=said)).json()
+    carol = installation.bearer(installation.site.token("carol", claims=said)).json()
 
     assert carol["name"].startswith("site-")
     assert (carol["email"], carol["projects"][0]["roles"]) == ("carol@site.example", ["publisher"])
-    bindings = house.done("GET", f"/users/{carol['name']}/bindings")["bindings"]
+    bindings = installation.done("GET", f"/users/{carol['name']}/bindings")["bindings"]
     assert [(each["subject"], each["by_login"]) for each in bindings] == [("carol", True)]
-    after = house.bearer(house.site.token("carol", claims={"entitlements": f"{GROUP}:role=reader"})).json()
+    after = installation.bearer(
+        installation.site.token("carol", claims={"entitlements": f"{GROUP}:role=reader"})
+    ).json()
     assert after["projects"][0]["roles"] == ["consumer"]
-    lines = [json.loads(line) for line in (house.data / "audit.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (installation.data / "audit.jsonl").read_text().splitlines()]
     made, changed = [each for each in lines if each["action"].startswith("logins:")]
     assert (made["action"], made["actor"], made["address"]) == ("logins:create", carol["name"], "127.0.0.1")
     assert made["request"]
     assert (changed["action"], changed["reason"]) == ("logins:roles", "entitlements of issuer site")
-    refused(house.bearer(house.site.token("dave")), "gives it a role here (issuer site)")
+    refused(installation.bearer(installation.site.token("dave")), "gives it a role here (issuer site)")
 
 
-def test_bindings_may_be_seen_by_whom_they_bind_and_changed_by_administrators_only(house: House) -> None:
-    assert house.bearer(house.shown, path="/users/alice/bindings").json()["bindings"][0]["name"] == "work"
-    assert house.bearer(house.shown, path="/users/admin/bindings").status_code in (401, 403)
-    assert house.bearer(house.shown, "DELETE", "/users/alice/bindings/work").status_code in (401, 403)
-    assert house.bearer(house.shown, path="/issuers").status_code in (401, 403)
-    taken = {"issuer": house.egi.url, "subject": "alice"}
-    assert house.admin("POST", "/users/admin/bindings/work", taken).status_code == 409
+def test_bindings_may_be_seen_by_whom_they_bind_and_changed_by_administrators_only(installation: Installation) -> None:
+    assert installation.bearer(installation.shown, path="/users/alice/bindings").json()["bindings"][0]["name"] == "work"
+    assert installation.bearer(installation.shown, path="/users/admin/bindings").status_code in (401, 403)
+    assert installation.bearer(installation.shown, "DELETE", "/users/alice/bindings/work").status_code in (401, 403)
+    assert installation.bearer(installation.shown, path="/issuers").status_code in (401, 403)
+    taken = {"issuer": installation.egi.url, "subject": "alice"}
+    assert installation.admin("POST", "/users/admin/bindings/work", taken).status_code == 409
 
 
-def test_the_end_of_a_binding_or_a_user_ends_the_login_at_once(house: House) -> None:
-    house.done("POST", "/users/erin", {"projects": [{"project": "P", "roles": ["publisher"]}]})
-    binding = {"issuer": house.egi.url, "subject": "erin"}
-    token = house.egi.token("erin")
+def test_the_end_of_a_binding_or_a_user_ends_the_login_at_once(installation: Installation) -> None:
+    installation.done("POST", "/users/erin", {"projects": [{"project": "P", "roles": ["publisher"]}]})
+    binding = {"issuer": installation.egi.url, "subject": "erin"}
+    token = installation.egi.token("erin")
     for path in ("/users/erin/bindings/work", "/users/erin"):
-        house.admin("POST", "/users/erin/bindings/work", binding)
-        assert house.bearer(token).status_code == 200
-        house.done("DELETE", path)
-        refused(house.bearer(token), "not bound")
+        installation.admin("POST", "/users/erin/bindings/work", binding)
+        assert installation.bearer(token).status_code == 200
+        installation.done("DELETE", path)
+        refused(installation.bearer(token), "not bound")
 
 
-def test_tokens_that_say_nothing_are_asked_about_and_end_when_they_are_withdrawn(house: House) -> None:
-    token = house.site.opaque("frank", entitlements=[f"{GROUP}:role=publisher"])
-    before = house.site.requests[INTROSPECT]
+def test_tokens_that_say_nothing_are_asked_about_and_end_when_they_are_withdrawn(installation: Installation) -> None:
+    token = installation.site.opaque("frank", entitlements=[f"{GROUP}:role=publisher"])
+    before = installation.site.requests[INTROSPECT]
 
-    assert [house.bearer(token).status_code for _ in range(3)] == [200, 200, 200]
-    assert house.site.requests[INTROSPECT] == before + 1
+    assert [installation.bearer(token).status_code for _ in range(3)] == [200, 200, 200]
+    assert installation.site.requests[INTROSPECT] == before + 1
 
-    house.site.withdraw(token)
-    house.service.clock.advance(61_000)
-    refused(house.bearer(token), "not active")
-    refused(house.bearer(token), "not active")
-    assert house.site.requests[INTROSPECT] == before + 2
-    refused(house.bearer("0" * 64), "")
-    assert house.site.requests[INTROSPECT] == before + 2
+    installation.site.withdraw(token)
+    installation.service.clock.advance(61_000)
+    refused(installation.bearer(token), "not active")
+    refused(installation.bearer(token), "not active")
+    assert installation.site.requests[INTROSPECT] == before + 2
+    refused(installation.bearer("0" * 64), "")
+    assert installation.site.requests[INTROSPECT] == before + 2
 
 
-def test_an_issuer_that_cannot_be_asked_is_for_later(house: House) -> None:
-    token = house.site.opaque("frank", entitlements=[f"{GROUP}:role=publisher"])
-    house.site.stop()
+def test_an_issuer_that_cannot_be_asked_is_for_later(installation: Installation) -> None:
+    token = installation.site.opaque("frank", entitlements=[f"{GROUP}:role=publisher"])
+    installation.site.stop()
     try:
-        answer = house.bearer(token)
-        assert house.all_goes_on()
+        answer = installation.bearer(token)
+        assert installation.all_goes_on()
     finally:
-        house.site.start()
+        installation.site.start()
 
     refused(answer, "cannot be asked")
     assert int(answer.headers["retry-after"]) >= 1
-    assert house.bearer(token).status_code == 200
+    assert installation.bearer(token).status_code == 200
 
 
-def test_an_issuer_that_is_changed_or_removed_has_its_tokens_looked_at_anew(house: House) -> None:
-    house.forget_failures()
-    house.done("POST", "/users/gina", {"projects": [{"project": "P", "roles": ["publisher"]}]})
-    house.done("POST", "/users/gina/bindings/ill", {"issuer": house.ill.url, "subject": "gina"})
-    token = house.ill.token("gina")
-    assert house.bearer(token).status_code == 200
+def test_an_issuer_that_is_changed_or_removed_has_its_tokens_looked_at_anew(installation: Installation) -> None:
+    installation.forget_failures()
+    installation.done("POST", "/users/gina", {"projects": [{"project": "P", "roles": ["publisher"]}]})
+    installation.done("POST", "/users/gina/bindings/ill", {"issuer": installation.ill.url, "subject": "gina"})
+    token = installation.ill.token("gina")
+    assert installation.bearer(token).status_code == 200
 
-    house.done("PUT", "/issuers/ill", {"url": house.ill.url, "audiences": ["elsewhere"]})
-    refused(house.bearer(token), "audience")
-    house.done("PUT", "/issuers/ill", {"url": house.ill.url, "clients": ["app"]})
-    assert house.bearer(token).status_code == 200
-    house.done("DELETE", "/issuers/ill")
-    refused(house.bearer(token), "issuer")
-    house.done("POST", "/issuers/ill", {"url": house.ill.url, "audiences": ["ams"]})
-    assert house.bearer(token).status_code == 200
+    installation.done("PUT", "/issuers/ill", {"url": installation.ill.url, "audiences": ["elsewhere"]})
+    refused(installation.bearer(token), "audience")
+    installation.done("PUT", "/issuers/ill", {"url": installation.ill.url, "clients": ["app"]})
+    assert installation.bearer(token).status_code == 200
+    installation.done("DELETE", "/issuers/ill")
+    refused(installation.bearer(token), "issuer")
+    installation.done("POST", "/issuers/ill", {"url": installation.ill.url, "audiences": ["ams"]})
+    assert installation.bearer(token).status_code == 200
 
 
-def test_issuers_are_shown_without_their_secrets(house: House) -> None:
-    assert house.all_goes_on()
-    shown = house.done("GET", "/issuers")["issuers"]
+def test_issuers_are_shown_without_their_secrets(installation: Installation) -> None:
+    assert installation.all_goes_on()
+    shown = installation.done("GET", "/issuers")["issuers"]
     egi, site = shown[0], next(each for each in shown if each["name"] == "site")
 
     assert (egi["name"], egi["source"], egi["client_secret"]) == ("egi", "settings", "")
@@ -378,10 +380,10 @@ def test_issuers_are_shown_without_their_secrets(house: House) -> None:
     assert site["roles"][0] == {"entitlement": f"{GROUP}:role=publisher", "project": "P", "roles": ["publisher"]}
     assert len(egi["keys"]["ids"]) == 2
     assert egi["keys"]["fetched_on"]
-    kept = house.done("PUT", "/issuers/site", site)
+    kept = installation.done("PUT", "/issuers/site", site)
     assert kept["client_secret"] == "***"
-    assert house.admin("PUT", "/issuers/egi", {"url": egi["url"], "audiences": ["ams"]}).status_code == 409
-    assert house.admin("DELETE", "/issuers/egi").status_code == 409
+    assert installation.admin("PUT", "/issuers/egi", {"url": egi["url"], "audiences": ["ams"]}).status_code == 409
+    assert installation.admin("DELETE", "/issuers/egi").status_code == 409
 
 
 @pytest.mark.parametrize(
@@ -396,16 +398,16 @@ def test_issuers_are_shown_without_their_secrets(house: House) -> None:
         [],
     ],
 )
-def test_an_issuer_that_cannot_be_is_refused(house: House, said: object) -> None:
-    assert house.admin("POST", "/issuers/bad", said).status_code == 400
+def test_an_issuer_that_cannot_be_is_refused(installation: Installation, said: object) -> None:
+    assert installation.admin("POST", "/issuers/bad", said).status_code == 400
 
 
-def test_no_token_is_written_anywhere(house: House) -> None:
-    files = [path for path in house.data.rglob("*") if path.is_file() and path.suffix != ".token"]
+def test_no_token_is_written_anywhere(installation: Installation) -> None:
+    files = [path for path in installation.data.rglob("*") if path.is_file() and path.suffix != ".token"]
     written = b"".join(path.read_bytes() for path in files)
 
-    assert house.shown.encode() not in written
-    assert house.own.encode() not in written
+    assert installation.shown.encode() not in written
+    assert installation.own.encode() not in written
 
 
 @pytest.mark.embedded

@@ -40,7 +40,7 @@ class Issuers:
 
 
 @dataclass
-class House:
+class Application:
     """An application of three routes, and what it recorded."""
 
     issuers: Issuers
@@ -62,7 +62,7 @@ class House:
         return sent[0]["status"], dict(sent[0]["headers"])
 
 
-def house(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> House:
+def application(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> Application:
     issuers, clock, events = Issuers(later), ManualClock(), list[AuditEvent]()
 
     async def nobody(_: str) -> None:
@@ -93,7 +93,7 @@ def house(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> H
     logins = FailedLogins("ams", Trail(), Attempts(per_minute, clock), clock)
     fast: Any = SimpleNamespace(answer=lambda *_: None)
     auditor = Auditor(Trail(), logins, gate, clock)
-    return House(issuers, App(gate, Bodies(1, 1, 1), UnreadAnswers(1), fast, rows, auditor), events)
+    return Application(issuers, App(gate, Bodies(1, 1, 1), UnreadAnswers(1), fast, rows, auditor), events)
 
 
 @pytest.mark.parametrize("rates", [False, True])
@@ -104,7 +104,7 @@ def house(*, rates: bool = False, later: bool = False, per_minute: int = 0) -> H
 async def test_a_refused_token_is_looked_at_once_and_recorded_with_why(
     rates: bool, token: bytes, method: str, path: str
 ) -> None:
-    asked = house(rates=rates)
+    asked = application(rates=rates)
 
     status, headers = await asked.ask(method, path, token)
 
@@ -119,7 +119,7 @@ async def test_a_refused_token_is_looked_at_once_and_recorded_with_why(
 
 
 async def test_an_issuer_that_does_not_answer_is_a_401_to_be_tried_again() -> None:
-    asked = house(later=True)
+    asked = application(later=True)
 
     status, headers = await asked.ask("GET", "/v1/users", JWT)
 
@@ -128,14 +128,14 @@ async def test_an_issuer_that_does_not_answer_is_a_401_to_be_tried_again() -> No
 
 
 async def test_what_is_open_to_everybody_is_open_with_a_bad_token_too() -> None:
-    asked = house()
+    asked = application()
 
     assert (await asked.ask("GET", "/v1/version", JWT))[0] == 200
     assert asked.events == []
 
 
 async def test_beyond_its_limit_an_address_is_told_so() -> None:
-    asked = house(per_minute=2)
+    asked = application(per_minute=2)
 
     answers = [await asked.ask("GET", "/v1/users", JWT) for _ in range(3)]
 

@@ -36,11 +36,6 @@ def issuer(example: ExampleIssuer) -> Issuer:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def client() -> HttpClient:
     return issuer_client(LOOPBACK)
 

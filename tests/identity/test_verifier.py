@@ -33,7 +33,7 @@ OTHER = Issuer(IssuerName("other"), "https://other.example", audiences=("ams",))
 
 
 @dataclass
-class House:
+class VerifierSetup:
     """A verifier over issuers with one real key, and an issuer that answers as it is told."""
 
     issuers: list[Issuer] = field(default_factory=lambda: [ISSUER, OTHER])
@@ -75,8 +75,8 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def setup() -> VerifierSetup:
+    return VerifierSetup()
 
 
 def without_suspending(verifier: Verifier, token: str) -> Verified:
@@ -88,12 +88,12 @@ def without_suspending(verifier: Verifier, token: str) -> Verified:
     return verified
 
 
-async def test_a_token_says_who_shows_it(house: House) -> None:
+async def test_a_token_says_who_shows_it(setup: VerifierSetup) -> None:
     person = {"email": "alice@example.org", "given_name": "Alice", "family_name": "Ex\u00e4mple"}
     member, writer = f"{GROUP}:a:role=member#x", f"{GROUP}:b:role=writer"
     entitlements = {"entitlements": [member, "urn:other", writer, member], "eduperson_entitlement": f"{GROUP}:c"}
 
-    assert await house.verifier.verify(signed({**SAID, **person, **entitlements})) == Verified(
+    assert await setup.verifier.verify(signed({**SAID, **person, **entitlements})) == Verified(
         ISSUER.name,
         ISSUER.url,
         "alice",
@@ -105,149 +105,149 @@ async def test_a_token_says_who_shows_it(house: House) -> None:
     )
 
 
-async def test_a_token_that_is_remembered_is_found_without_suspending(house: House) -> None:
+async def test_a_token_that_is_remembered_is_found_without_suspending(setup: VerifierSetup) -> None:
     token = signed()
-    verified = await house.verifier.verify(token)
+    verified = await setup.verifier.verify(token)
 
-    assert without_suspending(house.verifier, token) is verified
-    assert house.looked_up == 1
+    assert without_suspending(setup.verifier, token) is verified
+    assert setup.looked_up == 1
 
 
-async def test_a_token_that_is_remembered_expires_to_the_second(house: House) -> None:
+async def test_a_token_that_is_remembered_expires_to_the_second(setup: VerifierSetup) -> None:
     token = signed()
-    await house.verifier.verify(token)
-    house.clock.advance(3_629_999)
-    await house.verifier.verify(token)
-    assert house.looked_up == 1
+    await setup.verifier.verify(token)
+    setup.clock.advance(3_629_999)
+    await setup.verifier.verify(token)
+    assert setup.looked_up == 1
 
-    house.clock.advance(1)
-    assert await house.refusal(token) == "The token has expired"
-    assert await house.refusal(token) == "The token has expired"
+    setup.clock.advance(1)
+    assert await setup.refusal(token) == "The token has expired"
+    assert await setup.refusal(token) == "The token has expired"
 
 
-async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(house: House) -> None:
+async def test_a_key_that_is_withdrawn_takes_its_tokens_with_it(setup: VerifierSetup) -> None:
     token = signed()
-    await house.verifier.verify(token)
-    house.generations += 1
-    await house.verifier.verify(token)
-    assert house.looked_up == 2
+    await setup.verifier.verify(token)
+    setup.generations += 1
+    await setup.verifier.verify(token)
+    assert setup.looked_up == 2
 
-    house.generations += 1
-    house.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
-    assert await house.refusal(token) == "The token's signature is wrong"
+    setup.generations += 1
+    setup.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
+    assert await setup.refusal(token) == "The token's signature is wrong"
 
 
-async def test_a_token_is_looked_at_again_once_issuers_changed(house: House) -> None:
+async def test_a_token_is_looked_at_again_once_issuers_changed(setup: VerifierSetup) -> None:
     token = signed()
-    await house.verifier.verify(token)
-    house.issuers = [replace(ISSUER, audiences=("other",))]
-    await house.verifier.verify(token)
+    await setup.verifier.verify(token)
+    setup.issuers = [replace(ISSUER, audiences=("other",))]
+    await setup.verifier.verify(token)
 
-    house.verifier.forget()
-    assert await house.refusal(token) == "The token is for another audience: ams"
+    setup.verifier.forget()
+    assert await setup.refusal(token) == "The token is for another audience: ams"
 
 
-async def test_tokens_of_nobody_are_refused(house: House) -> None:
-    assert await house.refusal(signed({**SAID, "iss": 'https://e.example/"x'})) == (
+async def test_tokens_of_nobody_are_refused(setup: VerifierSetup) -> None:
+    assert await setup.refusal(signed({**SAID, "iss": 'https://e.example/"x'})) == (
         "The token is of an issuer that is not known here: https://e.example/?x"
     )
-    assert await house.refusal("opaque") == "The token is not known here"
-    assert await house.refusal("") == "The token has characters that are in no token"
-    assert await house.refusal("a b") == "The token has characters that are in no token"
-    assert await house.refusal("x" * 16_385) == "The token is longer than 16384 characters"
-    assert await house.refusal(signed({**SAID, "iss": OTHER.url})) == "The keys of the issuer cannot be had"
-    assert house.asked == []
+    assert await setup.refusal("opaque") == "The token is not known here"
+    assert await setup.refusal("") == "The token has characters that are in no token"
+    assert await setup.refusal("a b") == "The token has characters that are in no token"
+    assert await setup.refusal("x" * 16_385) == "The token is longer than 16384 characters"
+    assert await setup.refusal(signed({**SAID, "iss": OTHER.url})) == "The keys of the issuer cannot be had"
+    assert setup.asked == []
 
 
-async def test_an_issuer_is_asked_about_an_opaque_token_once_a_minute(house: House) -> None:
-    house.issuers = [ASKED]
-    house.answers["opaque"] = {"active": True, "sub": "alice", "aud": "ams", "exp": NOW + 90, "email": "a@b"}
+async def test_an_issuer_is_asked_about_an_opaque_token_once_a_minute(setup: VerifierSetup) -> None:
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = {"active": True, "sub": "alice", "aud": "ams", "exp": NOW + 90, "email": "a@b"}
 
-    verified = await house.verifier.verify("opaque")
+    verified = await setup.verifier.verify("opaque")
     assert verified == Verified(ISSUER.name, ISSUER.url, "alice", (NOW + 60) * 1000, email="a@b")
-    house.clock.advance(59_999)
-    assert without_suspending(house.verifier, "opaque") is verified
-    house.clock.advance(1)
-    assert (await house.verifier.verify("opaque")).expires_on == (NOW + 120) * 1000
-    assert len(house.asked) == 2
+    setup.clock.advance(59_999)
+    assert without_suspending(setup.verifier, "opaque") is verified
+    setup.clock.advance(1)
+    assert (await setup.verifier.verify("opaque")).expires_on == (NOW + 120) * 1000
+    assert len(setup.asked) == 2
 
-    house.clock.advance(60_000)
-    assert await house.refusal("opaque") == "The token has expired"
-
-
-async def test_a_clock_that_is_set_back_does_not_make_an_answer_last(house: House) -> None:
-    house.issuers = [ASKED]
-    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
-    await house.verifier.verify("opaque")
-    house.clock.step(-3_600_000)
-    house.clock.advance(60_000)
-    house.answers["opaque"] = None
-
-    assert await house.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
+    setup.clock.advance(60_000)
+    assert await setup.refusal("opaque") == "The token has expired"
 
 
-async def test_a_token_that_is_not_active_is_asked_about_twice_a_minute(house: House) -> None:
-    house.issuers = [ASKED]
-    house.answers["opaque"] = None
+async def test_a_clock_that_is_set_back_does_not_make_an_answer_last(setup: VerifierSetup) -> None:
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    await setup.verifier.verify("opaque")
+    setup.clock.step(-3_600_000)
+    setup.clock.advance(60_000)
+    setup.answers["opaque"] = None
+
+    assert await setup.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
+
+
+async def test_a_token_that_is_not_active_is_asked_about_twice_a_minute(setup: VerifierSetup) -> None:
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = None
     for _ in range(3):
-        assert await house.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
-    assert len(house.asked) == 1
+        assert await setup.refusal("opaque") == "The token is not active: it has expired, or was withdrawn"
+    assert len(setup.asked) == 1
 
-    house.clock.advance(30_000)
-    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
-    assert (await house.verifier.verify("opaque")).subject == "alice"
+    setup.clock.advance(30_000)
+    setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    assert (await setup.verifier.verify("opaque")).subject == "alice"
 
 
-async def test_a_token_that_was_not_active_is_asked_about_anew_once_issuers_changed(house: House) -> None:
-    house.issuers = [ASKED]
-    house.answers["opaque"] = None
-    await house.refusal("opaque")
+async def test_a_token_that_was_not_active_is_asked_about_anew_once_issuers_changed(setup: VerifierSetup) -> None:
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = None
+    await setup.refusal("opaque")
 
-    house.answers["opaque"] = {"sub": "alice", "aud": "ams"}
-    house.verifier.forget()
+    setup.answers["opaque"] = {"sub": "alice", "aud": "ams"}
+    setup.verifier.forget()
 
-    assert (await house.verifier.verify("opaque")).subject == "alice"
+    assert (await setup.verifier.verify("opaque")).subject == "alice"
 
 
 async def test_only_so_many_refused_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "MOST_REFUSED", 2)
-    house = House(issuers=[ASKED], answers=dict.fromkeys("abc"))
+    setup = VerifierSetup(issuers=[ASKED], answers=dict.fromkeys("abc"))
     for token in "abcab":
-        await house.refusal(token)
+        await setup.refusal(token)
     for token in "ab":
-        await house.refusal(token)
+        await setup.refusal(token)
 
-    assert "".join(house.asked) == "abcab"
+    assert "".join(setup.asked) == "abcab"
 
 
-async def test_an_issuer_that_cannot_be_asked_is_asked_the_next_time(house: House) -> None:
-    house.issuers = [ASKED]
+async def test_an_issuer_that_cannot_be_asked_is_asked_the_next_time(setup: VerifierSetup) -> None:
+    setup.issuers = [ASKED]
     for _ in range(2):
         with pytest.raises(TokenRefused, match="cannot be asked") as refused:
-            await house.verifier.verify("opaque")
+            await setup.verifier.verify("opaque")
         assert refused.value.later
-    assert len(house.asked) == 2
+    assert len(setup.asked) == 2
 
 
-async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(house: House) -> None:
-    house.issuers = [ALWAYS]
+async def test_an_issuer_is_asked_about_its_jwts_as_well_where_it_always_is(setup: VerifierSetup) -> None:
+    setup.issuers = [ALWAYS]
     token = signed({**SAID, "entitlements": [f"{GROUP}:a"]})
-    house.answers[token] = {"active": True, "entitlements": [f"{GROUP}:b"], "exp": NOW + 7200}
-    verified = await house.verifier.verify(token)
+    setup.answers[token] = {"active": True, "entitlements": [f"{GROUP}:b"], "exp": NOW + 7200}
+    verified = await setup.verifier.verify(token)
     assert (verified.entitlements, verified.expires_on) == ((f"{GROUP}:b",), (NOW + 60) * 1000)
-    assert without_suspending(house.verifier, token) is verified
+    assert without_suspending(setup.verifier, token) is verified
 
-    house.clock.advance(60_000)
-    house.answers[token] = None
-    assert await house.refusal(token) == "The token is not active: it has expired, or was withdrawn"
+    setup.clock.advance(60_000)
+    setup.answers[token] = None
+    assert await setup.refusal(token) == "The token is not active: it has expired, or was withdrawn"
 
 
-async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(house: House) -> None:
-    house.issuers = [ALWAYS]
-    house.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
+async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(setup: VerifierSetup) -> None:
+    setup.issuers = [ALWAYS]
+    setup.keys[ISSUER.url] = public_key(private=ec.generate_private_key(ec.SECP256R1()))
 
-    assert await house.refusal(signed()) == "The token's signature is wrong"
-    assert house.asked == []
+    assert await setup.refusal(signed()) == "The token's signature is wrong"
+    assert setup.asked == []
 
 
 @pytest.mark.parametrize(
@@ -262,12 +262,12 @@ async def test_an_issuer_is_not_asked_about_what_it_did_not_sign(house: House) -
         ({"sub": None}, "The token's issuer says that it is another's"),
     ],
 )
-async def test_what_an_issuer_says_of_a_jwt_must_fit_it(house: House, answer: Any, message: str) -> None:
-    house.issuers = [ALWAYS]
+async def test_what_an_issuer_says_of_a_jwt_must_fit_it(setup: VerifierSetup, answer: Any, message: str) -> None:
+    setup.issuers = [ALWAYS]
     token = signed()
-    house.answers[token] = answer
+    setup.answers[token] = answer
 
-    assert await house.refusal(token) == message
+    assert await setup.refusal(token) == message
 
 
 @pytest.mark.parametrize(
@@ -281,11 +281,13 @@ async def test_what_an_issuer_says_of_a_jwt_must_fit_it(house: House, answer: An
         ({"sub": "a", "aud": "ams", "exp": float("nan")}, "The token's exp is no time"),
     ],
 )
-async def test_what_an_issuer_says_of_an_opaque_token_is_checked(house: House, answer: Any, message: str) -> None:
-    house.issuers = [ASKED]
-    house.answers["opaque"] = answer
+async def test_what_an_issuer_says_of_an_opaque_token_is_checked(
+    setup: VerifierSetup, answer: Any, message: str
+) -> None:
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = answer
 
-    assert await house.refusal("opaque") == message
+    assert await setup.refusal("opaque") == message
 
 
 @pytest.mark.parametrize(
@@ -301,25 +303,27 @@ async def test_what_an_issuer_says_of_an_opaque_token_is_checked(house: House, a
         ({"entitlements": [["urn:a"]]}, "The token has entitlements that are no text"),
     ],
 )
-async def test_entitlements_are_texts_and_not_too_many(house: House, said: Any, message: str) -> None:
-    assert (await house.refusal(signed({**SAID, **said}))).startswith(message)
+async def test_entitlements_are_texts_and_not_too_many(setup: VerifierSetup, said: Any, message: str) -> None:
+    assert (await setup.refusal(signed({**SAID, **said}))).startswith(message)
 
-    house.issuers = [ASKED]
-    house.answers["opaque"] = {"sub": "a", "aud": "ams", **said}
-    assert (await house.refusal("opaque")).startswith(message)
+    setup.issuers = [ASKED]
+    setup.answers["opaque"] = {"sub": "a", "aud": "ams", **said}
+    assert (await setup.refusal("opaque")).startswith(message)
 
 
-async def test_five_hundred_entitlements_are_not_too_many_and_those_that_meet_a_rule_are_kept(house: House) -> None:
-    house.issuers = [ASKED]
+async def test_five_hundred_entitlements_are_not_too_many_and_those_that_meet_a_rule_are_kept(
+    setup: VerifierSetup,
+) -> None:
+    setup.issuers = [ASKED]
     entitlements = [f"{GROUP}:{number}" for number in range(500)]
-    house.answers["opaque"] = {"sub": "a", "aud": "ams", "entitlements": entitlements}
+    setup.answers["opaque"] = {"sub": "a", "aud": "ams", "entitlements": entitlements}
 
-    assert (await house.verifier.verify("opaque")).entitlements == (f"{GROUP}:499",)
+    assert (await setup.verifier.verify("opaque")).entitlements == (f"{GROUP}:499",)
 
 
-async def test_names_are_what_people_can_read(house: House) -> None:
+async def test_names_are_what_people_can_read(setup: VerifierSetup) -> None:
     person = {"email": ["a"], "given_name": "A\x00l\nice\ud800", "family_name": "x" * 300}
-    verified = await house.verifier.verify(signed({**SAID, **person}))
+    verified = await setup.verifier.verify(signed({**SAID, **person}))
 
     assert (verified.email, verified.first_name, verified.last_name) == ("", "Alice", "x" * 255)
 
@@ -337,9 +341,9 @@ def tokens_of_any_kind() -> Iterator[st.SearchStrategy[str]]:
 @settings(max_examples=150)
 @given(st.one_of(*tokens_of_any_kind()))
 def test_any_text_is_verified_or_refused(token: str) -> None:
-    house = House(issuers=[ASKED])
+    setup = VerifierSetup(issuers=[ASKED])
     try:
-        verified = asyncio.run(house.verifier.verify(token))
+        verified = asyncio.run(setup.verifier.verify(token))
     except TokenRefused:
         return
     assert verified.issuer == ISSUER.name

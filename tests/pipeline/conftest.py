@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ams.client import Client
 from cluster.jars import CannotFetch, connector_jars
 from tests.pipeline.garden import Garden, make_garden
-from tests.support.served import Served, served
+from tests.support.served import Served
 
 _numbers = itertools.count(1)
 
@@ -33,13 +33,6 @@ def spark(spark_session: SparkSession) -> SparkSession:
     from ams.pipeline.session import activated
 
     return activated(spark_session)
-
-
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A service whose time tests move."""
-    with served(tmp_path_factory.mktemp("service") / "data") as running:
-        yield running
 
 
 @pytest.fixture

@@ -16,18 +16,11 @@ from ams.client import Client, wire
 from tests.provisioning.gocdb import Gocdb, gocdb
 from tests.provisioning.listings import endpoints_xml, site, sites_xml
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
-from tests.support.served import Served, served
+from tests.support.served import Served
 
 UUID = "11111111-2222-3333-4444-555555555555"
 _AMS = {"auth_types": ["x509"], "auth_method": "headers", "type": "ams"}
 _NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """Run one AMS for all; every test has a project of its own."""
-    with served(tmp_path_factory.mktemp("provisioned") / "ams-data") as run:
-        yield run
 
 
 @pytest.fixture(scope="session")

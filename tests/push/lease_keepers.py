@@ -9,9 +9,8 @@ from sqlalchemy import text
 from ams.core.clock import ManualClock
 from ams.core.names import SubscriptionId, SubscriptionName, TopicName
 from ams.push.leases import Leases, MemoryLeases
-from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
-from tests.support.administration import KEY, make_project
+from tests.support.administration import KEY, make_project, url_of
 
 KINDS = ("memory", "sqlite", "postgresql")
 
@@ -67,12 +66,3 @@ def in_memory(count: int) -> Keeper:
 
     names = [SubscriptionId(f"s{number:04}") for number in range(count)]
     return Keeper(MemoryLeases(clock, settled=True), names, pass_time, clock=clock)
-
-
-def url_of(kind: str, folder: Path) -> str:
-    """Return the URL of an empty registry."""
-    if kind == "sqlite":
-        return sqlite_url(str(folder / "registry.db"))
-    from tests.support.databases import empty_registry  # it needs the driver
-
-    return empty_registry(KEY)

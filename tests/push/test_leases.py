@@ -15,8 +15,8 @@ from ams.push.report import RETRYING, SEND
 from ams.storage.registry.push import MAX_STATES
 from ams.storage.registry.registry import Registry
 from ams.wire.push import Attempt, Failure, WorkerState
-from tests.push.lease_keepers import KINDS, Keeper, opened, url_of
-from tests.support.administration import KEY
+from tests.push.lease_keepers import KINDS, Keeper, opened
+from tests.support.administration import KEY, url_of
 
 Ids = frozenset[SubscriptionId]
 NONE: Ids = frozenset()

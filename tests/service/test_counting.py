@@ -23,189 +23,190 @@ from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.counts import Advance, DayCount, Rate, Tally
 from ams.storage.registry.records import Subscription, Topic
 from tests.storage.log.engines import Embedded, new_topic, texts
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 NOON = 20_000 * DAY + DAY // 2
 DAY_0, DAY_1, DAY_2 = "2024-10-04", "2024-10-05", "2024-10-06"
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as house:
-        house.engines.clock.now = NOON
-        yield house
+def use_cases(use_cases: UseCases) -> UseCases:
+    use_cases.engines.clock.now = NOON
+    return use_cases
 
 
-async def topic_of(house: House) -> Topic:
-    return await house.publisher.topic(house.caller, TOPIC)
+async def topic_of(use_cases: UseCases) -> Topic:
+    return await use_cases.publisher.topic(use_cases.caller, TOPIC)
 
 
-async def days(house: House) -> dict[str, int]:
-    return (await house.engines.counting.topic(await topic_of(house)))[1]
+async def days(use_cases: UseCases) -> dict[str, int]:
+    return (await use_cases.engines.counting.topic(await topic_of(use_cases)))[1]
 
 
-async def project_days(house: House) -> dict[str, int]:
-    return await house.engines.counting.project_days(house.caller.here.id)
+async def project_days(use_cases: UseCases) -> dict[str, int]:
+    return await use_cases.engines.counting.project_days(use_cases.caller.here.id)
 
 
-async def stored_days(house: House) -> Mapping[str, int]:
-    return (await house.engines.registry.tallies.topic((await topic_of(house)).id, 30))[1]
+async def stored_days(use_cases: UseCases) -> Mapping[str, int]:
+    return (await use_cases.engines.registry.tallies.topic((await topic_of(use_cases)).id, 30))[1]
 
 
-def restarted(house: House) -> Counting:
+def restarted(use_cases: UseCases) -> Counting:
     """Return the counting of a service that was killed: its notes are gone."""
-    house.engines.counts.take_published()
-    house.engines.counts.pulled.clear()
-    return house.engines.counting
+    use_cases.engines.counts.take_published()
+    use_cases.engines.counts.pulled.clear()
+    return use_cases.engines.counting
 
 
-async def test_a_topic_nobody_published_to_has_nothing(house: House) -> None:
-    tally, by_day = await house.engines.counting.topic(await topic_of(house))
+async def test_a_topic_nobody_published_to_has_nothing(use_cases: UseCases) -> None:
+    tally, by_day = await use_cases.engines.counting.topic(await topic_of(use_cases))
 
     assert (tally, by_day) == (Tally(), {})
-    assert await project_days(house) == {}
+    assert await project_days(use_cases) == {}
 
 
-async def test_what_was_published_is_told_at_once_and_the_same_after_a_round(house: House) -> None:
-    await house.publish(3)
-    told = await house.engines.counting.topic(await topic_of(house)), await project_days(house)
+async def test_what_was_published_is_told_at_once_and_the_same_after_a_round(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    told = await use_cases.engines.counting.topic(await topic_of(use_cases)), await project_days(use_cases)
 
-    await house.engines.counting.round()
+    await use_cases.engines.counting.round()
 
-    assert (await house.engines.counting.topic(await topic_of(house)), await project_days(house)) == told
+    assert (await use_cases.engines.counting.topic(await topic_of(use_cases)), await project_days(use_cases)) == told
     assert told == ((Tally(3, 0, Rate(3, NOON)), {DAY_0: 3}), {DAY_0: 3})
 
 
-async def test_asking_stores_nothing(house: House) -> None:
-    await house.publish(3)
-    await days(house)
-    await project_days(house)
+async def test_asking_stores_nothing(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await days(use_cases)
+    await project_days(use_cases)
 
-    assert await house.engines.registry.tallies.project_days(house.caller.here.id, 30) == {}
+    assert await use_cases.engines.registry.tallies.project_days(use_cases.caller.here.id, 30) == {}
 
 
-async def test_messages_go_to_their_days_newest_first(house: House) -> None:
+async def test_messages_go_to_their_days_newest_first(use_cases: UseCases) -> None:
     for count in (1, 2, 3):
-        await house.publish(count)
-        house.engines.clock.advance(DAY)
-    await house.engines.counting.round()
+        await use_cases.publish(count)
+        use_cases.engines.clock.advance(DAY)
+    await use_cases.engines.counting.round()
 
-    assert list((await days(house)).items()) == [(DAY_2, 3), (DAY_1, 2), (DAY_0, 1)]
-    assert await project_days(house) == await days(house)
+    assert list((await days(use_cases)).items()) == [(DAY_2, 3), (DAY_1, 2), (DAY_0, 1)]
+    assert await project_days(use_cases) == await days(use_cases)
 
 
-async def test_only_the_newest_thirty_days_with_messages_are_told(house: House) -> None:
+async def test_only_the_newest_thirty_days_with_messages_are_told(use_cases: UseCases) -> None:
     for _ in range(32):
-        await house.publish(1)
-        await house.engines.counting.round()
-        house.engines.clock.advance(2 * DAY)
-    await house.publish(1)
+        await use_cases.publish(1)
+        await use_cases.engines.counting.round()
+        use_cases.engines.clock.advance(2 * DAY)
+    await use_cases.publish(1)
 
-    told = await days(house)
+    told = await days(use_cases)
 
     assert len(told) == 30
     assert max(told) == "2024-12-07"
     assert min(told) == "2024-10-10"
 
 
-async def test_what_a_crash_left_uncounted_is_found_in_the_log(house: House) -> None:
-    await house.publish(2)
-    await house.engines.counting.round()
-    await house.publish(1)
-    house.engines.clock.advance(DAY)
-    await house.publish(4)
+async def test_what_a_crash_left_uncounted_is_found_in_the_log(use_cases: UseCases) -> None:
+    await use_cases.publish(2)
+    await use_cases.engines.counting.round()
+    await use_cases.publish(1)
+    use_cases.engines.clock.advance(DAY)
+    await use_cases.publish(4)
 
-    counting = restarted(house)
+    counting = restarted(use_cases)
     await counting.catch_up()
 
-    assert await stored_days(house) == {DAY_0: 3, DAY_1: 4}
-    assert (await counting.topic(await topic_of(house)))[0].messages == 7
+    assert await stored_days(use_cases) == {DAY_0: 3, DAY_1: 4}
+    assert (await counting.topic(await topic_of(use_cases)))[0].messages == 7
 
 
-async def test_catching_up_twice_counts_nothing_twice(house: House) -> None:
-    await house.publish(2)
-    counting = restarted(house)
+async def test_catching_up_twice_counts_nothing_twice(use_cases: UseCases) -> None:
+    await use_cases.publish(2)
+    counting = restarted(use_cases)
     await counting.catch_up()
     await counting.catch_up()
 
-    assert await days(house) == {DAY_0: 2}
+    assert await days(use_cases) == {DAY_0: 2}
 
 
-async def test_a_topic_whose_log_was_lost_counts_what_the_new_one_has(house: House) -> None:
-    await house.publish(5)
-    await house.engines.counting.round()
-    topic = await topic_of(house)
-    await house.engines.log.drop(topic.id)
-    await house.engines.log.create(topic.id)
-    await house.publish(2)
+async def test_a_topic_whose_log_was_lost_counts_what_the_new_one_has(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    await use_cases.engines.counting.round()
+    topic = await topic_of(use_cases)
+    await use_cases.engines.log.drop(topic.id)
+    await use_cases.engines.log.create(topic.id)
+    await use_cases.publish(2)
 
-    await restarted(house).catch_up()
+    await restarted(use_cases).catch_up()
 
-    assert await days(house) == {DAY_0: 2}
-    assert sum((await project_days(house)).values()) == 7
+    assert await days(use_cases) == {DAY_0: 2}
+    assert sum((await project_days(use_cases)).values()) == 7
 
 
-async def test_a_publish_that_was_given_up_is_counted_when_its_messages_are_stored(house: House) -> None:
-    topic = await topic_of(house)
-    publishing = asyncio.ensure_future(house.publisher.publish(topic, [message("aGk=")]))
+async def test_a_publish_that_was_given_up_is_counted_when_its_messages_are_stored(use_cases: UseCases) -> None:
+    topic = await topic_of(use_cases)
+    publishing = asyncio.ensure_future(use_cases.publisher.publish(topic, [message("aGk=")]))
     await asyncio.sleep(0)
     publishing.cancel()
     await asyncio.wait({publishing})
-    await house.engines.log.wait(topic.id, 0, 5)
+    await use_cases.engines.log.wait(topic.id, 0, 5)
 
-    await house.engines.counting.round()
+    await use_cases.engines.counting.round()
 
-    assert await days(house) == {DAY_0: 1}
-    assert await project_days(house) == {DAY_0: 1}
+    assert await days(use_cases) == {DAY_0: 1}
+    assert await project_days(use_cases) == {DAY_0: 1}
 
 
-async def test_a_round_that_fails_leaves_everything_to_the_next(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    await house.publish(2)
-    await house.deliverer().pull(await subscription_of(house), 2, wait=False)
+async def test_a_round_that_fails_leaves_everything_to_the_next(
+    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await use_cases.publish(2)
+    await use_cases.deliverer().pull(await subscription_of(use_cases), 2, wait=False)
 
     async def failing(*_: object) -> None:
         raise RegistryUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(house.engines.registry.tallies, "store", failing)
+        patched.setattr(use_cases.engines.registry.tallies, "store", failing)
         with pytest.raises(RegistryUnavailable):
-            await house.engines.counting.round()
-    await house.engines.counting.round()
+            await use_cases.engines.counting.round()
+    await use_cases.engines.counting.round()
 
-    assert await stored_days(house) == {DAY_0: 2}
-    assert (await house.engines.counting.subscription((await subscription_of(house)).id)).messages == 2
+    assert await stored_days(use_cases) == {DAY_0: 2}
+    assert (await use_cases.engines.counting.subscription((await subscription_of(use_cases)).id)).messages == 2
 
 
-async def test_a_deleted_topic_leaves_its_project_what_it_counted(house: House) -> None:
-    await house.publish(2)
-    await house.engines.counting.round()
-    await house.publish(1)
+async def test_a_deleted_topic_leaves_its_project_what_it_counted(use_cases: UseCases) -> None:
+    await use_cases.publish(2)
+    await use_cases.engines.counting.round()
+    await use_cases.publish(1)
 
-    await house.engines.topics.delete(house.caller, TOPIC)
-    await house.engines.counting.round()
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.engines.counting.round()
 
-    assert await project_days(house) == {DAY_0: 3}
+    assert await project_days(use_cases) == {DAY_0: 3}
 
 
 async def test_a_delete_that_fails_counts_nothing_twice_and_leaves_the_topic(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await house.publish(2)
+    await use_cases.publish(2)
 
     async def failing(*_: object) -> None:
         raise RegistryUnavailable
 
     with monkeypatch.context() as patched:
-        patched.setattr(house.engines.registry.topics, "delete", failing)
+        patched.setattr(use_cases.engines.registry.topics, "delete", failing)
         with pytest.raises(RegistryUnavailable):
-            await house.engines.topics.delete(house.caller, TOPIC)
-    await house.publish(1)
-    await house.engines.counting.round()
+            await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.publish(1)
+    await use_cases.engines.counting.round()
 
-    assert await days(house) == await project_days(house) == {DAY_0: 3}
+    assert await days(use_cases) == await project_days(use_cases) == {DAY_0: 3}
 
 
-async def test_every_message_that_was_answered_is_counted_however_often_its_topic_goes(house: House) -> None:
+async def test_every_message_that_was_answered_is_counted_however_often_its_topic_goes(use_cases: UseCases) -> None:
     """Topics are deleted and made again under load: a project's days are the messages its publishers were told of."""
     stop, answered = asyncio.Event(), 0
 
@@ -213,9 +214,9 @@ async def test_every_message_that_was_answered_is_counted_however_often_its_topi
         nonlocal answered
         while not stop.is_set():
             try:
-                topic = await topic_of(house)
+                topic = await topic_of(use_cases)
                 key = str(uuid4()) if number % 2 else None
-                appended = await house.publisher.publish(topic, [message("aGk=")] * (number + 1), key=key)
+                appended = await use_cases.publisher.publish(topic, [message("aGk=")] * (number + 1), key=key)
             except NotFound:
                 await asyncio.sleep(0)
             else:
@@ -226,154 +227,156 @@ async def test_every_message_that_was_answered_is_counted_however_often_its_topi
         for _ in range(turn % 7):
             await asyncio.sleep(0.001)
         if turn % 5 == 0:
-            await house.engines.counting.round()
-        await house.engines.topics.delete(house.caller, TOPIC)
-        await house.engines.topics.create(house.caller, TOPIC)
+            await use_cases.engines.counting.round()
+        await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+        await use_cases.engines.topics.create(use_cases.caller, TOPIC)
     stop.set()
     await asyncio.gather(*publishers)
 
     assert answered > 0
-    assert sum((await project_days(house)).values()) == answered
-    await house.engines.counting.round()
-    assert sum((await project_days(house)).values()) == house.engines.counting.figures.messages == answered
+    assert sum((await project_days(use_cases)).values()) == answered
+    await use_cases.engines.counting.round()
+    assert sum((await project_days(use_cases)).values()) == use_cases.engines.counting.figures.messages == answered
 
 
-async def test_u13_a_topic_created_again_counts_from_nothing(house: House) -> None:
-    await house.publish(3)
-    await house.engines.topics.delete(house.caller, TOPIC)
-    await house.engines.topics.create(house.caller, TOPIC)
-    await house.publish(1)
+async def test_u13_a_topic_created_again_counts_from_nothing(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
+    await use_cases.publish(1)
 
-    assert await days(house) == {DAY_0: 1}
-    assert await project_days(house) == {DAY_0: 4}
-
-
-async def test_a_deleted_project_takes_its_counters_with_it(house: House) -> None:
-    await house.publish(3)
-    await house.engines.projects.delete(house.caller)
-
-    await house.engines.counting.round()
-
-    assert await project_days(house) == {}
+    assert await days(use_cases) == {DAY_0: 1}
+    assert await project_days(use_cases) == {DAY_0: 4}
 
 
-async def test_a_topic_that_is_gone_is_told_as_such(house: House) -> None:
-    topic = await topic_of(house)
-    await house.engines.topics.delete(house.caller, TOPIC)
+async def test_a_deleted_project_takes_its_counters_with_it(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await use_cases.engines.projects.delete(use_cases.caller)
+
+    await use_cases.engines.counting.round()
+
+    assert await project_days(use_cases) == {}
+
+
+async def test_a_topic_that_is_gone_is_told_as_such(use_cases: UseCases) -> None:
+    topic = await topic_of(use_cases)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
     with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
-        await house.engines.counting.topic(topic)
+        await use_cases.engines.counting.topic(topic)
 
 
 @pytest.mark.parametrize("rounds", [False, True], ids=["noted", "stored"])
-async def test_a_rate_is_made_of_the_last_two_publishes(house: House, rounds: bool) -> None:
+async def test_a_rate_is_made_of_the_last_two_publishes(use_cases: UseCases, rounds: bool) -> None:
     for count in (3, 5):
-        house.engines.clock.advance(2_000)
-        await house.publish(count)
+        use_cases.engines.clock.advance(2_000)
+        await use_cases.publish(count)
         if rounds:
-            await house.engines.counting.round()
+            await use_cases.engines.counting.round()
 
-    tally, _ = await house.engines.counting.topic(await topic_of(house))
+    tally, _ = await use_cases.engines.counting.topic(await topic_of(use_cases))
 
     assert tally.rate == Rate(5, NOON + 4_000, NOON + 2_000)
 
 
-async def test_an_answer_given_again_for_its_key_is_no_publish(house: House) -> None:
-    topic = await topic_of(house)
-    await house.publisher.publish(topic, [message("aGk=")] * 7, key="k")
-    house.engines.clock.advance(1_000)
-    await house.publish(2)
+async def test_an_answer_given_again_for_its_key_is_no_publish(use_cases: UseCases) -> None:
+    topic = await topic_of(use_cases)
+    await use_cases.publisher.publish(topic, [message("aGk=")] * 7, key="k")
+    use_cases.engines.clock.advance(1_000)
+    await use_cases.publish(2)
 
-    await house.publisher.publish(topic, [message("aGk=")] * 7, key="k")
+    await use_cases.publisher.publish(topic, [message("aGk=")] * 7, key="k")
 
-    assert (await house.engines.counting.topic(topic))[0].rate == Rate(2, NOON + 1_000, NOON)
-    await house.engines.counting.round()
-    await house.publisher.publish(topic, [message("aGk=")] * 7, key="k")
-    assert (await house.engines.counting.topic(topic))[0].rate == Rate(2, NOON + 1_000, NOON)
+    assert (await use_cases.engines.counting.topic(topic))[0].rate == Rate(2, NOON + 1_000, NOON)
+    await use_cases.engines.counting.round()
+    await use_cases.publisher.publish(topic, [message("aGk=")] * 7, key="k")
+    assert (await use_cases.engines.counting.topic(topic))[0].rate == Rate(2, NOON + 1_000, NOON)
 
 
-async def subscription_of(house: House) -> Subscription:
-    return await house.deliverer().to_pull(house.caller, SUB)
+async def subscription_of(use_cases: UseCases) -> Subscription:
+    return await use_cases.deliverer().to_pull(use_cases.caller, SUB)
 
 
 @pytest.mark.parametrize("rounds", [False, True], ids=["noted", "stored"])
-async def test_pulls_count_what_they_hand_out_repeats_included(house: House, rounds: bool) -> None:
-    topic, subscription = await topic_of(house), await subscription_of(house)
-    await house.publisher.publish(topic, [message("aGk="), message("aGVsbG8=", {"k": "v"})])
+async def test_pulls_count_what_they_hand_out_repeats_included(use_cases: UseCases, rounds: bool) -> None:
+    topic, subscription = await topic_of(use_cases), await subscription_of(use_cases)
+    await use_cases.publisher.publish(topic, [message("aGk="), message("aGVsbG8=", {"k": "v"})])
     for wanted in (1, 2, 2):
-        house.engines.clock.advance(500)
-        await house.deliverer().pull(subscription, wanted, wait=False)
+        use_cases.engines.clock.advance(500)
+        await use_cases.deliverer().pull(subscription, wanted, wait=False)
         if rounds:
-            await house.engines.counting.round()
+            await use_cases.engines.counting.round()
 
-    told = await house.engines.counting.subscription(subscription.id)
+    told = await use_cases.engines.counting.subscription(subscription.id)
 
     assert told == Tally(5, 4 + 12 + 12, Rate(2, NOON + 1_500, NOON + 1_000))
 
 
-async def test_a_pull_that_finds_nothing_is_a_pull_but_nothing_to_store(house: House) -> None:
-    subscription = await subscription_of(house)
-    await house.deliverer().pull(subscription, 1, wait=False)
+async def test_a_pull_that_finds_nothing_is_a_pull_but_nothing_to_store(use_cases: UseCases) -> None:
+    subscription = await subscription_of(use_cases)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
 
-    await house.engines.counting.round()
+    await use_cases.engines.counting.round()
 
-    assert (await house.engines.counting.subscription(subscription.id)).rate == Rate(0, NOON)
-    assert await house.engines.registry.tallies.pulled(subscription.id) == Tally()
-
-
-async def test_a_subscription_that_went_meanwhile_is_left_out(house: House) -> None:
-    await house.publish(2)
-    await house.deliverer().pull(await subscription_of(house), 2, wait=False)
-    await house.engines.subscriptions.delete(house.caller, SUB)
-
-    await house.engines.counting.round()
-
-    assert await stored_days(house) == {DAY_0: 2}
+    assert (await use_cases.engines.counting.subscription(subscription.id)).rate == Rate(0, NOON)
+    assert await use_cases.engines.registry.tallies.pulled(subscription.id) == Tally()
 
 
-async def counted_by_another(house: House, counting: Counting) -> None:
+async def test_a_subscription_that_went_meanwhile_is_left_out(use_cases: UseCases) -> None:
+    await use_cases.publish(2)
+    await use_cases.deliverer().pull(await subscription_of(use_cases), 2, wait=False)
+    await use_cases.engines.subscriptions.delete(use_cases.caller, SUB)
+
+    await use_cases.engines.counting.round()
+
+    assert await stored_days(use_cases) == {DAY_0: 2}
+
+
+async def counted_by_another(use_cases: UseCases, counting: Counting) -> None:
     """Let another node count after `counting` worked out what to store, and before it stores that."""
     advances = counting._advances
 
     async def worked_out(*given: Any) -> list[Advance]:
         found = await advances(*given)
-        other = Counts(house.engines.clock)
-        other.note_attempt(await topic_of(house))
-        await Counting(house.engines.registry, house.engines.log, other).round()
-        await house.publish(2)  # on the other node: it leaves no note here
-        house.engines.counts.published.clear()
+        other = Counts(use_cases.engines.clock)
+        other.note_attempt(await topic_of(use_cases))
+        await Counting(use_cases.engines.registry, use_cases.engines.log, other).round()
+        await use_cases.publish(2)  # on the other node: it leaves no note here
+        use_cases.engines.counts.published.clear()
         counting._advances = advances  # type: ignore[method-assign] # as it was
         return found
 
     counting._advances = worked_out  # type: ignore[method-assign] # one that is slow
 
 
-async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothing_is_missed(house: House) -> None:
-    counting = house.engines.counting
-    await house.publish(3)
-    await counted_by_another(house, counting)
+async def test_what_two_nodes_counted_at_the_same_time_is_counted_once_and_nothing_is_missed(
+    use_cases: UseCases,
+) -> None:
+    counting = use_cases.engines.counting
+    await use_cases.publish(3)
+    await counted_by_another(use_cases, counting)
 
     await counting.round()
-    assert (await stored_days(house), counting.figures.messages) == ({DAY_0: 3}, 0)
+    assert (await stored_days(use_cases), counting.figures.messages) == ({DAY_0: 3}, 0)
     await counting.round()
 
-    assert (await stored_days(house), counting.figures.messages) == ({DAY_0: 5}, 2)
-    assert await project_days(house) == {DAY_0: 5}
+    assert (await stored_days(use_cases), counting.figures.messages) == ({DAY_0: 5}, 2)
+    assert await project_days(use_cases) == {DAY_0: 5}
 
 
-async def test_a_topic_that_goes_while_another_node_counts_it_is_not_counted_twice(house: House) -> None:
-    await house.publish(3)
-    async with house.engines.counting.last_days(await topic_of(house)) as last:
-        await Counting(house.engines.registry, house.engines.log, Counts()).catch_up()
-        await house.engines.registry.topics.delete(await topic_of(house), last)
+async def test_a_topic_that_goes_while_another_node_counts_it_is_not_counted_twice(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    async with use_cases.engines.counting.last_days(await topic_of(use_cases)) as last:
+        await Counting(use_cases.engines.registry, use_cases.engines.log, Counts()).catch_up()
+        await use_cases.engines.registry.topics.delete(await topic_of(use_cases), last)
 
-    assert await project_days(house) == {DAY_0: 3}
+    assert await project_days(use_cases) == {DAY_0: 3}
 
 
-async def test_figures_since_the_start_are_what_rounds_stored(house: House) -> None:
-    counting = Counting(house.engines.registry, house.engines.log, house.engines.counts, by_topic=True)
-    await house.publish(3)
-    await house.deliverer().pull(await subscription_of(house), 2, wait=False)
+async def test_figures_since_the_start_are_what_rounds_stored(use_cases: UseCases) -> None:
+    counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts, by_topic=True)
+    await use_cases.publish(3)
+    await use_cases.deliverer().pull(await subscription_of(use_cases), 2, wait=False)
 
     await counting.round()
 
@@ -382,32 +385,32 @@ async def test_figures_since_the_start_are_what_rounds_stored(house: House) -> N
     assert figures.by_topic == {("P", "t"): 3}
 
 
-async def test_closing_stores_what_is_noted(house: House) -> None:
-    counting = Counting(house.engines.registry, house.engines.log, house.engines.counts)
+async def test_closing_stores_what_is_noted(use_cases: UseCases) -> None:
+    counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts)
     await counting.start(Supervisor())
-    await house.publish(2)
+    await use_cases.publish(2)
 
     await counting.close()
 
-    assert await stored_days(house) == {DAY_0: 2}
+    assert await stored_days(use_cases) == {DAY_0: 2}
 
 
-async def test_messages_of_a_window_are_told_by_project(house: House) -> None:
-    await house.publish(1)
-    house.engines.clock.advance(DAY)
-    await house.publish(2)
-    await house.engines.counting.round()
-    await house.publish(4)
-    house.engines.clock.advance(DAY)
-    await house.publish(8)
+async def test_messages_of_a_window_are_told_by_project(use_cases: UseCases) -> None:
+    await use_cases.publish(1)
+    use_cases.engines.clock.advance(DAY)
+    await use_cases.publish(2)
+    await use_cases.engines.counting.round()
+    await use_cases.publish(4)
+    use_cases.engines.clock.advance(DAY)
+    await use_cases.publish(8)
 
-    assert await messages(house, date(2024, 10, 5), date(2024, 10, 5)) == 6
-    assert await messages(house, date(2024, 10, 4), date(2024, 10, 6)) == 15
-    assert await messages(house, date(2023, 1, 1), date(2024, 10, 3)) == 0
+    assert await messages(use_cases, date(2024, 10, 5), date(2024, 10, 5)) == 6
+    assert await messages(use_cases, date(2024, 10, 4), date(2024, 10, 6)) == 15
+    assert await messages(use_cases, date(2023, 1, 1), date(2024, 10, 3)) == 0
 
 
-async def messages(house: House, first: date, last: date) -> int:
-    return (await house.engines.counting.activity(first, last))[house.caller.here.id].messages
+async def messages(use_cases: UseCases, first: date, last: date) -> int:
+    return (await use_cases.engines.counting.activity(first, last))[use_cases.caller.here.id].messages
 
 
 STEPS = st.lists(
@@ -430,41 +433,41 @@ def test_the_days_of_a_topic_always_sum_up_to_its_messages(steps: list[tuple[str
 
 async def _walk(folder: Path, steps: list[tuple[str, int]]) -> None:
     options = LogOptions(min_free_bytes=0, reserve_bytes=0, retention=2 * DAY, check_interval_ms=DAY)  # type: ignore[arg-type]  # plain numbers
-    async with open_house(folder, options) as house:
+    async with open_use_cases(folder, options) as use_cases:
         published = 0
         for step, number in steps:
             if step == "publish":
-                await house.publish(number)
+                await use_cases.publish(number)
                 published += number
             elif step == "pass":
-                house.engines.clock.advance(number)
+                use_cases.engines.clock.advance(number)
             elif step == "set":
-                house.engines.clock.step(number)
+                use_cases.engines.clock.step(number)
             elif step == "round":
-                await house.engines.counting.round()
+                await use_cases.engines.counting.round()
             elif step == "crash":
-                await restarted(house).catch_up()
+                await restarted(use_cases).catch_up()
             elif step == "retain":
-                await house.engines.log.retain()
+                await use_cases.engines.log.retain()
             else:
-                await house.engines.topics.delete(house.caller, TOPIC)
-                await house.engines.topics.create(house.caller, TOPIC)
-            await _check(house, published)
+                await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+                await use_cases.engines.topics.create(use_cases.caller, TOPIC)
+            await _check(use_cases, published)
 
 
-async def _check(house: House, published: int) -> None:
-    topic = await topic_of(house)
-    tally, by_day = await house.engines.counting.topic(topic)
-    totals = await house.engines.log.totals(topic.id)
+async def _check(use_cases: UseCases, published: int) -> None:
+    topic = await topic_of(use_cases)
+    tally, by_day = await use_cases.engines.counting.topic(topic)
+    totals = await use_cases.engines.log.totals(topic.id)
 
     assert sum(by_day.values()) == tally.messages == totals.messages
     assert tally.bytes == totals.bytes
-    assert sum((await project_days(house)).values()) == published
+    assert sum((await project_days(use_cases)).values()) == published
 
 
-async def test_what_is_gone_is_forgotten_before_it_is_too_much(house: House) -> None:
-    counts, counting = house.engines.counts, house.engines.counting
-    there = (await subscription_of(house)).id
+async def test_what_is_gone_is_forgotten_before_it_is_too_much(use_cases: UseCases) -> None:
+    counts, counting = use_cases.engines.counts, use_cases.engines.counting
+    there = (await subscription_of(use_cases)).id
     counts.note_pull(there)
     counts.note_acknowledgement(there)
     for number in range(FEWEST):
@@ -479,11 +482,11 @@ async def test_what_is_gone_is_forgotten_before_it_is_too_much(house: House) -> 
     assert counting.figures.by_topic == {("P", TOPIC): 1}
 
 
-async def test_a_deleted_topic_is_no_figure_any_more(house: House) -> None:
-    counting = house.engines.counting
+async def test_a_deleted_topic_is_no_figure_any_more(use_cases: UseCases) -> None:
+    counting = use_cases.engines.counting
     counting.figures.by_topic.update({("P", TOPIC): 1, ("P", "other"): 2})
 
-    async with counting.last_days(await topic_of(house)):
+    async with counting.last_days(await topic_of(use_cases)):
         pass
 
     assert counting.figures.by_topic == {("P", "other"): 2}

@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,107 +9,101 @@ from ams.core.names import SubscriptionId, SubscriptionName
 from ams.service.delivering import SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.log.embedded import LogOptions
-from tests.support.house import SUB, TOPIC, House, open_house, pulled_later
-
-
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as made:
-        yield made
+from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases, pulled_later
 
 
 async def pulled(
-    house: House, count: int = 100, deliverer: Deliverer | None = None, *, wait: bool = False
+    use_cases: UseCases, count: int = 100, deliverer: Deliverer | None = None, *, wait: bool = False
 ) -> list[int]:
-    deliverer = deliverer or house.deliverer()
-    subscription = await deliverer.to_pull(house.caller, SUB)
+    deliverer = deliverer or use_cases.deliverer()
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
     seconds = deliverer.wait_seconds if wait else 0
     return [each.offset for each in await pulled_later(deliverer, subscription, count, seconds)]
 
 
-async def acknowledged(house: House, *numbers: int) -> None:
-    await house.acknowledge(numbers)
+async def acknowledged(use_cases: UseCases, *numbers: int) -> None:
+    await use_cases.acknowledge(numbers)
 
 
-async def test_10_4_a_pull_repeated_without_an_acknowledgement_returns_the_same(house: House) -> None:
-    await house.publish(5)
+async def test_10_4_a_pull_repeated_without_an_acknowledgement_returns_the_same(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
 
-    assert await pulled(house, 3) == [0, 1, 2]
-    assert await pulled(house, 3) == [0, 1, 2]
-
-
-async def test_11_2_only_the_largest_id_counts(house: House) -> None:
-    await house.publish(5)
-    await pulled(house, 4)
-    await acknowledged(house, 1, 3, 0)
-
-    assert await pulled(house) == [4]
+    assert await pulled(use_cases, 3) == [0, 1, 2]
+    assert await pulled(use_cases, 3) == [0, 1, 2]
 
 
-async def test_the_default_deadline_is_ten_seconds_and_the_same_messages_come_again(house: House) -> None:
-    await house.publish(2)
-    await pulled(house)
-    house.engines.clock.advance(10_001)
+async def test_11_2_only_the_largest_id_counts(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    await pulled(use_cases, 4)
+    await acknowledged(use_cases, 1, 3, 0)
+
+    assert await pulled(use_cases) == [4]
+
+
+async def test_the_default_deadline_is_ten_seconds_and_the_same_messages_come_again(use_cases: UseCases) -> None:
+    await use_cases.publish(2)
+    await pulled(use_cases)
+    use_cases.engines.clock.advance(10_001)
 
     with pytest.raises(AckTimeout, match="^ack timeout$"):
-        await acknowledged(house, 1)
-    assert await pulled(house) == [0, 1]
-    await acknowledged(house, 1)
+        await acknowledged(use_cases, 1)
+    assert await pulled(use_cases) == [0, 1]
+    await acknowledged(use_cases, 1)
 
 
-async def test_11_1_negative_numbers_and_none_at_all_are_invalid(house: House) -> None:
+async def test_11_1_negative_numbers_and_none_at_all_are_invalid(use_cases: UseCases) -> None:
     for numbers in ((), (-1,), (-5, -2)):
         with pytest.raises(InvalidInput, match="^Invalid ack id$"):
-            await acknowledged(house, *numbers)
+            await acknowledged(use_cases, *numbers)
 
 
-async def test_an_unknown_subscription_is_not_found(house: House) -> None:
+async def test_an_unknown_subscription_is_not_found(use_cases: UseCases) -> None:
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
-        await house.deliverer().to_pull(house.caller, SubscriptionName("none"))
+        await use_cases.deliverer().to_pull(use_cases.caller, SubscriptionName("none"))
 
 
-async def test_10_3_a_subscription_whose_topic_is_gone_is_a_conflict(house: House) -> None:
-    await house.engines.topics.delete(house.caller, TOPIC)
+async def test_10_3_a_subscription_whose_topic_is_gone_is_a_conflict(use_cases: UseCases) -> None:
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
     with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
-        await pulled(house)
+        await pulled(use_cases)
 
 
-async def test_a9_a_topic_created_again_is_delivered_from_its_beginning(house: House) -> None:
-    await house.publish(5)
-    await pulled(house)
-    await acknowledged(house, 4)
-    topics = house.engines.topics
-    await topics.delete(house.caller, TOPIC)
-    await topics.create(house.caller, TOPIC)
-    await house.publish(2)
+async def test_a9_a_topic_created_again_is_delivered_from_its_beginning(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    await pulled(use_cases)
+    await acknowledged(use_cases, 4)
+    topics = use_cases.engines.topics
+    await topics.delete(use_cases.caller, TOPIC)
+    await topics.create(use_cases.caller, TOPIC)
+    await use_cases.publish(2)
 
-    assert await pulled(house) == [0, 1]
+    assert await pulled(use_cases) == [0, 1]
 
 
-async def test_m9_a_waiting_pull_answers_as_soon_as_there_is_one_message(house: House) -> None:
-    waiting = asyncio.ensure_future(pulled(house, wait=True))
+async def test_m9_a_waiting_pull_answers_as_soon_as_there_is_one_message(use_cases: UseCases) -> None:
+    waiting = asyncio.ensure_future(pulled(use_cases, wait=True))
     await asyncio.sleep(0.05)
     assert not waiting.done()
 
-    await house.publish(1)
+    await use_cases.publish(1)
 
     assert await asyncio.wait_for(waiting, 1) == [0]
 
 
-async def test_m9_a_waiting_pull_gives_up_after_a_while(house: House) -> None:
-    assert await pulled(house, deliverer=house.deliverer(wait_seconds=0.05), wait=True) == []
+async def test_m9_a_waiting_pull_gives_up_after_a_while(use_cases: UseCases) -> None:
+    assert await pulled(use_cases, deliverer=use_cases.deliverer(wait_seconds=0.05), wait=True) == []
 
 
-async def test_a15_a_waiting_pull_returns_what_there_is_at_once(house: House) -> None:
-    await house.publish(3)
+async def test_a15_a_waiting_pull_returns_what_there_is_at_once(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
 
-    assert await asyncio.wait_for(pulled(house, 100, wait=True), 1) == [0, 1, 2]
+    assert await asyncio.wait_for(pulled(use_cases, 100, wait=True), 1) == [0, 1, 2]
 
 
-async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
-    deliverer = house.deliverer(wait_seconds=60)
-    subscription = await deliverer.to_pull(house.caller, SUB)
+async def test_m9_a_client_that_left_ends_its_wait(use_cases: UseCases) -> None:
+    deliverer = use_cases.deliverer(wait_seconds=60)
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
     gone: Gone = asyncio.get_running_loop().create_future()
     waiting = asyncio.ensure_future(pulled_later(deliverer, subscription, 1, 60, gone))
     await asyncio.sleep(0.05)
@@ -121,9 +114,9 @@ async def test_m9_a_client_that_left_ends_its_wait(house: House) -> None:
     assert deliverer.waiting == 0
 
 
-async def test_a_stop_ends_all_waiting_pulls(house: House) -> None:
-    deliverer = house.deliverer(wait_seconds=60)
-    waiting = [asyncio.ensure_future(pulled(house, deliverer=deliverer, wait=True)) for _ in range(20)]
+async def test_a_stop_ends_all_waiting_pulls(use_cases: UseCases) -> None:
+    deliverer = use_cases.deliverer(wait_seconds=60)
+    waiting = [asyncio.ensure_future(pulled(use_cases, deliverer=deliverer, wait=True)) for _ in range(20)]
     async with asyncio.timeout(5):
         while deliverer.waiting < 20:
             await asyncio.sleep(0.01)
@@ -133,34 +126,34 @@ async def test_a_stop_ends_all_waiting_pulls(house: House) -> None:
     assert await asyncio.wait_for(asyncio.gather(*waiting), 1) == [[]] * 20
 
 
-async def test_a_topic_deleted_while_a_pull_waits_ends_the_wait(house: House) -> None:
-    waiting = asyncio.ensure_future(pulled(house, wait=True))
+async def test_a_topic_deleted_while_a_pull_waits_ends_the_wait(use_cases: UseCases) -> None:
+    waiting = asyncio.ensure_future(pulled(use_cases, wait=True))
     await asyncio.sleep(0.05)
 
-    await house.engines.topics.delete(house.caller, TOPIC)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
     with pytest.raises(Conflict, match="^Subscription's topic doesn't exist$"):
         await asyncio.wait_for(waiting, 1)
 
 
-async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(house: House) -> None:
-    waiting = asyncio.ensure_future(pulled(house, wait=True))
+async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(use_cases: UseCases) -> None:
+    waiting = asyncio.ensure_future(pulled(use_cases, wait=True))
     await asyncio.sleep(0.05)
-    topic = await house.publisher.topic(house.caller, TOPIC)
-    await house.engines.registry.topics.delete(topic)
-    await house.engines.topics.create(house.caller, TOPIC)
-    await house.engines.log.drop(topic.id)
-    await house.publish(1)
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
+    await use_cases.engines.registry.topics.delete(topic)
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
+    await use_cases.engines.log.drop(topic.id)
+    await use_cases.publish(1)
 
     assert await asyncio.wait_for(waiting, 1) == [0]
 
 
-async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(house: House) -> None:
-    deliverer = house.deliverer(wait_seconds=60)
-    engines = house.engines
+async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(use_cases: UseCases) -> None:
+    deliverer = use_cases.deliverer(wait_seconds=60)
+    engines = use_cases.engines
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, deleted=deliverer.wake)
-    other = await subscriptions.create(house.caller, SubscriptionName("other"), "projects/P/topics/t")
-    deleted = await deliverer.to_pull(house.caller, SUB)
+    other = await subscriptions.create(use_cases.caller, SubscriptionName("other"), "projects/P/topics/t")
+    deleted = await deliverer.to_pull(use_cases.caller, SUB)
     waiting, others = (
         [asyncio.ensure_future(pulled_later(deliverer, each, 1, 60)) for _ in range(3)] for each in (deleted, other)
     )
@@ -168,36 +161,36 @@ async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_o
         while deliverer.waiting < 6:
             await asyncio.sleep(0.01)
 
-    await subscriptions.delete(house.caller, SUB)
+    await subscriptions.delete(use_cases.caller, SUB)
 
     for each in waiting:
         with pytest.raises(SubscriptionGone, match="^Subscription doesn't exist$"):
             await asyncio.wait_for(each, 1)
     assert not any(each.done() for each in others)
-    await house.publish(1)
+    await use_cases.publish(1)
     assert [len(each) for each in await asyncio.gather(*others)] == [1, 1, 1]
 
 
-async def test_a_pull_racing_with_a_seek_does_not_undo_it(house: House) -> None:
-    await house.publish(10)
-    deliverer = house.deliverer()
-    subscription = await deliverer.to_pull(house.caller, SUB)
+async def test_a_pull_racing_with_a_seek_does_not_undo_it(use_cases: UseCases) -> None:
+    await use_cases.publish(10)
+    deliverer = use_cases.deliverer()
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
 
     async def seek() -> None:
-        await house.seeker.seek(house.caller, SUB, 5)
+        await use_cases.seeker.seek(use_cases.caller, SUB, 5)
 
     messages, _ = await asyncio.gather(deliverer.pull(subscription, 3, wait=False), seek())
 
     if messages[0].offset == 0:  # pulled before the seek: no longer acknowledgeable
         with pytest.raises(InvalidInput, match="no ack pending"):
-            await house.acknowledge([9])
-    assert (await house.seeker.offsets(house.caller, SUB)).current == 5
+            await use_cases.acknowledge([9])
+    assert (await use_cases.seeker.offsets(use_cases.caller, SUB)).current == 5
 
 
-async def test_the_cap_on_messages_is_silent(house: House) -> None:
-    await house.publish(5)
+async def test_the_cap_on_messages_is_silent(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
 
-    assert await pulled(house, 100, house.deliverer(max_messages=2)) == [0, 1]
+    assert await pulled(use_cases, 100, use_cases.deliverer(max_messages=2)) == [0, 1]
 
 
 def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
@@ -214,11 +207,13 @@ def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
     assert unread.left("A") == 12 * big
 
 
-async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(house: House) -> None:
-    await house.publish_data(3, SMALL_ANSWER)
-    deliverer = house.deliverer()
+async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(
+    use_cases: UseCases,
+) -> None:
+    await use_cases.publish_data(3, SMALL_ANSWER)
+    deliverer = use_cases.deliverer()
     deliverer.unread = UnreadAnswers(2 * SMALL_ANSWER + 1000)
-    subscription = await deliverer.to_pull(house.caller, SUB)
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
 
     assert len(await deliverer.pull(subscription, 3, wait=False, project="P")) == 2
     with deliverer.unread.held("P", SMALL_ANSWER + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
@@ -226,7 +221,7 @@ async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_
     assert len(await deliverer.pull(subscription, 3, wait=False)) == 3
 
 
-async def test_an_answer_counts_while_its_hand_out_is_stored(house: House) -> None:
+async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases) -> None:
     stored = asyncio.Event()
     seen: list[int] = []
 
@@ -234,18 +229,18 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(house: House) -> No
         """Cursors in a database elsewhere: a hand-out takes a while."""
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(house.engines.cursors, name)
+            return getattr(use_cases.engines.cursors, name)
 
         async def hand_out(self, *given: Any) -> bool:
             seen.append(deliverer.unread.left("Q"))
             await stored.wait()
-            return await house.engines.cursors.hand_out(*given)
+            return await use_cases.engines.cursors.hand_out(*given)
 
-    await house.publish_data(1, 2 * SMALL_ANSWER)
-    deliverer = house.deliverer()
+    await use_cases.publish_data(1, 2 * SMALL_ANSWER)
+    deliverer = use_cases.deliverer()
     deliverer.unread, deliverer.cursors = UnreadAnswers(2**24), cast("Any", Slow())
     pulling = asyncio.ensure_future(
-        deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False, project="P")
+        deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False, project="P")
     )
     async with asyncio.timeout(5):
         while not seen:
@@ -260,50 +255,50 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(house: House) -> No
 async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path: Path) -> None:
     hour = 3_600_000
     options = LogOptions(retention=hour, min_free_bytes=0, reserve_bytes=0, segment_bytes=64 * 1024)  # type: ignore[arg-type]
-    async with open_house(tmp_path, options) as house:
-        await house.publish(3)
-        house.engines.clock.advance(2 * hour)
-        await house.publish(2, first=3)
-        await house.engines.log.retain()
+    async with open_use_cases(tmp_path, options) as use_cases:
+        await use_cases.publish(3)
+        use_cases.engines.clock.advance(2 * hour)
+        await use_cases.publish(2, first=3)
+        await use_cases.engines.log.retain()
 
-        assert await pulled(house) == [3, 4]
-        topic = await house.engines.registry.topics.find(house.caller.here.id, TOPIC)
-        subscription = await house.engines.registry.subscriptions.find(house.caller.here.id, SUB)
+        assert await pulled(use_cases) == [3, 4]
+        topic = await use_cases.engines.registry.topics.find(use_cases.caller.here.id, TOPIC)
+        subscription = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
         assert topic is not None
         assert subscription is not None
-        assert (await house.engines.cursors.position(subscription.id, topic.id)).lost == 3
+        assert (await use_cases.engines.cursors.position(subscription.id, topic.id)).lost == 3
 
 
-async def test_of_many_subscriptions_those_with_something_to_pull_are_told(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    await house.publish(1)
+async def test_of_many_subscriptions_those_with_something_to_pull_are_told(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    await use_cases.publish(1)
 
-    assert await house.deliverer().ready([subscription.id], 30) == {subscription.id}
-    await pulled(house)
-    await acknowledged(house, 0)
-    assert await house.deliverer().ready([subscription.id], 0) == frozenset()
+    assert await use_cases.deliverer().ready([subscription.id], 30) == {subscription.id}
+    await pulled(use_cases)
+    await acknowledged(use_cases, 0)
+    assert await use_cases.deliverer().ready([subscription.id], 0) == frozenset()
 
 
-async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    waiting = asyncio.create_task(house.deliverer().ready([subscription.id], 30))
+async def test_who_waits_for_many_subscriptions_is_woken_by_the_first_message(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    waiting = asyncio.create_task(use_cases.deliverer().ready([subscription.id], 30))
     await asyncio.sleep(0.01)
-    await house.publish(1)
+    await use_cases.publish(1)
 
     assert await asyncio.wait_for(waiting, 10) == {subscription.id}
 
 
-async def test_what_is_unknown_is_ready_so_that_a_pull_says_why(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
+async def test_what_is_unknown_is_ready_so_that_a_pull_says_why(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
     unknown = SubscriptionId("none")
 
-    assert await house.deliverer().ready([subscription.id, unknown], 30) == {unknown}
+    assert await use_cases.deliverer().ready([subscription.id, unknown], 30) == {unknown}
 
 
-async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
+async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
     for end in (lambda each: each.stop_waiting(), lambda each: each.wake(subscription.id)):
-        deliverer = house.deliverer()
+        deliverer = use_cases.deliverer()
         waiting = asyncio.create_task(deliverer.ready([subscription.id], 30))
         await asyncio.sleep(0.01)
         end(deliverer)
@@ -314,10 +309,10 @@ async def test_a_stop_and_a_deletion_end_the_wait_for_many_subscriptions(house: 
 
 @pytest.mark.parametrize("ends", ["cancelled", "answered"])
 @pytest.mark.parametrize("how", ["pull", "ready"])
-async def test_a_wait_that_is_over_leaves_no_task(house: House, how: str, ends: str) -> None:
+async def test_a_wait_that_is_over_leaves_no_task(use_cases: UseCases, how: str, ends: str) -> None:
     left: Gone = asyncio.get_running_loop().create_future()
-    deliverer = house.deliverer()
-    subscription = await deliverer.to_pull(house.caller, SUB)
+    deliverer = use_cases.deliverer()
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
     before = asyncio.all_tasks()
     if how == "pull":
         waiting = asyncio.ensure_future(pulled_later(deliverer, subscription, 1, 30, left))
@@ -329,7 +324,7 @@ async def test_a_wait_that_is_over_leaves_no_task(house: House, how: str, ends: 
     if ends == "cancelled":
         waiting.cancel()
     else:
-        await house.publish(1)
+        await use_cases.publish(1)
     await asyncio.wait([waiting])
     await asyncio.sleep(0)
 

@@ -1,8 +1,6 @@
 """What the doctor says of states that are hard to reach by requests; the others are rows of tests/contract/ours.py."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,121 +14,115 @@ from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.wire.push import Failure, WorkerState
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.use_cases import SUB, TOPIC, UseCases
 
 WEEK = Milliseconds(7 * 86_400_000)
 
 
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as made:
-        yield made
-
-
-def doctor_of(house: House, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
+def doctor_of(use_cases: UseCases, worker: WorkerState | None = None, server: PushServer | None = None) -> Doctor:
     """A doctor of a service in which a worker delivers as told."""
-    engines = house.engines
+    engines = use_cases.engines
     assignment = Assignment(engines.registry, MemoryLeases(engines.clock, settled=False), lambda _: worker)
     pushing = Pushing(engines.registry, True, server=server or NoPushServer(), assignment=assignment)
     watcher = PushWatcher(engines.registry, engines.log, engines.cursors, pushing, assignment)
     return Doctor(engines.registry, engines.log, engines.cursors, engines.counting, WEEK, engines.clock, watcher)
 
 
-async def look(house: House) -> Diagnosis:
-    return await doctor_of(house).look(house.caller, SUB)
+async def look(use_cases: UseCases) -> Diagnosis:
+    return await doctor_of(use_cases).look(use_cases.caller, SUB)
 
 
-async def deliver(house: House, config: PushConfig) -> None:
-    await house.engines.registry.subscriptions.change_push(house.caller.here.id, SUB, lambda _: config, None)
+async def deliver(use_cases: UseCases, config: PushConfig) -> None:
+    await use_cases.engines.registry.subscriptions.change_push(use_cases.caller.here.id, SUB, lambda _: config, None)
 
 
-async def test_a_topic_made_again_is_looked_at_from_its_beginning(house: House) -> None:
-    await house.publish(3)
-    await house.seeker.seek(house.caller, SUB, 3)
-    await house.engines.topics.delete(house.caller, TOPIC)
-    await house.engines.topics.create(house.caller, TOPIC)
-    await house.publish(2)
+async def test_a_topic_made_again_is_looked_at_from_its_beginning(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
+    await use_cases.publish(2)
 
-    standing = (await look(house)).standing
+    standing = (await look(use_cases)).standing
 
     assert standing is not None
     assert (standing.current, standing.backlog, standing.lost) == (0, 2, 0)
 
 
-async def test_a_loss_nobody_has_met_yet_is_told_and_not_counted_twice(house: House) -> None:
-    await house.publish(3)
-    house.engines.clock.advance(WEEK + 2_000)
-    await house.publish(1, first=3)
-    before = (await look(house)).standing
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    await house.deliverer().pull(subscription, 1, wait=False)
-    after = (await look(house)).standing
+async def test_a_loss_nobody_has_met_yet_is_told_and_not_counted_twice(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    use_cases.engines.clock.advance(WEEK + 2_000)
+    await use_cases.publish(1, first=3)
+    before = (await look(use_cases)).standing
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
+    after = (await look(use_cases)).standing
 
     assert before is not None
     assert after is not None
     assert (before.lost, after.lost) == (3, 3)
 
 
-async def test_what_is_wrong_comes_first(house: House) -> None:
-    await house.publish(1)
+async def test_what_is_wrong_comes_first(use_cases: UseCases) -> None:
+    await use_cases.publish(1)
 
-    found = (await look(house)).findings
+    found = (await look(use_cases)).findings
 
     assert [finding.wrong for finding in found] == [True, False]
 
 
-async def test_a_pull_that_got_nothing_is_a_pull(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    await house.deliverer().pull(subscription, 1, wait=False)
-    await house.publish(1)
+async def test_a_pull_that_got_nothing_is_a_pull(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
+    await use_cases.publish(1)
 
-    assert (await look(house)).healthy
+    assert (await look(use_cases)).healthy
 
 
-async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(house: House) -> None:
-    await house.publish(1)
-    deliverer = house.deliverer()
-    await deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False)
-    await house.engines.counting.round()
-    house.engines.clock.advance(1_000)
-    await deliverer.acknowledge(await deliverer.to_acknowledge(house.caller, SUB), [0])
-    house.engines.clock.advance(500)
+async def test_a_pull_is_known_after_it_was_stored_and_an_acknowledgement_too(use_cases: UseCases) -> None:
+    await use_cases.publish(1)
+    deliverer = use_cases.deliverer()
+    await deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False)
+    await use_cases.engines.counting.round()
+    use_cases.engines.clock.advance(1_000)
+    await deliverer.acknowledge(await deliverer.to_acknowledge(use_cases.caller, SUB), [0])
+    use_cases.engines.clock.advance(500)
 
-    standing = (await look(house)).standing
+    standing = (await look(use_cases)).standing
 
     assert standing is not None
     assert (standing.pulled_ago, standing.acknowledged_ago, standing.hand_out) == (1_500, 500, None)
 
 
-async def test_a_refused_acknowledgement_was_none(house: House) -> None:
+async def test_a_refused_acknowledgement_was_none(use_cases: UseCases) -> None:
     with pytest.raises(InvalidInput):
-        await house.acknowledge([0])
+        await use_cases.acknowledge([0])
 
-    standing = (await look(house)).standing
+    standing = (await look(use_cases)).standing
 
     assert standing is not None
     assert standing.acknowledged_ago is None
 
 
-async def test_after_an_idle_hour_nobody_consumes(house: House) -> None:
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    await house.deliverer().pull(subscription, 1, wait=False)
-    await house.publish(1)
-    house.engines.clock.advance(3_600_000)
+async def test_after_an_idle_hour_nobody_consumes(use_cases: UseCases) -> None:
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
+    await use_cases.publish(1)
+    use_cases.engines.clock.advance(3_600_000)
 
-    diagnosis = await look(house)
+    diagnosis = await look(use_cases)
 
     assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1h ago.")
 
 
-async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> None:
+async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
     """Only a log that lost messages it had acknowledged makes one."""
-    subscription = await house.deliverer().to_pull(house.caller, SUB)
-    topic = await house.publisher.topic(house.caller, TOPIC)
-    await house.publish(3)
-    await house.engines.cursors.create(subscription.id, topic.id, Offset(5))
+    subscription = await use_cases.deliverer().to_pull(use_cases.caller, SUB)
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
+    await use_cases.publish(3)
+    await use_cases.engines.cursors.create(subscription.id, topic.id, Offset(5))
 
-    diagnosis = await look(house)
+    diagnosis = await look(use_cases)
 
     assert diagnosis.standing is not None
     assert (diagnosis.standing.backlog, diagnosis.standing.ahead) == (0, 2)
@@ -139,9 +131,9 @@ async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> Non
     )  # fmt: skip
 
 
-async def test_an_unknown_subscription_is_not_found(house: House) -> None:
+async def test_an_unknown_subscription_is_not_found(use_cases: UseCases) -> None:
     with pytest.raises(NotFound, match="^Subscription doesn't exist$"):
-        await doctor_of(house).look(house.caller, SubscriptionName("none"))
+        await doctor_of(use_cases).look(use_cases.caller, SubscriptionName("none"))
 
 
 REFUSED = Failure(time=0, what="send", detail="The connection was refused")
@@ -166,24 +158,24 @@ PATH = "/projects/P/subscriptions/s"
     ],
 )
 async def test_what_keeps_messages_from_an_endpoint_is_told(
-    house: House, worker: WorkerState | None, first: str
+    use_cases: UseCases, worker: WorkerState | None, first: str
 ) -> None:
-    await deliver(house, TO_DELIVER)
+    await deliver(use_cases, TO_DELIVER)
 
-    found = await doctor_of(house, worker).look(house.caller, SUB)
+    found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
 
     assert found.findings[0] == (True, first)
 
 
-async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(house: House) -> None:
+async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:
     """A hand-out is that of whoever delivers: what takes long is told by the delivery."""
-    await deliver(house, TO_DELIVER)
-    await house.publish(2)
-    deliverer = house.deliverer()
-    await deliverer.pull(await deliverer.to_pull(house.caller, SUB), 1, wait=False)
-    house.engines.clock.advance(20_000)
+    await deliver(use_cases, TO_DELIVER)
+    await use_cases.publish(2)
+    deliverer = use_cases.deliverer()
+    await deliverer.pull(await deliverer.to_pull(use_cases.caller, SUB), 1, wait=False)
+    use_cases.engines.clock.advance(20_000)
 
-    found = await doctor_of(house, WorkerState()).look(house.caller, SUB)
+    found = await doctor_of(use_cases, WorkerState()).look(use_cases.caller, SUB)
 
     assert found.healthy
     assert [each.text for each in found.findings] == [
@@ -191,16 +183,16 @@ async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(house: House
     ]
 
 
-async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(house: House) -> None:
+async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(use_cases: UseCases) -> None:
     class Elsewhere(NoPushServer):
         async def status(self, path: str) -> str:
             return f"Subscription {path} is currently active"
 
-    await deliver(house, TO_DELIVER)
-    doctor = doctor_of(house, server=Elsewhere())
+    await deliver(use_cases, TO_DELIVER)
+    doctor = doctor_of(use_cases, server=Elsewhere())
 
-    found = await doctor.look(house.caller, SUB)
-    status = await doctor.watcher.look(house.caller, SUB)
+    found = await doctor.look(use_cases.caller, SUB)
+    status = await doctor.watcher.look(use_cases.caller, SUB)
 
     assert found.healthy
     assert found.findings[0].text == (
@@ -209,9 +201,9 @@ async def test_what_a_push_server_elsewhere_says_of_itself_is_told_as_it_is(hous
     assert (status.state, status.text) == ("unknown", f"Subscription {PATH} is currently active")
 
 
-async def test_an_endpoint_that_is_not_verified_is_told(house: House) -> None:
-    await deliver(house, replace(TO_DELIVER, verified=False))
+async def test_an_endpoint_that_is_not_verified_is_told(use_cases: UseCases) -> None:
+    await deliver(use_cases, replace(TO_DELIVER, verified=False))
 
-    found = await look(house)
+    found = await look(use_cases)
 
     assert found.findings[0] == (True, "Its push endpoint is not verified: nothing is delivered before it is.")

@@ -18,17 +18,11 @@ from ams.outgoing.guard import Guard
 from ams.service.issuers import Bindings, Issuers
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.registry import Registry
-from tests.support.administration import administrator, make_user, open_registry
+from tests.support.administration import administrator, make_user
 
 EGI = Issuer(IssuerName("egi"), "https://aai.egi.eu/auth/realms/egi", audiences=("ams",))
 SITE = Issuer(IssuerName("site"), "https://site.example", clients=("app",))
 OPAQUE = replace(SITE, introspect="opaque", client_id="ams", client_secret="a secret")
-
-
-@pytest.fixture
-async def registry(tmp_path: Path) -> AsyncIterator[Registry]:
-    async with open_registry(tmp_path) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Administration of members: HTTP contract 7.1, line by line."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +11,10 @@ from ams.core.names import ProjectName, UserName
 from ams.service.members import NOT_A_MEMBER, Members
 from ams.storage.registry.records import Grant, Membership, PageRequest, Project
 from ams.storage.registry.registry import Registry
-from tests.support.administration import admitted, make_project, make_user, open_registry, service
+from tests.support.administration import admitted, make_project, make_user, service
 
 ANNA = UserName("anna")
 NOBODY = UserName("nobody")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def registry(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Registry]:
-    async with open_registry(tmp_path, clock) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ams.service.metrics import NEVER, Metrics, Point, ProjectUsage, Usage, aver
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
 from ams.storage.registry.counts import Activity, Rate
-from tests.support.house import SUB, TOPIC, open_house
+from tests.support.use_cases import SUB, TOPIC, open_use_cases
 
 NOW = Milliseconds(1_700_000_000_000)
 SHOWN = "2023-11-14T22:13:20Z"
@@ -46,11 +46,11 @@ def test_o5_a_rate_is_messages_by_the_seconds_between(made_of: Rate, shown: Poin
 async def test_o11_a_route_asks_the_registry_a_few_times_however_much_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_house(tmp_path) as house:
-        engines, caller = house.engines, house.caller
+    async with open_use_cases(tmp_path) as use_cases:
+        engines, caller = use_cases.engines, use_cases.caller
         for number in range(20):
             await engines.topics.create(caller, TopicName(f"t{number}"))
-        await house.publish(1)
+        await use_cases.publish(1)
         await engines.counting.round()
         losses = Losses(engines.registry, engines.log, engines.cursors)
         metrics = Metrics(engines.registry, engines.counting, losses, engines.clock)

@@ -14,46 +14,46 @@ from ams.core.names import Offset, TopicName, new_topic_id
 from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, Wanted, _range
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import LogOptions
-from tests.support.house import TOPIC, House, open_house
+from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
 EVERYTHING = Wanted(None, None, 1_000_000)
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def use_cases(tmp_path: Path) -> AsyncIterator[UseCases]:
     options = LogOptions(min_free_bytes=0, reserve_bytes=0, segment_bytes=2**20)
-    async with open_house(tmp_path, options) as made:
+    async with open_use_cases(tmp_path, options) as made:
         yield made
 
 
-def reader(house: House, most: int = 1_000_000) -> RangeReader:
-    return RangeReader(house.engines.registry, house.engines.log, most)
+def reader(use_cases: UseCases, most: int = 1_000_000) -> RangeReader:
+    return RangeReader(use_cases.engines.registry, use_cases.engines.log, most)
 
 
-async def read(house: House, wanted: Wanted, most: int = 1_000_000) -> list[list[Stored]]:
-    planned = await reader(house, most).plan(house.caller, TOPIC, wanted)
-    return [list(piece) async for piece in reader(house).messages(planned)]
+async def read(use_cases: UseCases, wanted: Wanted, most: int = 1_000_000) -> list[list[Stored]]:
+    planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, wanted)
+    return [list(piece) async for piece in reader(use_cases).messages(planned)]
 
 
-async def offsets(house: House, wanted: Wanted) -> list[int]:
-    return [each.offset for piece in await read(house, wanted) for each in piece]
+async def offsets(use_cases: UseCases, wanted: Wanted) -> list[int]:
+    return [each.offset for piece in await read(use_cases, wanted) for each in piece]
 
 
-async def test_everything_is_read_in_order_and_in_pieces(house: House) -> None:
-    await house.publish(2 * PIECE_MESSAGES + 1)
+async def test_everything_is_read_in_order_and_in_pieces(use_cases: UseCases) -> None:
+    await use_cases.publish(2 * PIECE_MESSAGES + 1)
 
-    pieces = await read(house, EVERYTHING)
+    pieces = await read(use_cases, EVERYTHING)
 
     assert [len(each) for each in pieces] == [PIECE_MESSAGES, PIECE_MESSAGES, 1]
     assert [each.offset for piece in pieces for each in piece] == list(range(2 * PIECE_MESSAGES + 1))
 
 
-async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(house: House) -> None:
-    topic = await house.publisher.topic(house.caller, TOPIC)
+async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use_cases: UseCases) -> None:
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
     for _ in range(10):
-        await house.publisher.publish(topic, [message("A" * 100_000) for _ in range(10)])
+        await use_cases.publisher.publish(topic, [message("A" * 100_000) for _ in range(10)])
 
-    pieces = await read(house, EVERYTHING)
+    pieces = await read(use_cases, EVERYTHING)
 
     assert sum(len(each) for each in pieces) == 100
     assert max(sum(len(each.fragment) for each in piece) for piece in pieces) <= PIECE_BYTES
@@ -66,63 +66,63 @@ def test_a_range_is_what_python_slices_say(start: int | None, stop: int | None, 
     assert list(range(planned.first, planned.next)) == list(range(9))[start:stop][: min(most, 10)]
 
 
-async def test_the_range_ends_where_the_topic_ended_when_it_began(house: House) -> None:
-    await house.publish(3)
-    planned = await reader(house).plan(house.caller, TOPIC, EVERYTHING)
-    await house.publish(3, first=3)
+async def test_the_range_ends_where_the_topic_ended_when_it_began(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
+    await use_cases.publish(3, first=3)
 
     assert planned.next == planned.end == 3
-    assert [each.offset async for piece in reader(house).messages(planned) for each in piece] == [0, 1, 2]
+    assert [each.offset async for piece in reader(use_cases).messages(planned) for each in piece] == [0, 1, 2]
 
 
-async def test_what_retention_took_is_passed(house: House) -> None:
-    await house.publish(3)
-    house.engines.clock.advance(8 * 86_400_000)
-    await house.publish(2, first=3)
+async def test_what_retention_took_is_passed(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    use_cases.engines.clock.advance(8 * 86_400_000)
+    await use_cases.publish(2, first=3)
 
-    planned = await reader(house).plan(house.caller, TOPIC, Wanted(1, None, 100))
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, Wanted(1, None, 100))
 
     assert (planned.first, planned.next) == (3, 5)
-    assert await offsets(house, Wanted(1, None, 100)) == [3, 4]
+    assert await offsets(use_cases, Wanted(1, None, 100)) == [3, 4]
 
 
-async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing(house: House) -> None:
-    await house.publish(3)
-    planned = await reader(house).plan(house.caller, TOPIC, EVERYTHING)
-    house.engines.clock.advance(8 * 86_400_000)
-    await house.publish(1, first=3)
+async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
+    use_cases.engines.clock.advance(8 * 86_400_000)
+    await use_cases.publish(1, first=3)
 
-    assert [piece async for piece in reader(house).messages(planned)] == []
-
-
-async def test_the_setting_limits_what_may_be_asked_for(house: House) -> None:
-    await house.publish(5)
-
-    assert [len(each) for each in await read(house, EVERYTHING, most=2)] == [2]
+    assert [piece async for piece in reader(use_cases).messages(planned)] == []
 
 
-async def test_beyond_the_end_is_refused(house: House) -> None:
+async def test_the_setting_limits_what_may_be_asked_for(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+
+    assert [len(each) for each in await read(use_cases, EVERYTHING, most=2)] == [2]
+
+
+async def test_beyond_the_end_is_refused(use_cases: UseCases) -> None:
     with pytest.raises(InvalidInput, match="^Offset out of bounds$"):
-        await reader(house).plan(house.caller, TOPIC, Wanted(1, None, 1))
+        await reader(use_cases).plan(use_cases.caller, TOPIC, Wanted(1, None, 1))
 
 
-async def test_an_unknown_topic_is_not_found(house: House) -> None:
+async def test_an_unknown_topic_is_not_found(use_cases: UseCases) -> None:
     with pytest.raises(NotFound, match="^Topic doesn't exist$"):
-        await reader(house).bounds(house.caller, TopicName("none"))
+        await reader(use_cases).bounds(use_cases.caller, TopicName("none"))
 
 
-async def test_a_topic_that_goes_while_it_is_read_ends_the_reading(house: House) -> None:
-    await house.publish(3)
-    planned = await reader(house).plan(house.caller, TOPIC, EVERYTHING)
-    await house.engines.topics.delete(house.caller, TOPIC)
+async def test_a_topic_that_goes_while_it_is_read_ends_the_reading(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, EVERYTHING)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
     with pytest.raises(NotFound):
-        await anext(reader(house).messages(planned))
+        await anext(reader(use_cases).messages(planned))
 
 
-async def test_publish_times_are_those_of_the_log(house: House) -> None:
-    await house.publish(1)
+async def test_publish_times_are_those_of_the_log(use_cases: UseCases) -> None:
+    await use_cases.publish(1)
 
-    [[only]] = await read(house, EVERYTHING)
+    [[only]] = await read(use_cases, EVERYTHING)
 
-    assert only.time == Milliseconds(house.engines.clock.wall())
+    assert only.time == Milliseconds(use_cases.engines.clock.wall())

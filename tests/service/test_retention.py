@@ -1,7 +1,6 @@
 """Retention: registry and log agree, whatever happens between them."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,21 +16,9 @@ from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.use_cases import SUB, TOPIC, UseCases
 
 T = TopicName("T")
-
-
-@pytest.fixture
-async def engines(tmp_path: Path) -> AsyncIterator[Engines]:
-    async with open_engines(tmp_path) as opened:
-        await make_project(opened.registry)
-        yield opened
-
-
-@pytest.fixture
-async def caller(engines: Engines) -> Caller:
-    return await engines.caller()
 
 
 @pytest.fixture
@@ -180,119 +167,113 @@ async def test_what_is_not_there_is_not_found(engines: Engines, caller: Caller, 
 PAST_RETENTION = 7 * 86_400_000 + 2_000
 
 
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as house:
-        yield house
-
-
-async def lose(house: House, messages: int) -> None:
+async def lose(use_cases: UseCases, messages: int) -> None:
     """Publish messages that retention takes."""
-    await house.publish(messages)
-    house.engines.clock.advance(PAST_RETENTION)
+    await use_cases.publish(messages)
+    use_cases.engines.clock.advance(PAST_RETENTION)
 
 
-async def subscription_of(house: House) -> Subscription:
-    return await house.deliverer().to_pull(house.caller, SUB)
+async def subscription_of(use_cases: UseCases) -> Subscription:
+    return await use_cases.deliverer().to_pull(use_cases.caller, SUB)
 
 
-def losses_of(house: House) -> Losses:
-    return Losses(house.engines.registry, house.engines.log, house.engines.cursors)
+def losses_of(use_cases: UseCases) -> Losses:
+    return Losses(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.cursors)
 
 
-async def total(house: House, known: LossTotal | None = None) -> int:
+async def total(use_cases: UseCases, known: LossTotal | None = None) -> int:
     """Return the total after a look; without one that is `known`, as after a restart."""
-    found = known or LossTotal(house.engines.log, house.engines.cursors)
+    found = known or LossTotal(use_cases.engines.log, use_cases.engines.cursors)
     await found.look()
     return found.messages
 
 
-async def test_what_nobody_has_met_yet_is_told_and_nothing_moves(house: House) -> None:
-    subscription = await subscription_of(house)
-    await lose(house, 3)
+async def test_what_nobody_has_met_yet_is_told_and_nothing_moves(use_cases: UseCases) -> None:
+    subscription = await subscription_of(use_cases)
+    await lose(use_cases, 3)
 
-    assert await losses_of(house).of(subscription) == 3
-    assert await total(house) == 3
-    assert await house.engines.cursors.lost(subscription.id, {}) == 0
-
-
-async def test_what_was_met_is_not_told_twice(house: House) -> None:
-    subscription = await subscription_of(house)
-    await lose(house, 3)
-    await house.deliverer().pull(subscription, 1, wait=False)
-
-    assert (await losses_of(house).of(subscription), await total(house)) == (3, 3)
+    assert await losses_of(use_cases).of(subscription) == 3
+    assert await total(use_cases) == 3
+    assert await use_cases.engines.cursors.lost(subscription.id, {}) == 0
 
 
-async def test_a_subscription_without_topic_lost_what_was_met_before(house: House) -> None:
-    subscription = await subscription_of(house)
-    await lose(house, 3)
-    await house.deliverer().pull(subscription, 1, wait=False)
-    await house.engines.topics.delete(house.caller, TOPIC)
+async def test_what_was_met_is_not_told_twice(use_cases: UseCases) -> None:
+    subscription = await subscription_of(use_cases)
+    await lose(use_cases, 3)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
 
-    assert await losses_of(house).of(subscription) == 3
+    assert (await losses_of(use_cases).of(subscription), await total(use_cases)) == (3, 3)
 
 
-async def test_a_subscription_that_is_gone_is_not_found(house: House) -> None:
-    subscription = await subscription_of(house)
-    await house.engines.subscriptions.delete(house.caller, SUB)
+async def test_a_subscription_without_topic_lost_what_was_met_before(use_cases: UseCases) -> None:
+    subscription = await subscription_of(use_cases)
+    await lose(use_cases, 3)
+    await use_cases.deliverer().pull(subscription, 1, wait=False)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+
+    assert await losses_of(use_cases).of(subscription) == 3
+
+
+async def test_a_subscription_that_is_gone_is_not_found(use_cases: UseCases) -> None:
+    subscription = await subscription_of(use_cases)
+    await use_cases.engines.subscriptions.delete(use_cases.caller, SUB)
 
     with pytest.raises(NotFound, match="Subscription doesn't exist"):
-        await losses_of(house).of(subscription)
+        await losses_of(use_cases).of(subscription)
 
 
 @pytest.mark.parametrize("met", [True, False], ids=["met", "met by nobody"])
-async def test_the_total_outlives_a_subscription_and_a_restart(house: House, met: bool) -> None:
-    await lose(house, 3)
+async def test_the_total_outlives_a_subscription_and_a_restart(use_cases: UseCases, met: bool) -> None:
+    await lose(use_cases, 3)
     if met:
-        await house.deliverer().pull(await subscription_of(house), 1, wait=False)
+        await use_cases.deliverer().pull(await subscription_of(use_cases), 1, wait=False)
 
-    await house.engines.subscriptions.delete(house.caller, SUB)
+    await use_cases.engines.subscriptions.delete(use_cases.caller, SUB)
 
-    assert await total(house) == 3
-    await house.engines.subscriptions.create(house.caller, SUB, "projects/P/topics/t")
-    await lose(house, 2)
-    assert await total(house) == 5
-
-
-async def test_a_loss_is_stored_before_a_seek_passes_it(house: House) -> None:
-    await lose(house, 3)
-    await house.publish(4)
-
-    await house.seeker.seek(house.caller, SUB, 7)
-
-    assert await losses_of(house).of(await subscription_of(house)) == 3
+    assert await total(use_cases) == 3
+    await use_cases.engines.subscriptions.create(use_cases.caller, SUB, "projects/P/topics/t")
+    await lose(use_cases, 2)
+    assert await total(use_cases) == 5
 
 
-async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(house: House) -> None:
+async def test_a_loss_is_stored_before_a_seek_passes_it(use_cases: UseCases) -> None:
+    await lose(use_cases, 3)
+    await use_cases.publish(4)
+
+    await use_cases.seeker.seek(use_cases.caller, SUB, 7)
+
+    assert await losses_of(use_cases).of(await subscription_of(use_cases)) == 3
+
+
+async def test_a_total_that_was_told_never_falls_nor_hides_what_is_lost_later(use_cases: UseCases) -> None:
     """A topic that goes takes with it what nobody had met."""
-    known = LossTotal(house.engines.log, house.engines.cursors)
-    await lose(house, 3)
-    assert await total(house, known) == 3
+    known = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
+    await lose(use_cases, 3)
+    assert await total(use_cases, known) == 3
 
-    await house.engines.topics.delete(house.caller, TOPIC)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
 
-    assert await total(house, known) == 3
-    assert await total(house) == 3
-    await house.engines.topics.create(house.caller, TOPIC)
-    await house.deliverer().pull(await subscription_of(house), 1, wait=False)
-    await lose(house, 2)
-    assert await total(house, known) == await total(house) == 5
-
-
-async def test_a_project_that_goes_leaves_what_its_subscriptions_had_lost(house: House) -> None:
-    known = LossTotal(house.engines.log, house.engines.cursors)
-    await lose(house, 3)
-    assert await total(house, known) == 3
-
-    await house.engines.projects.delete(house.caller)
-
-    assert await total(house, known) == await total(house) == 3
+    assert await total(use_cases, known) == 3
+    assert await total(use_cases) == 3
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
+    await use_cases.deliverer().pull(await subscription_of(use_cases), 1, wait=False)
+    await lose(use_cases, 2)
+    assert await total(use_cases, known) == await total(use_cases) == 5
 
 
-async def test_the_total_is_looked_up_at_the_start(house: House) -> None:
-    await lose(house, 3)
-    started = LossTotal(house.engines.log, house.engines.cursors)
+async def test_a_project_that_goes_leaves_what_its_subscriptions_had_lost(use_cases: UseCases) -> None:
+    known = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
+    await lose(use_cases, 3)
+    assert await total(use_cases, known) == 3
+
+    await use_cases.engines.projects.delete(use_cases.caller)
+
+    assert await total(use_cases, known) == await total(use_cases) == 3
+
+
+async def test_the_total_is_looked_up_at_the_start(use_cases: UseCases) -> None:
+    await lose(use_cases, 3)
+    started = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
 
     await started.start(Supervisor())
     await started.close()
@@ -300,16 +281,16 @@ async def test_the_total_is_looked_up_at_the_start(house: House) -> None:
     assert started.messages == 3
 
 
-async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a_while(house: House) -> None:
-    known, bounds = LossTotal(house.engines.log, house.engines.cursors), house.engines.log.all_bounds
-    await lose(house, 3)
-    assert await total(house, known) == 3
+async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a_while(use_cases: UseCases) -> None:
+    known, bounds = LossTotal(use_cases.engines.log, use_cases.engines.cursors), use_cases.engines.log.all_bounds
+    await lose(use_cases, 3)
+    assert await total(use_cases, known) == 3
 
     async def of_another_broker() -> dict[TopicId, Bounds]:
         return {topic: each._replace(oldest=Offset(1)) for topic, each in (await bounds()).items()}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(house.engines.log, "all_bounds", of_another_broker)
-        assert await total(house, known) == 3
+        patch.setattr(use_cases.engines.log, "all_bounds", of_another_broker)
+        assert await total(use_cases, known) == 3
 
-    assert await total(house, known) == await total(house) == 3
+    assert await total(use_cases, known) == await total(use_cases) == 3

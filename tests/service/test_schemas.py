@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from ams.service.validators import Validators
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.records import Schema
 from ams.storage.registry.tables import REGISTRY, schema_revisions
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.use_cases import SUB, TOPIC, UseCases
 
 X = SchemaName("X")
 REFERENCE = "projects/P/schemas/X"
@@ -36,101 +35,95 @@ LONG = message(b64([0] * 300))
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as made:
-        yield made
+def validators(use_cases: UseCases) -> Validators:
+    return use_cases.validators
 
 
 @pytest.fixture
-def validators(house: House) -> Validators:
-    return house.validators
+def schemas(use_cases: UseCases, validators: Validators) -> Schemas:
+    return Schemas(use_cases.engines.registry, use_cases.engines.log, validators)
 
 
-@pytest.fixture
-def schemas(house: House, validators: Validators) -> Schemas:
-    return Schemas(house.engines.registry, house.engines.log, validators)
+async def publish(use_cases: UseCases, *messages: Message) -> int:
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
+    return (await use_cases.publisher.publish(topic, messages)).first
 
 
-async def publish(house: House, *messages: Message) -> int:
-    topic = await house.publisher.topic(house.caller, TOPIC)
-    return (await house.publisher.publish(topic, messages)).first
+async def change(use_cases: UseCases, schemas: Schemas, details: SchemaDetails) -> Schema:
+    return await schemas.update(use_cases.caller, await schemas.show(use_cases.caller, X), details)
 
 
-async def change(house: House, schemas: Schemas, details: SchemaDetails) -> Schema:
-    return await schemas.update(house.caller, await schemas.show(house.caller, X), details)
-
-
-async def test_one_of_many_parallel_makers_wins(house: House, schemas: Schemas) -> None:
+async def test_one_of_many_parallel_makers_wins(use_cases: UseCases, schemas: Schemas) -> None:
     """U11."""
     outcomes = await asyncio.gather(
-        *(schemas.create(house.caller, X, OBJECTS) for _ in range(10)), return_exceptions=True
+        *(schemas.create(use_cases.caller, X, OBJECTS) for _ in range(10)), return_exceptions=True
     )
 
     (winner,) = [outcome for outcome in outcomes if isinstance(outcome, Schema)]
     assert sum(isinstance(outcome, AlreadyExists) for outcome in outcomes) == 9
-    assert await schemas.list(house.caller) == [winner]
+    assert await schemas.list(use_cases.caller) == [winner]
 
 
-async def test_parallel_changes_are_all_made_one_after_the_other(house: House, schemas: Schemas) -> None:
-    made = await schemas.create(house.caller, X, OBJECTS)
+async def test_parallel_changes_are_all_made_one_after_the_other(use_cases: UseCases, schemas: Schemas) -> None:
+    made = await schemas.create(use_cases.caller, X, OBJECTS)
 
     await asyncio.gather(
-        change(house, schemas, NUMBERS),
-        change(house, schemas, SchemaDetails(attributes={"closed": True})),
-        change(house, schemas, SchemaDetails(name="projects/P/schemas/X")),
+        change(use_cases, schemas, NUMBERS),
+        change(use_cases, schemas, SchemaDetails(attributes={"closed": True})),
+        change(use_cases, schemas, SchemaDetails(name="projects/P/schemas/X")),
     )
 
-    now = await schemas.show(house.caller, X)
+    now = await schemas.show(use_cases.caller, X)
     assert now.revision == made.revision + 2
     assert (now.content.payload, now.content.attributes) == ('{"type":"number"}', '{"closed":true}')
 
 
-async def test_a_schema_deleted_while_it_is_changed_is_not_found(house: House, schemas: Schemas) -> None:
-    made = await schemas.create(house.caller, X, OBJECTS)
+async def test_a_schema_deleted_while_it_is_changed_is_not_found(use_cases: UseCases, schemas: Schemas) -> None:
+    made = await schemas.create(use_cases.caller, X, OBJECTS)
 
     with pytest.raises(NotFound, match=r"^Schema doesn't exist$"):
-        await asyncio.gather(house.engines.registry.schemas.delete(made.id), change(house, schemas, NUMBERS))
+        await asyncio.gather(use_cases.engines.registry.schemas.delete(made.id), change(use_cases, schemas, NUMBERS))
 
 
-async def test_a_change_is_in_force_for_what_is_published_after_it(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, OBJECTS)
-    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
-    await publish(house, OBJECT)
+async def test_a_change_is_in_force_for_what_is_published_after_it(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    await publish(use_cases, OBJECT)
 
-    await change(house, schemas, NUMBERS)
+    await change(use_cases, schemas, NUMBERS)
 
     with pytest.raises(InvalidInput, match="given: object"):
-        await publish(house, OBJECT)
-    assert await publish(house, NUMBER) == 1
+        await publish(use_cases, OBJECT)
+    assert await publish(use_cases, NUMBER) == 1
 
 
-async def test_a_publish_under_way_keeps_the_schema_it_began_with(house: House, schemas: Schemas) -> None:
-    made = await schemas.create(house.caller, X, OBJECTS)
-    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
-    topic = await house.publisher.topic(house.caller, TOPIC)
+async def test_a_publish_under_way_keeps_the_schema_it_began_with(use_cases: UseCases, schemas: Schemas) -> None:
+    made = await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
 
-    await change(house, schemas, NUMBERS)
+    await change(use_cases, schemas, NUMBERS)
     with pytest.raises(InvalidInput, match="given: integer"):
-        await house.publisher.publish(topic, [NUMBER])
+        await use_cases.publisher.publish(topic, [NUMBER])
 
-    await house.engines.registry.schemas.delete(made.id)
-    assert (await house.publisher.publish(topic, [NUMBER])).first == 0
+    await use_cases.engines.registry.schemas.delete(made.id)
+    assert (await use_cases.publisher.publish(topic, [NUMBER])).first == 0
 
 
-async def test_a_request_that_takes_long_is_checked_as_any_other(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
-    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+async def test_a_request_that_takes_long_is_checked_as_any_other(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
 
     with pytest.raises(InvalidInput, match=r"^Message 3 data is not valid,\(root\): Does not match the schema$"):
-        await publish(house, LONG, OBJECT, LONG, message(b64([4999] * 300)), LONG)
+        await publish(use_cases, LONG, OBJECT, LONG, message(b64([4999] * 300)), LONG)
 
-    assert await publish(house, LONG, OBJECT) == 0
+    assert await publish(use_cases, LONG, OBJECT) == 0
 
 
 async def test_a_revision_is_compiled_once_for_all_who_ask(
-    house: House, schemas: Schemas, validators: Validators
+    use_cases: UseCases, schemas: Schemas, validators: Validators
 ) -> None:
-    made = await schemas.create(house.caller, X, OBJECTS)
+    made = await schemas.create(use_cases.caller, X, OBJECTS)
 
     first, *others = await asyncio.gather(*(validators.of(made.id, 1) for _ in range(20)))
 
@@ -141,11 +134,11 @@ async def test_a_revision_is_compiled_once_for_all_who_ask(
 
 
 async def test_of_a_schema_only_the_newest_revision_in_use_is_kept(
-    house: House, schemas: Schemas, validators: Validators
+    use_cases: UseCases, schemas: Schemas, validators: Validators
 ) -> None:
-    made = await schemas.create(house.caller, X, OBJECTS)
+    made = await schemas.create(use_cases.caller, X, OBJECTS)
     old = await validators.of(made.id, 1)
-    await change(house, schemas, NUMBERS)
+    await change(use_cases, schemas, NUMBERS)
     new = await validators.of(made.id, 2)
 
     assert await validators.of(made.id, 2) is new
@@ -153,65 +146,65 @@ async def test_of_a_schema_only_the_newest_revision_in_use_is_kept(
 
 
 async def test_12_2_a_stored_schema_that_cannot_be_used_stops_publishing(
-    house: House, schemas: Schemas, tmp_path: Path
+    use_cases: UseCases, schemas: Schemas, tmp_path: Path
 ) -> None:
-    await schemas.create(house.caller, X, OBJECTS)
-    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
     database = Database(sqlite_url(str(tmp_path / "registry.db")), REGISTRY)
     spoilt = update(schema_revisions).values(payload='{"type": "unknown"}')
     await database.write(lambda connection: connection.execute(spoilt))
     await database.close()
 
     with pytest.raises(Unusable, match=r"^Could not load schema for topic$"):
-        await publish(house, OBJECT)
+        await publish(use_cases, OBJECT)
     with pytest.raises(Unusable, match=r"^Could not load schema for topic$"):
-        await schemas.validate(await schemas.show(house.caller, X), b"{}")
-    assert (await house.seeker.offsets(house.caller, SUB)).max == 0
+        await schemas.validate(await schemas.show(use_cases.caller, X), b"{}")
+    assert (await use_cases.seeker.offsets(use_cases.caller, SUB)).max == 0
 
 
-async def test_a_dry_run_looks_at_the_newest(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, OBJECTS)
-    await publish(house, *[NUMBER] * 30, *[OBJECT] * 5)
+async def test_a_dry_run_looks_at_the_newest(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await publish(use_cases, *[NUMBER] * 30, *[OBJECT] * 5)
 
-    newest = await schemas.dry_run(house.caller, X, "projects/P/topics/t", 6)
-    everything = await schemas.dry_run(house.caller, X, "projects/P/topics/t", 10**30)
+    newest = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 6)
+    everything = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 10**30)
 
     assert (newest.checked, newest.refused, [each.offset for each in newest.reasons]) == (6, 1, [29])
     assert (everything.checked, everything.refused) == (35, 30)
     assert [each.offset for each in everything.reasons] == list(range(MAX_REASONS))
 
 
-async def test_a_dry_run_has_an_end(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, OBJECTS)
-    await publish(house, *[OBJECT] * (MAX_DRY_RUN + 10))
+async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await publish(use_cases, *[OBJECT] * (MAX_DRY_RUN + 10))
 
-    done = await schemas.dry_run(house.caller, X, "projects/P/topics/t", MAX_DRY_RUN + 10)
+    done = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", MAX_DRY_RUN + 10)
 
     assert (done.checked, done.refused) == (MAX_DRY_RUN, 0)
 
 
-async def test_a_dry_run_ends_when_nobody_waits_for_it(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
-    await publish(house, *[LONG] * 300)
+async def test_a_dry_run_ends_when_nobody_waits_for_it(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await publish(use_cases, *[LONG] * 300)
     gone = asyncio.get_running_loop().create_future()
-    running = asyncio.ensure_future(schemas.dry_run(house.caller, X, "projects/P/topics/t", 300, gone=gone))
+    running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300, gone=gone))
     while schemas.dry_runs == 0:
         await asyncio.sleep(0)
 
     with pytest.raises(Conflict, match="^Another dry run of this project is under way$"):
-        await schemas.dry_run(house.caller, X, "projects/P/topics/t", 1)
+        await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 1)
     gone.set_result(None)
     with pytest.raises(asyncio.CancelledError):
         await running
 
     assert schemas.dry_runs == 0
-    assert (await schemas.dry_run(house.caller, X, "projects/P/topics/t", 1)).checked == 1
+    assert (await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 1)).checked == 1
 
 
-async def test_a_stop_does_not_wait_for_dry_runs(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
-    await publish(house, *[LONG] * 300)
-    running = asyncio.ensure_future(schemas.dry_run(house.caller, X, "projects/P/topics/t", 300))
+async def test_a_stop_does_not_wait_for_dry_runs(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await publish(use_cases, *[LONG] * 300)
+    running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300))
     while schemas.dry_runs == 0:
         await asyncio.sleep(0)
 
@@ -220,20 +213,20 @@ async def test_a_stop_does_not_wait_for_dry_runs(house: House, schemas: Schemas)
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await running
     with pytest.raises(Overloaded, match="^The service is stopping$"):
-        await schemas.dry_run(house.caller, X, "projects/P/topics/t", 1)
+        await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 1)
 
 
-async def test_attached_and_asked_for_by_reference(house: House, schemas: Schemas) -> None:
-    await schemas.create(house.caller, X, OBJECTS)
-    await house.engines.topics.attach_schema(house.caller, TOPIC, REFERENCE)
-    topic = await house.engines.topics.show(house.caller, TOPIC)
+async def test_attached_and_asked_for_by_reference(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    topic = await use_cases.engines.topics.show(use_cases.caller, TOPIC)
     assert topic.schema is not None
     assert topic.schema.name == X
 
-    await house.engines.topics.attach_schema(house.caller, TOPIC, "")
-    await house.engines.topics.detach_schema(house.caller, TOPIC)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, "")
+    await use_cases.engines.topics.detach_schema(use_cases.caller, TOPIC)
 
-    assert (await house.engines.topics.show(house.caller, TOPIC)).schema is None
+    assert (await use_cases.engines.topics.show(use_cases.caller, TOPIC)).schema is None
 
 
 P, Q = ProjectId("p"), ProjectId("q")

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from ams.service.service_doctor import (
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
-from tests.support.house import SUB, TOPIC, House, open_house
+from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 T1, T2, T3 = (TopicId(bytes([number]) * 16) for number in (1, 2, 3))
 S1, S2, S3 = (SubscriptionId(f"sub-{number}") for number in (1, 2, 3))
@@ -81,36 +81,30 @@ TOPIC_PATH, SUB_PATH = "projects/P/topics/t", "projects/P/subscriptions/s"
 CLUSTER = shared(lambda log: f"the-tool --delete {log}")
 
 
-@pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as house:
-        yield house
-
-
-def doctor_of(house: House, remedies: Remedies = ALONE, again_after: float = 0.0) -> ServiceDoctor:
-    engines = house.engines
+def doctor_of(use_cases: UseCases, remedies: Remedies = ALONE, again_after: float = 0.0) -> ServiceDoctor:
+    engines = use_cases.engines
     losses = LossTotal(engines.log, engines.cursors)
     return ServiceDoctor(
         engines.registry, engines.log, engines.cursors, losses, remedies=remedies, again_after=again_after
     )
 
 
-async def look(house: House, remedies: Remedies = ALONE) -> Sequence[Finding]:
-    return await doctor_of(house, remedies).look()
+async def look(use_cases: UseCases, remedies: Remedies = ALONE) -> Sequence[Finding]:
+    return await doctor_of(use_cases, remedies).look()
 
 
-async def topic_of(house: House) -> TopicId:
-    return (await house.publisher.topic(house.caller, TOPIC)).id
+async def topic_of(use_cases: UseCases) -> TopicId:
+    return (await use_cases.publisher.topic(use_cases.caller, TOPIC)).id
 
 
-async def subscription_of(house: House) -> SubscriptionId:
-    return (await house.deliverer().to_pull(house.caller, SUB)).id
+async def subscription_of(use_cases: UseCases) -> SubscriptionId:
+    return (await use_cases.deliverer().to_pull(use_cases.caller, SUB)).id
 
 
-async def test_of_a_service_that_is_well_there_is_nothing_to_tell(house: House) -> None:
-    await house.publish(3)
+async def test_of_a_service_that_is_well_there_is_nothing_to_tell(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
 
-    assert await look(house) == []
+    assert await look(use_cases) == []
 
 
 @pytest.mark.parametrize(
@@ -118,30 +112,30 @@ async def test_of_a_service_that_is_well_there_is_nothing_to_tell(house: House) 
     [(ALONE, "the next start of the service makes an empty one"), (CLUSTER, "delete the topic and make it again")],
     ids=["alone", "shared"],
 )
-async def test_a_topic_whose_log_is_gone_is_told(house: House, remedies: Remedies, remedy: str) -> None:
-    await house.engines.log.drop(await topic_of(house))
+async def test_a_topic_whose_log_is_gone_is_told(use_cases: UseCases, remedies: Remedies, remedy: str) -> None:
+    await use_cases.engines.log.drop(await topic_of(use_cases))
 
-    found = await look(house, remedies)
+    found = await look(use_cases, remedies)
 
     assert found == [(True, f"The log of {TOPIC_PATH} is gone with all its messages: {remedy}.")]
 
 
-async def test_a_topic_whose_log_is_gone_can_be_deleted_and_made_again(house: House) -> None:
-    await house.engines.log.drop(await topic_of(house))
+async def test_a_topic_whose_log_is_gone_can_be_deleted_and_made_again(use_cases: UseCases) -> None:
+    await use_cases.engines.log.drop(await topic_of(use_cases))
 
-    await house.engines.topics.delete(house.caller, TOPIC)
-    await house.engines.topics.create(house.caller, TOPIC)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
 
-    assert await look(house) == []
-    assert await house.publish(1) == 0
+    assert await look(use_cases) == []
+    assert await use_cases.publish(1) == 0
 
 
-async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(house: House) -> None:
+async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(use_cases: UseCases) -> None:
     orphan = new_topic_id()
-    await house.engines.log.create(orphan)
+    await use_cases.engines.log.create(orphan)
     name = topic_id_text(orphan)
 
-    alone, shared_by_nodes = await look(house), await look(house, CLUSTER)
+    alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
 
     assert alone == [(True, f"The log {name} belongs to no topic: the next start of the service removes it.")]
     assert shared_by_nodes == [
@@ -150,116 +144,120 @@ async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(house: H
     ]  # fmt: skip
 
 
-async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(house: House, tmp_path: Path) -> None:
-    await house.publish(3)
+async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(
+    use_cases: UseCases, tmp_path: Path
+) -> None:
+    await use_cases.publish(3)
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("DELETE FROM topics")
 
-    found = await look(house, CLUSTER)
+    found = await look(use_cases, CLUSTER)
 
     assert found == [
         (True, "No topic is registered, but the log holds 1: if the registry was lost, restore it.")
     ]  # fmt: skip
 
 
-async def test_a_change_that_was_under_way_is_not_told(house: House) -> None:
+async def test_a_change_that_was_under_way_is_not_told(use_cases: UseCases) -> None:
     """Made behind the registry's back, and put in order before the second look."""
     orphan = new_topic_id()
-    await house.engines.log.create(orphan)
-    looking = asyncio.create_task(doctor_of(house, again_after=0.3).look())
+    await use_cases.engines.log.create(orphan)
+    looking = asyncio.create_task(doctor_of(use_cases, again_after=0.3).look())
     await asyncio.sleep(0.1)
-    await house.engines.log.drop(orphan)
+    await use_cases.engines.log.drop(orphan)
 
     assert await looking == []
 
 
-async def test_a_subscription_without_its_position_is_told(house: House) -> None:
-    await house.engines.cursors.drop(await subscription_of(house))
+async def test_a_subscription_without_its_position_is_told(use_cases: UseCases) -> None:
+    await use_cases.engines.cursors.drop(await subscription_of(use_cases))
 
-    alone, shared_by_nodes = await look(house), await look(house, CLUSTER)
+    alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
 
     told = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
     assert alone == [(True, told + "the next start of the service puts it at the oldest message kept.")]
     assert shared_by_nodes == [(True, told + "delete it and make it again.")]
 
 
-async def test_a_cursor_that_belongs_to_no_subscription_does_no_harm(house: House) -> None:
+async def test_a_cursor_that_belongs_to_no_subscription_does_no_harm(use_cases: UseCases) -> None:
     stray = SubscriptionId(new_uuid())
-    await house.engines.cursors.create(stray, await topic_of(house), Offset(99))
+    await use_cases.engines.cursors.create(stray, await topic_of(use_cases), Offset(99))
 
-    assert await look(house) == [(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
+    assert await look(use_cases) == [(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
 
 
-async def test_a_position_past_the_end_of_its_topic_is_told(house: House) -> None:
-    await house.publish(3)
-    await house.engines.cursors.create(await subscription_of(house), await topic_of(house), Offset(4))
+async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await use_cases.engines.cursors.create(await subscription_of(use_cases), await topic_of(use_cases), Offset(4))
 
-    found = await look(house)
+    found = await look(use_cases)
 
     assert found == [
         (True, f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end.")
     ]  # fmt: skip
-    await house.seeker.seek(house.caller, SUB, 3)
-    assert await look(house) == []
+    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
+    assert await look(use_cases) == []
 
 
-async def test_a_position_on_a_topic_that_was_made_again_is_none_past_its_end(house: House) -> None:
-    await house.publish(3)
-    await house.seeker.seek(house.caller, SUB, 3)
-    await house.engines.topics.delete(house.caller, TOPIC)
-    await house.engines.topics.create(house.caller, TOPIC)
+async def test_a_position_on_a_topic_that_was_made_again_is_none_past_its_end(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    await use_cases.seeker.seek(use_cases.caller, SUB, 3)
+    await use_cases.engines.topics.delete(use_cases.caller, TOPIC)
+    await use_cases.engines.topics.create(use_cases.caller, TOPIC)
 
-    assert await look(house) == []
+    assert await look(use_cases) == []
 
 
-async def test_topics_kept_less_safely_than_promised_are_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_kept_less_safely_than_promised_are_told(
+    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The embedded log keeps all alike; another one may not."""
-    topic = await topic_of(house)
+    topic = await topic_of(use_cases)
 
     async def weak(_: EmbeddedLog) -> Mapping[TopicId, str]:
         return {topic: "on 1 broker instead of 3", new_topic_id(): "whatever"}
 
     monkeypatch.setattr(EmbeddedLog, "weak", weak)
 
-    assert await look(house) == [
+    assert await look(use_cases) == [
         (True, f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers:"
          " on 1 broker instead of 3.")
     ]  # fmt: skip
 
 
-async def test_losses_are_told_and_nobody_can_do_anything_about_them(house: House) -> None:
-    await house.publish(3)
-    house.engines.clock.advance(WEEK + 2_000)
-    doctor = doctor_of(house)
+async def test_losses_are_told_and_nobody_can_do_anything_about_them(use_cases: UseCases) -> None:
+    await use_cases.publish(3)
+    use_cases.engines.clock.advance(WEEK + 2_000)
+    doctor = doctor_of(use_cases)
     await doctor.losses.look()
 
     assert await doctor.look() == [(False, "Messages that retention took before they were acknowledged, ever: 3.")]
 
 
-async def test_many_of_a_kind_are_counted(house: House) -> None:
+async def test_many_of_a_kind_are_counted(use_cases: UseCases) -> None:
     for number in range(NAMED + 7):
         topic = TopicName(f"t{number}")
-        await house.engines.topics.create(house.caller, topic)
-        await house.engines.log.drop((await house.publisher.topic(house.caller, topic)).id)
+        await use_cases.engines.topics.create(use_cases.caller, topic)
+        await use_cases.engines.log.drop((await use_cases.publisher.topic(use_cases.caller, topic)).id)
 
-    found = await look(house)
+    found = await look(use_cases)
 
     assert len(found) == NAMED + 1
     assert found[-1] == (True, "And 7 more topics whose logs are gone.")
 
 
-async def test_what_is_wrong_comes_first(house: House) -> None:
-    await house.engines.cursors.create(SubscriptionId(new_uuid()), await topic_of(house), Offset(0))
-    await house.engines.log.drop(await topic_of(house))
+async def test_what_is_wrong_comes_first(use_cases: UseCases) -> None:
+    await use_cases.engines.cursors.create(SubscriptionId(new_uuid()), await topic_of(use_cases), Offset(0))
+    await use_cases.engines.log.drop(await topic_of(use_cases))
 
-    assert [finding.wrong for finding in await look(house)] == [True, False]
+    assert [finding.wrong for finding in await look(use_cases)] == [True, False]
 
 
-async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(house: House) -> None:
-    await house.engines.cursors.drop(await subscription_of(house))
-    await house.engines.log.close()
+async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(use_cases: UseCases) -> None:
+    await use_cases.engines.cursors.drop(await subscription_of(use_cases))
+    await use_cases.engines.log.close()
 
-    found = await look(house)
+    found = await look(use_cases)
 
     assert [finding.text.partition(":")[0] for finding in found] == [
         "The log did not answer",
@@ -267,19 +265,21 @@ async def test_a_log_that_does_not_answer_is_told_and_the_rest_besides(house: Ho
     ]
 
 
-async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(house: House, tmp_path: Path) -> None:
-    await house.engines.log.create(new_topic_id())
+async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(use_cases: UseCases, tmp_path: Path) -> None:
+    await use_cases.engines.log.create(new_topic_id())
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("ALTER TABLE topics RENAME TO elsewhere")
 
-    assert await look(house) == [(True, "The registry did not answer: what depends on it was not looked at.")]
+    assert await look(use_cases) == [(True, "The registry did not answer: what depends on it was not looked at.")]
 
 
-async def test_why_an_engine_cannot_be_reached_is_told_once(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_an_engine_cannot_be_reached_is_told_once(
+    use_cases: UseCases, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The embedded engines are always within reach; others say why they are not."""
-    await house.engines.log.close()
+    await use_cases.engines.log.close()
     monkeypatch.setattr(EmbeddedLog, "away", "no broker answers")
-    engines = house.engines
+    engines = use_cases.engines
     doctor = ServiceDoctor(
         engines.registry, engines.log, engines.cursors, LossTotal(engines.log, engines.cursors),
         away={"registry": lambda: "no server answers", "cursors": lambda: None},
@@ -292,16 +292,16 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(house: House, monkey
 
 
 async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> None:
-    async with open_house(tmp_path, LogOptions(min_free_bytes=2**60, reserve_bytes=0)) as house:
+    async with open_use_cases(tmp_path, LogOptions(min_free_bytes=2**60, reserve_bytes=0)) as use_cases:
         with pytest.raises(LogUnavailable):
-            await house.publish(1)
+            await use_cases.publish(1)
 
-        found = await look(house)
+        found = await look(use_cases)
 
     assert found == [(True, f"Publishing is refused: free space is below min_free_bytes ({2**60}).")]
 
 
-async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_path: Path) -> None:
+async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases, tmp_path: Path) -> None:
     there = Issuer(IssuerName("there"), "http://127.0.0.1:9", audiences=("ams",))
     away = replace(there, name=IssuerName("away"))
     # Its guard permits no connection to the loopback.
@@ -309,7 +309,7 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_p
     with pytest.raises(TokenRefused):
         await keys.key(away, None, "RS256")
 
-    found = await replace(doctor_of(house), issuers=Issuers(house.engines.registry, [there, away], keys)).look()
+    found = await replace(doctor_of(use_cases), issuers=Issuers(use_cases.engines.registry, [there, away], keys)).look()
 
     await keys.close()
     ((wrong, text),) = found
@@ -319,10 +319,10 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(house: House, tmp_p
 
 
 @pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])
-async def test_a_backup_that_keeps_retention_waiting_is_told(house: House, minutes: int, wrong: bool) -> None:
-    doctor = replace(doctor_of(house), copied_for=house.engines.log.kept_for)
-    async with house.engines.log.kept():
-        house.engines.clock.advance(minutes * 60_000)
+async def test_a_backup_that_keeps_retention_waiting_is_told(use_cases: UseCases, minutes: int, wrong: bool) -> None:
+    doctor = replace(doctor_of(use_cases), copied_for=use_cases.engines.log.kept_for)
+    async with use_cases.engines.log.kept():
+        use_cases.engines.clock.advance(minutes * 60_000)
         [found] = await doctor.look()
 
     time = "1.5h" if wrong else "2m"

@@ -1,8 +1,5 @@
 """What the doctor of the service finds on real brokers whose topics somebody changed behind the service's back."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from ams.core.names import TopicId, TopicName, new_topic_id
@@ -11,29 +8,28 @@ from ams.service.service_doctor import ServiceDoctor, shared
 from ams.storage.log.kafka.partition import partition_in
 from tests.storage.log.engines import Kafka
 from tests.storage.log.kafka.stored import change_topic
-from tests.support.house import TOPIC, House, open_house
+from tests.support.use_cases import TOPIC, UseCases
 
 OTHER = TopicName("other")
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def use_cases(use_cases: UseCases) -> UseCases:
     """A registry with two topics and a subscription; their logs are on Kafka once a test makes them there."""
-    async with open_house(tmp_path) as house:
-        await house.engines.topics.create(house.caller, OTHER)
-        yield house
+    await use_cases.engines.topics.create(use_cases.caller, OTHER)
+    return use_cases
 
 
-async def identity(house: House, name: TopicName) -> TopicId:
-    return (await house.publisher.topic(house.caller, name)).id
+async def identity(use_cases: UseCases, name: TopicName) -> TopicId:
+    return (await use_cases.publisher.topic(use_cases.caller, name)).id
 
 
 async def test_what_was_done_behind_the_back_is_told_with_the_command_that_helps(
-    house: House, kafka_servers: str
+    use_cases: UseCases, kafka_servers: str
 ) -> None:
     engine = Kafka(kafka_servers)
-    weak, orphan = await identity(house, TOPIC), new_topic_id()
-    registry, cursors = house.engines.registry, house.engines.cursors
+    weak, orphan = await identity(use_cases, TOPIC), new_topic_id()
+    registry, cursors = use_cases.engines.registry, use_cases.engines.cursors
     async with engine.opened() as log:
         await log.create(weak, label="P.t")
         await log.create(orphan, label="P.old")

@@ -1,8 +1,6 @@
 """Administration of subscriptions: HTTP contract 9, line by line, and 17.2 (A5, A7, A8)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +10,8 @@ from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionName, TopicName
 from ams.core.push_config import AskedPush
 from ams.storage.registry.records import PageRequest, Subscription
-from tests.support.administration import admitted, make_project, make_user
-from tests.support.engines import Engines, open_engines
+from tests.support.administration import admitted, make_user
+from tests.support.engines import Engines
 
 S, T = SubscriptionName("S"), TopicName("T")
 REFERENCE = "projects/P/topics/T"
@@ -22,16 +20,9 @@ BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Argume
 
 
 @pytest.fixture
-async def engines(tmp_path: Path) -> AsyncIterator[Engines]:
-    async with open_engines(tmp_path) as opened:
-        await make_project(opened.registry)
-        await opened.topics.create(await opened.caller(), T)
-        yield opened
-
-
-@pytest.fixture
-async def caller(engines: Engines) -> Caller:
-    return await engines.caller()
+async def engines(engines: Engines) -> Engines:
+    await engines.topics.create(await engines.caller(), T)
+    return engines
 
 
 async def test_a_subscription_is_made_as_asked(engines: Engines, caller: Caller) -> None:

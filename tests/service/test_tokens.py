@@ -1,8 +1,7 @@
 """Administration of named tokens: docs/reference/tokens.md."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,21 +16,10 @@ from ams.service import tokens as tokens_module
 from ams.service.tokens import LATEST, Tokens, TokenUses
 from ams.storage.registry.records import User, UserDetails
 from ams.storage.registry.registry import Registry
-from tests.support.administration import administrator, make_user, open_registry, service
+from tests.support.administration import administrator, make_user, service
 
 ANNA, CI = UserName("anna"), TokenName("ci")
 HOUR = Milliseconds(3_600_000)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def registry(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Registry]:
-    async with open_registry(tmp_path, clock) as opened:
-        yield opened
 
 
 @pytest.fixture

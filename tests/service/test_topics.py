@@ -1,8 +1,6 @@
 """Administration of topics: HTTP contract 8, line by line."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -12,22 +10,10 @@ from ams.core.names import SubscriptionName, TopicName
 from ams.service.topics import Topics
 from ams.storage.registry.records import PageRequest, Topic
 from tests.support.administration import admitted, make_project, make_user
-from tests.support.engines import Engines, open_engines
+from tests.support.engines import Engines
 
 T = TopicName("T")
 EVERYTHING = PageRequest()
-
-
-@pytest.fixture
-async def engines(tmp_path: Path) -> AsyncIterator[Engines]:
-    async with open_engines(tmp_path) as opened:
-        await make_project(opened.registry)
-        yield opened
-
-
-@pytest.fixture
-async def caller(engines: Engines) -> Caller:
-    return await engines.caller()
 
 
 async def test_a_topic_is_made_with_its_log(engines: Engines, caller: Caller) -> None:

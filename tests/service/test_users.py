@@ -1,8 +1,6 @@
 """Administration of users: HTTP contract 5, line by line, and 17.3 U1 to U9."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
@@ -22,24 +20,12 @@ from tests.support.administration import (
     admitted,
     make_project,
     make_user,
-    open_registry,
     service,
 )
 
 ANNA, NOBODY = UserName("anna"), UserName("nobody")
 NOTHING = UserDetails()
 EVERYTHING = PageRequest()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-async def registry(tmp_path: Path, clock: ManualClock) -> AsyncIterator[Registry]:
-    async with open_registry(tmp_path, clock) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
 from ams.access.admission import Admission, Caller
 from ams.access.permissions import SERVICE_ADMIN
 from ams.core.clock import Clock, ManualClock
@@ -14,12 +16,23 @@ from ams.storage.registry.registry import Registry
 
 KEY = bytes(range(32))
 SERVICE_TOKEN = "service-token"
+ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
+"""The databases that a registry can be on, to choose fixtures by."""
+
+
+def url_of(engine: str, folder: Path) -> str:
+    """Return the URL of an empty registry on a database."""
+    if engine == "sqlite":
+        return sqlite_url(str(folder / "registry.db"))
+    from tests.support.databases import empty_registry  # it needs the driver
+
+    return empty_registry(KEY)
 
 
 @contextlib.asynccontextmanager
 async def open_registry(folder: Path, clock: Clock | None = None) -> AsyncIterator[Registry]:
     """Open the registry kept in a folder, and close it at the end."""
-    async with open_registry_at(sqlite_url(str(folder / "registry.db")), clock) as registry:
+    async with open_registry_at(url_of("sqlite", folder), clock) as registry:
         yield registry
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.house import open_house
+from tests.support.use_cases import open_use_cases
 
 
 @pytest.fixture
@@ -13,6 +13,6 @@ async def data(tmp_path: Path) -> Path:
     (folder / "ams-data").write_text("1\n")
     (folder / "token.key").write_text("0" * 64)
     (folder / "admin.token").write_text("1" * 64)
-    async with open_house(folder) as house:
-        await house.publish(20)
+    async with open_use_cases(folder) as use_cases:
+        await use_cases.publish(20)
     return folder

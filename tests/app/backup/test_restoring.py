@@ -13,7 +13,7 @@ from ams.app.backup import restore, take
 from ams.core.errors import Damaged, Unusable
 from ams.storage.folder import RESTORING, Folder
 from tests.support.engines import open_engines
-from tests.support.house import House
+from tests.support.use_cases import UseCases
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ async def test_a_restored_folder_goes_on_where_the_backup_was_taken(backup: Path
     assert restored.report.problems == []
     assert restored.report.log.messages == 20
     async with open_engines(tmp_path / "new") as engines:
-        house = House(engines, await engines.caller())
-        assert await house.publish(1) == 20
+        use_cases = UseCases(engines, await engines.caller())
+        assert await use_cases.publish(1) == 20
 
 
 def test_a_mounted_empty_folder_will_do(backup: Path, tmp_path: Path) -> None:

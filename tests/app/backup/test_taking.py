@@ -14,8 +14,8 @@ from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
 from ams.storage.folder import Folder
-from tests.support.house import open_house
 from tests.support.service import running_service
+from tests.support.use_cases import open_use_cases
 
 
 def files_of(folder: Path) -> set[str]:
@@ -227,8 +227,8 @@ async def test_a_log_that_ends_too_early_is_not_backed_up_as_if_it_were_whole(tm
     (tmp_path / "ams-data").write_text("1\n")
     from ams.app.backup.copying import copy_file
 
-    async with open_house(tmp_path) as house:
-        await house.publish(5)
+    async with open_use_cases(tmp_path) as use_cases:
+        await use_cases.publish(5)
     (segment,) = (tmp_path / "log").glob("*/*.log")
 
     with pytest.raises(Unusable, match="ends at .* instead of 9999999"):

@@ -8,10 +8,9 @@ import pytest
 
 from ams.storage.database.database import sqlite_url
 from tests.authn.http.front import Served, served
+from tests.support.administration import ENGINES
 from tests.support.authn import KEY, Service, open_service
 from tests.support.certificates import Authority, Pair
-
-ENGINES = ("sqlite", pytest.param("postgresql", marks=pytest.mark.postgres))
 
 
 @pytest.fixture(params=ENGINES)

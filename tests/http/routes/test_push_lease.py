@@ -34,7 +34,7 @@ BROKEN = WorkerState(
 
 
 @dataclass(frozen=True)
-class House:
+class PushService:
     """A service with a project and a subscription that is delivered."""
 
     service: Served
@@ -58,7 +58,7 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def push_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PushService]:
     with (
         served(tmp_path_factory.mktemp("service") / "ams-data", **PUSH) as service,
         Client(service.run.base_url, service.token) as admin,
@@ -71,17 +71,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         told = worker.call(wire.lease_push("first", []))
         assert told.targets
         worker.call(wire.lease_push("first", [], leaving=True))
-        yield House(service, admin, worker, told.targets[0].id)
+        yield PushService(service, admin, worker, told.targets[0].id)
 
 
 @pytest.fixture(autouse=True)
-def fresh(house: House) -> None:
+def fresh(push_service: PushService) -> None:
     """Begin without leases."""
-    house.end_leases()
+    push_service.end_leases()
 
 
-def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
-    lease = house.heartbeat()
+def test_a_process_is_told_all_it_needs_to_deliver(push_service: PushService) -> None:
+    lease = push_service.heartbeat()
 
     assert (lease.lease_seconds, lease.beat_seconds) == (6, 2)
     assert lease.targets is not None
@@ -92,58 +92,58 @@ def test_a_process_is_told_all_it_needs_to_deliver(house: House) -> None:
     assert (target.push_config["mattermostUrl"], target.push_config["verified"]) == (HOOK, True)
 
 
-def test_the_service_token_sends_heartbeats_in_a_name_of_its_own(house: House) -> None:
-    house.heartbeat("h")
+def test_the_service_token_sends_heartbeats_in_a_name_of_its_own(push_service: PushService) -> None:
+    push_service.heartbeat("h")
 
-    with Client(house.service.run.base_url, SERVICE_TOKEN) as nobody:
+    with Client(push_service.service.run.base_url, SERVICE_TOKEN) as nobody:
         lease = nobody.call(wire.lease_push("h", []))
 
     assert lease.targets == []  # the other one of this name has it
 
 
-def test_what_did_not_change_is_not_told_again(house: House) -> None:
-    lease = house.heartbeat()
+def test_what_did_not_change_is_not_told_again(push_service: PushService) -> None:
+    lease = push_service.heartbeat()
 
-    again = house.heartbeat("h", house.id, version=lease.version)
+    again = push_service.heartbeat("h", push_service.id, version=lease.version)
 
     assert (again.version, again.targets) == (lease.version, None)
-    house.admin.call(wire.modify_ack_deadline("P", "S", 21))
-    changed = house.heartbeat("h", house.id, version=lease.version)
+    push_service.admin.call(wire.modify_ack_deadline("P", "S", 21))
+    changed = push_service.heartbeat("h", push_service.id, version=lease.version)
     assert changed.targets is not None
     assert [each.ack_deadline_seconds for each in changed.targets] == [21]
-    house.admin.call(wire.modify_ack_deadline("P", "S", 20))
+    push_service.admin.call(wire.modify_ack_deadline("P", "S", 20))
 
 
-def test_another_process_gets_it_when_the_first_left_or_ended(house: House) -> None:
-    house.heartbeat()
+def test_another_process_gets_it_when_the_first_left_or_ended(push_service: PushService) -> None:
+    push_service.heartbeat()
 
-    assert house.heartbeat("other").targets == []
-    house.heartbeat("h", leaving=True)
-    got = house.heartbeat("other").targets
+    assert push_service.heartbeat("other").targets == []
+    push_service.heartbeat("h", leaving=True)
+    got = push_service.heartbeat("other").targets
     assert got is not None
-    assert [each.id for each in got] == [house.id]
-    house.end_leases()
-    taken = house.heartbeat("third").targets
+    assert [each.id for each in got] == [push_service.id]
+    push_service.end_leases()
+    taken = push_service.heartbeat("third").targets
     assert taken is not None
-    assert [each.id for each in taken] == [house.id]
+    assert [each.id for each in taken] == [push_service.id]
 
 
-def test_a_subscription_that_is_pulled_from_again_is_told_to_nobody(house: House) -> None:
-    house.heartbeat()
-    house.admin.call(wire.modify_push_config("P", "S", None))
+def test_a_subscription_that_is_pulled_from_again_is_told_to_nobody(push_service: PushService) -> None:
+    push_service.heartbeat()
+    push_service.admin.call(wire.modify_push_config("P", "S", None))
 
-    assert house.heartbeat("h", house.id).targets == []
+    assert push_service.heartbeat("h", push_service.id).targets == []
     with pytest.raises(Conflict, match="Subscription is not in push mode"):
-        house.status()
-    house.admin.call(wire.modify_push_config("P", "S", A_HOOK))
+        push_service.status()
+    push_service.admin.call(wire.modify_push_config("P", "S", A_HOOK))
 
 
-def test_the_status_tells_what_the_process_told(house: House) -> None:
-    house.heartbeat()
-    house.heartbeat("h", house.id, states={house.id: BROKEN})
-    house.admin.call(wire.publish("P", "T", [wire.message(b"one"), wire.message(b"two")]))
+def test_the_status_tells_what_the_process_told(push_service: PushService) -> None:
+    push_service.heartbeat()
+    push_service.heartbeat("h", push_service.id, states={push_service.id: BROKEN})
+    push_service.admin.call(wire.publish("P", "T", [wire.message(b"one"), wire.message(b"two")]))
 
-    status = house.status()
+    status = push_service.status()
 
     assert status.push_status == "2024-03-05T10:20:30 - Could not send message, come back later"
     assert (status.state, status.backlog, status.circuit, status.batch) == ("retrying", 2, "closed", 4)
@@ -159,14 +159,14 @@ def test_the_status_tells_what_the_process_told(house: House) -> None:
     )
 
 
-def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> None:
-    made = house.admin.call(wire.create_member("P", "con", ["consumer"]))
-    house.admin.call(wire.modify_subscription_acl("P", "S", ["con"]))
-    house.heartbeat()
-    house.heartbeat("h", house.id, states={house.id: BROKEN})
+def test_who_only_consumes_is_not_told_what_the_endpoint_said(push_service: PushService) -> None:
+    made = push_service.admin.call(wire.create_member("P", "con", ["consumer"]))
+    push_service.admin.call(wire.modify_subscription_acl("P", "S", ["con"]))
+    push_service.heartbeat()
+    push_service.heartbeat("h", push_service.id, states={push_service.id: BROKEN})
 
-    with Client(house.service.run.base_url, made.token) as consumer:
-        status = house.status(consumer)
+    with Client(push_service.service.run.base_url, made.token) as consumer:
+        status = push_service.status(consumer)
 
     assert status.push_status == "2024-03-05T10:20:30 - Could not send message, "
     assert status.error == wire.PushError(time="2024-03-05T10:20:30.007Z", what="send", status=503)
@@ -174,17 +174,17 @@ def test_who_only_consumes_is_not_told_what_the_endpoint_said(house: House) -> N
     assert status.state == "retrying"
 
 
-def test_a_worker_that_says_that_all_is_well_is_believed(house: House) -> None:
-    house.heartbeat()
-    house.heartbeat("h", house.id, states={house.id: WorkerState(delivered=3)})
+def test_a_worker_that_says_that_all_is_well_is_believed(push_service: PushService) -> None:
+    push_service.heartbeat()
+    push_service.heartbeat("h", push_service.id, states={push_service.id: WorkerState(delivered=3)})
 
-    status = house.status()
+    status = push_service.status()
 
     assert status.push_status == "Subscription /projects/P/subscriptions/S is currently active"
     assert (status.state, status.error, status.attempts) == ("active", None, [])
 
 
-def test_nobody_delivers_or_nobody_tells(house: House) -> None:
-    assert house.status().state == "inactive"
-    house.heartbeat()
-    assert house.status().state == "unknown"
+def test_nobody_delivers_or_nobody_tells(push_service: PushService) -> None:
+    assert push_service.status().state == "inactive"
+    push_service.heartbeat()
+    assert push_service.status().state == "unknown"

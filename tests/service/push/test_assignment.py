@@ -1,6 +1,6 @@
 """What is wanted is what the registry holds, and whoever delivers is told of it with all it needs."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,18 +21,16 @@ from ams.service.push.assignment import Assignment
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
-from tests.support.administration import make_project, open_registry_at
+from tests.support.administration import ENGINES, make_project, url_of
 
 TO_DELIVER = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", header_value="secret", verified=True)
 NOT_YET = PushConfig(HTTP_ENDPOINT, "https://receiver.example/in", verification_hash="hash")
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-async def registry(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Registry]:
-    from tests.push.lease_keepers import url_of
-
-    async with open_registry_at(url_of(request.param, tmp_path)) as opened:
-        yield opened
+@pytest.fixture(params=ENGINES)
+def registry_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty registry, on each database."""
+    return url_of(request.param, tmp_path)
 
 
 @pytest.fixture

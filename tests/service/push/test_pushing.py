@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from ams.service.subscriptions import Subscriptions
 from ams.service.users import FIRST_WORKER, push_worker
 from ams.storage.registry.records import Membership, User, UserDetails
 from tests.support.administration import admitted, make_user
-from tests.support.house import SUB, House, open_house
 from tests.support.receiver import Receiver, answers, receiver
+from tests.support.use_cases import SUB, UseCases
 
 TOKEN = "the-token-of-the-push-worker"
 HOOK = AskedPush(mattermost_url="https://chat.example/hooks/x")
@@ -35,16 +35,15 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
-    async with open_house(tmp_path) as made:
-        assert await push_worker(made.engines.registry, TOKEN)
-        yield made
+async def use_cases(use_cases: UseCases) -> UseCases:
+    assert await push_worker(use_cases.engines.registry, TOKEN)
+    return use_cases
 
 
 @pytest.fixture
-def pushing(house: House, endpoint: Receiver) -> Pushing:
+def pushing(use_cases: UseCases, endpoint: Receiver) -> Pushing:
     check = EndpointCheck(Guard(networks("127.0.0.0/8", "push_allow")), trust(endpoint.ca))
-    return Pushing(house.engines.registry, True, TOKEN, check)
+    return Pushing(use_cases.engines.registry, True, TOKEN, check)
 
 
 @pytest.fixture
@@ -52,118 +51,120 @@ def asked(endpoint: Receiver) -> AskedPush:
     return AskedPush(endpoint=f"https://127.0.0.1:{endpoint.port}/in")
 
 
-async def stored(house: House) -> PushConfig:
-    subscription = await house.engines.registry.subscriptions.find(house.caller.here.id, SUB)
+async def stored(use_cases: UseCases) -> PushConfig:
+    subscription = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
     assert subscription is not None
     assert subscription.push is not None
     return subscription.push
 
 
-async def listed(house: House) -> list[str]:
-    return list(await house.engines.registry.subscriptions.access_list(house.caller.here.id, SUB))
+async def listed(use_cases: UseCases) -> list[str]:
+    return list(await use_cases.engines.registry.subscriptions.access_list(use_cases.caller.here.id, SUB))
 
 
-async def worker(house: House) -> User:
-    found = await house.engines.registry.users.by_token(TOKEN)
+async def worker(use_cases: UseCases) -> User:
+    found = await use_cases.engines.registry.users.by_token(TOKEN)
     assert found is not None
     return found
 
 
 async def test_an_endpoint_that_shows_its_hash_is_verified_durably(
-    house: House, pushing: Pushing, endpoint: Receiver, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
 ) -> None:
-    await pushing.modify(house.caller, SUB, asked)
-    before = await stored(house)
+    await pushing.modify(use_cases.caller, SUB, asked)
+    before = await stored(use_cases)
     endpoint.behaviour = answers(before.verification_hash)
 
-    await pushing.verify(house.caller, SUB)
+    await pushing.verify(use_cases.caller, SUB)
 
-    assert await stored(house) == replace(before, verified=True)
-    assert (await worker(house)).memberships == (Membership(house.caller.here.name, (), (), (SUB,)),)
-    subscription = await house.engines.subscriptions.show(house.caller, SUB)
+    assert await stored(use_cases) == replace(before, verified=True)
+    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
+    subscription = await use_cases.engines.subscriptions.show(use_cases.caller, SUB)
     assert await pushing.status("P", subscription) == UNREACHABLE
 
 
 async def test_a_configuration_changed_while_its_endpoint_was_asked_is_not_verified(
-    house: House, pushing: Pushing, endpoint: Receiver, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
 ) -> None:
-    await pushing.modify(house.caller, SUB, asked)
-    shown = (await stored(house)).verification_hash
+    await pushing.modify(use_cases.caller, SUB, asked)
+    shown = (await stored(use_cases)).verification_hash
     loop = asyncio.get_running_loop()
 
     def change_then_show(connection: object) -> None:
         elsewhere = replace(asked, endpoint=asked.endpoint + "/2")
-        asyncio.run_coroutine_threadsafe(pushing.modify(house.caller, SUB, elsewhere), loop).result(5)
+        asyncio.run_coroutine_threadsafe(pushing.modify(use_cases.caller, SUB, elsewhere), loop).result(5)
         answers(shown)(connection)  # type: ignore[arg-type]  # it is what behaviours are given
 
     endpoint.behaviour = change_then_show
     with pytest.raises(NotAuthenticated, match="Wrong verification hash"):
-        await pushing.verify(house.caller, SUB)
+        await pushing.verify(use_cases.caller, SUB)
 
-    assert not (await stored(house)).verified
-    assert await listed(house) == []
+    assert not (await stored(use_cases)).verified
+    assert await listed(use_cases) == []
 
 
 async def test_of_many_who_verify_at_once_one_does(
-    house: House, pushing: Pushing, endpoint: Receiver, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, endpoint: Receiver, asked: AskedPush
 ) -> None:
-    await pushing.modify(house.caller, SUB, asked)
-    endpoint.behaviour = answers((await stored(house)).verification_hash)
+    await pushing.modify(use_cases.caller, SUB, asked)
+    endpoint.behaviour = answers((await stored(use_cases)).verification_hash)
 
     outcomes = await asyncio.gather(
-        *(pushing.verify(house.caller, SUB) for _ in range(CHECKS_OF_PROJECT)), return_exceptions=True
+        *(pushing.verify(use_cases.caller, SUB) for _ in range(CHECKS_OF_PROJECT)), return_exceptions=True
     )
 
     assert sum(outcome is None for outcome in outcomes) == 1
     assert {str(outcome) for outcome in outcomes if outcome} == {"Push endpoint is already verified"}
-    assert await listed(house) == [FIRST_WORKER]
+    assert await listed(use_cases) == [FIRST_WORKER]
 
 
-async def test_parallel_changes_end_with_worker_and_configuration_agreeing(house: House, pushing: Pushing) -> None:
-    changes = [pushing.modify(house.caller, SUB, wanted) for wanted in (HOOK, None) * 10]
+async def test_parallel_changes_end_with_worker_and_configuration_agreeing(
+    use_cases: UseCases, pushing: Pushing
+) -> None:
+    changes = [pushing.modify(use_cases.caller, SUB, wanted) for wanted in (HOOK, None) * 10]
 
     await asyncio.gather(*changes)
 
-    found = await house.engines.registry.subscriptions.find(house.caller.here.id, SUB)
+    found = await use_cases.engines.registry.subscriptions.find(use_cases.caller.here.id, SUB)
     assert found is not None
-    assert ([FIRST_WORKER] if found.push else []) == await listed(house)
-    assert len((await worker(house)).memberships) == 1
+    assert ([FIRST_WORKER] if found.push else []) == await listed(use_cases)
+    assert len((await worker(use_cases)).memberships) == 1
 
 
-async def test_without_its_worker_a_subscription_still_goes_back_to_pull(house: House, pushing: Pushing) -> None:
+async def test_without_its_worker_a_subscription_still_goes_back_to_pull(use_cases: UseCases, pushing: Pushing) -> None:
     """U2: nobody else leaves the list."""
-    anna = await make_user(house.engines.registry, "anna", {house.caller.here.id: ("consumer",)})
-    await pushing.modify(house.caller, SUB, HOOK)
-    await house.engines.subscriptions.set_access_list(house.caller, SUB, ["anna"])
-    await house.engines.registry.users.delete((await worker(house)).id)
+    anna = await make_user(use_cases.engines.registry, "anna", {use_cases.caller.here.id: ("consumer",)})
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    await use_cases.engines.subscriptions.set_access_list(use_cases.caller, SUB, ["anna"])
+    await use_cases.engines.registry.users.delete((await worker(use_cases)).id)
 
     with pytest.raises(Unavailable, match="^Push functionality is currently unavailable$"):
-        await pushing.modify(house.caller, SUB, HOOK)
-    await pushing.modify(house.caller, SUB, None)
+        await pushing.modify(use_cases.caller, SUB, HOOK)
+    await pushing.modify(use_cases.caller, SUB, None)
 
-    assert await listed(house) == [anna.name]
+    assert await listed(use_cases) == [anna.name]
 
 
-async def test_switching_push_off_keeps_what_was_configured(house: House, pushing: Pushing) -> None:
-    await pushing.modify(house.caller, SUB, HOOK)
+async def test_switching_push_off_keeps_what_was_configured(use_cases: UseCases, pushing: Pushing) -> None:
+    await pushing.modify(use_cases.caller, SUB, HOOK)
     off = replace(pushing, enabled=False)
 
     with pytest.raises(Conflict, match="^Push functionality is currently disabled$"):
-        await off.modify(house.caller, SUB, HOOK)
-    assert (await stored(house)).verified
-    await off.modify(house.caller, SUB, None)
-    assert await listed(house) == []
+        await off.modify(use_cases.caller, SUB, HOOK)
+    assert (await stored(use_cases)).verified
+    await off.modify(use_cases.caller, SUB, None)
+    assert await listed(use_cases) == []
 
 
-async def worker_caller(house: House) -> Caller:
-    return await admitted(house.engines.registry, "subscriptions:pull", await worker(house), "P")
+async def worker_caller(use_cases: UseCases) -> Caller:
+    return await admitted(use_cases.engines.registry, "subscriptions:pull", await worker(use_cases), "P")
 
 
-async def test_a_worker_pulls_only_while_push_is_enabled(house: House, pushing: Pushing) -> None:
+async def test_a_worker_pulls_only_while_push_is_enabled(use_cases: UseCases, pushing: Pushing) -> None:
     """HTTP contract 10.3."""
-    await pushing.modify(house.caller, SUB, HOOK)
-    caller = await worker_caller(house)
-    deliverer = house.deliverer()
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    caller = await worker_caller(use_cases)
+    deliverer = use_cases.deliverer()
 
     with pytest.raises(Conflict, match="^Push functionality is currently disabled$"):
         await deliverer.to_pull(caller, SUB)
@@ -171,35 +172,35 @@ async def test_a_worker_pulls_only_while_push_is_enabled(house: House, pushing: 
     assert (await deliverer.to_pull(caller, SUB)).name == SUB
 
 
-async def test_a_worker_pulls_from_a_pull_subscription_also_while_push_is_disabled(house: House) -> None:
-    assert (await house.deliverer().to_pull(await worker_caller(house), SUB)).name == SUB
+async def test_a_worker_pulls_from_a_pull_subscription_also_while_push_is_disabled(use_cases: UseCases) -> None:
+    assert (await use_cases.deliverer().to_pull(await worker_caller(use_cases), SUB)).name == SUB
 
 
 async def test_a_subscription_that_could_not_be_made_leaves_the_worker_where_it_was(
-    house: House, pushing: Pushing
+    use_cases: UseCases, pushing: Pushing
 ) -> None:
-    engines = house.engines
+    engines = use_cases.engines
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
     with pytest.raises(NotFound):
-        await subscriptions.create(house.caller, SubscriptionName("other"), "projects/P/topics/none", push=HOOK)
+        await subscriptions.create(use_cases.caller, SubscriptionName("other"), "projects/P/topics/none", push=HOOK)
 
-    assert (await worker(house)).memberships == ()
+    assert (await worker(use_cases)).memberships == ()
 
 
-async def test_the_worker_is_made_once(house: House) -> None:
-    made = await worker(house)
+async def test_the_worker_is_made_once(use_cases: UseCases) -> None:
+    made = await worker(use_cases)
 
-    assert await push_worker(house.engines.registry, TOKEN)
+    assert await push_worker(use_cases.engines.registry, TOKEN)
 
     assert (made.name, made.service_roles) == (FIRST_WORKER, ("push_worker",))
-    assert await worker(house) == made
+    assert await worker(use_cases) == made
 
 
-async def test_a_worker_is_given_the_token_that_is_set_now(house: House, pushing: Pushing) -> None:
+async def test_a_worker_is_given_the_token_that_is_set_now(use_cases: UseCases, pushing: Pushing) -> None:
     """Else who sets `push_worker_token` after the first start could do nothing with push any more."""
-    await pushing.modify(house.caller, SUB, HOOK)
-    before = await worker(house)
-    registry = house.engines.registry
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    before = await worker(use_cases)
+    registry = use_cases.engines.registry
 
     assert await push_worker(registry, "another-token")
 
@@ -210,66 +211,68 @@ async def test_a_worker_is_given_the_token_that_is_set_now(house: House, pushing
     assert after.memberships == before.memberships
 
 
-async def test_without_a_token_in_the_settings_a_worker_keeps_its_own(house: House) -> None:
-    before = await worker(house)
+async def test_without_a_token_in_the_settings_a_worker_keeps_its_own(use_cases: UseCases) -> None:
+    before = await worker(use_cases)
 
-    assert await push_worker(house.engines.registry)
+    assert await push_worker(use_cases.engines.registry)
 
-    assert (await worker(house)).token == before.token
+    assert (await worker(use_cases)).token == before.token
 
 
-async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(house: House) -> None:
-    registry = house.engines.registry
-    await registry.users.update((await worker(house)).id, UserDetails(service_roles=("admin_viewer",)), None)
+async def test_who_has_the_name_of_the_worker_and_not_its_role_is_left_alone(use_cases: UseCases) -> None:
+    registry = use_cases.engines.registry
+    await registry.users.update((await worker(use_cases)).id, UserDetails(service_roles=("admin_viewer",)), None)
 
     assert not await push_worker(registry, "another-token")
 
-    assert (await worker(house)).name == FIRST_WORKER
+    assert (await worker(use_cases)).name == FIRST_WORKER
     assert await registry.users.principal("another-token") is None
 
 
-async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(house: House, pushing: Pushing) -> None:
+async def test_a_worker_that_is_missing_somewhere_is_put_there_at_the_start(
+    use_cases: UseCases, pushing: Pushing
+) -> None:
     """HTTP contract 13.5: its list is where a push server begins again."""
-    await pushing.modify(house.caller, SUB, HOOK)
-    await house.engines.registry.users.remove_member((await worker(house)).id, house.caller.here.id)
-    await house.engines.subscriptions.set_access_list(house.caller, SUB, [])
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    await use_cases.engines.registry.users.remove_member((await worker(use_cases)).id, use_cases.caller.here.id)
+    await use_cases.engines.subscriptions.set_access_list(use_cases.caller, SUB, [])
 
     assert await pushing.place_worker()
     assert await pushing.place_worker()
 
-    assert (await worker(house)).memberships == (Membership(house.caller.here.name, (), (), (SUB,)),)
+    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
 
 
 async def test_another_worker_takes_over_all_that_is_delivered_and_no_more(
-    house: House, pushing: Pushing, asked: AskedPush
+    use_cases: UseCases, pushing: Pushing, asked: AskedPush
 ) -> None:
-    engines = house.engines
+    engines = use_cases.engines
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, pushing)
-    await pushing.modify(house.caller, SUB, HOOK)
-    await subscriptions.create(house.caller, SubscriptionName("waits"), "projects/P/topics/t", push=asked)
-    await subscriptions.create(house.caller, SubscriptionName("pull"), "projects/P/topics/t")
-    await engines.registry.users.delete((await worker(house)).id)
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    await subscriptions.create(use_cases.caller, SubscriptionName("waits"), "projects/P/topics/t", push=asked)
+    await subscriptions.create(use_cases.caller, SubscriptionName("pull"), "projects/P/topics/t")
+    await engines.registry.users.delete((await worker(use_cases)).id)
     assert not await pushing.place_worker()
 
     assert await push_worker(engines.registry, TOKEN)
     assert await pushing.place_worker()
 
-    assert (await worker(house)).memberships == (Membership(house.caller.here.name, (), (), (SUB,)),)
+    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, (), (), (SUB,)),)
 
 
-async def test_any_user_may_be_the_worker(house: House) -> None:
-    anna = await make_user(house.engines.registry, "anna", None, "push_worker")
+async def test_any_user_may_be_the_worker(use_cases: UseCases) -> None:
+    anna = await make_user(use_cases.engines.registry, "anna", None, "push_worker")
     assert anna.token is not None
 
-    assert await push_worker(house.engines.registry, anna.token)
-    assert await Pushing(house.engines.registry, True, anna.token).worker() == anna.id
+    assert await push_worker(use_cases.engines.registry, anna.token)
+    assert await Pushing(use_cases.engines.registry, True, anna.token).worker() == anna.id
 
 
-async def test_without_a_token_the_worker_is_the_user_of_that_name_and_role(house: House) -> None:
-    registry = house.engines.registry
+async def test_without_a_token_the_worker_is_the_user_of_that_name_and_role(use_cases: UseCases) -> None:
+    registry = use_cases.engines.registry
     pushing = Pushing(registry, True, "")
 
-    made = await worker(house)
+    made = await worker(use_cases)
     assert await pushing.worker() == made.id
 
     await registry.users.update(made.id, UserDetails(service_roles=("admin_viewer",)), None)
@@ -281,38 +284,38 @@ async def test_without_a_token_the_worker_is_the_user_of_that_name_and_role(hous
     assert await pushing.worker() not in (None, made.id)
 
 
-def about(house: House, pushing: Pushing) -> About:
-    registry = house.engines.registry
+def about(use_cases: UseCases, pushing: Pushing) -> About:
+    registry = use_cases.engines.registry
     return About(Admission(registry), registry, "", pushing, "internal")
 
 
-async def test_the_status_warns_when_the_worker_is_gone(house: House, pushing: Pushing) -> None:
-    assert (await about(house, pushing).status(details=False)).status == "ok"
+async def test_the_status_warns_when_the_worker_is_gone(use_cases: UseCases, pushing: Pushing) -> None:
+    assert (await about(use_cases, pushing).status(details=False)).status == "ok"
 
-    await house.engines.registry.users.delete((await worker(house)).id)
+    await use_cases.engines.registry.users.delete((await worker(use_cases)).id)
 
-    assert (await about(house, pushing).status(details=False)).status == "warning"
-    assert (await about(house, replace(pushing, enabled=False)).status(details=False)).status == "ok"
+    assert (await about(use_cases, pushing).status(details=False)).status == "warning"
+    assert (await about(use_cases, replace(pushing, enabled=False)).status(details=False)).status == "ok"
 
 
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_the_status_warns_when_the_registry_cannot_answer(
-    house: House, pushing: Pushing, tmp_path: Path, enabled: bool
+    use_cases: UseCases, pushing: Pushing, tmp_path: Path, enabled: bool
 ) -> None:
     """17.4 O9."""
     with closing(sqlite3.connect(tmp_path / "registry.db")) as other:
         other.execute("DROP TABLE users")
 
-    assert (await about(house, replace(pushing, enabled=enabled)).status(details=False)).status == "warning"
+    assert (await about(use_cases, replace(pushing, enabled=enabled)).status(details=False)).status == "warning"
 
 
-async def test_a_user_named_in_a_place_of_the_worker_is_not_doubled(house: House, pushing: Pushing) -> None:
+async def test_a_user_named_in_a_place_of_the_worker_is_not_doubled(use_cases: UseCases, pushing: Pushing) -> None:
     """U14."""
-    registry = house.engines.registry
-    await registry.users.add_member((await worker(house)).id, house.caller.here.id, ["consumer"])
+    registry = use_cases.engines.registry
+    await registry.users.add_member((await worker(use_cases)).id, use_cases.caller.here.id, ["consumer"])
 
-    await pushing.modify(house.caller, SUB, HOOK)
-    await pushing.modify(house.caller, SUB, HOOK)
+    await pushing.modify(use_cases.caller, SUB, HOOK)
+    await pushing.modify(use_cases.caller, SUB, HOOK)
 
-    assert (await worker(house)).memberships == (Membership(house.caller.here.name, ("consumer",), (), (SUB,)),)
+    assert (await worker(use_cases)).memberships == (Membership(use_cases.caller.here.name, ("consumer",), (), (SUB,)),)
     assert await registry.users.by_name(UserName("admin")) is None

@@ -19,7 +19,7 @@ from ams.core.errors import Unusable
 from ams.storage.database import opening
 from ams.storage.database.schema import Schema
 from ams.storage.registry.tables import REGISTRY
-from tests.storage.registry.conftest import ENGINES
+from tests.support.administration import ENGINES
 
 
 @contextlib.contextmanager

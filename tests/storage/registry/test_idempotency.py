@@ -35,12 +35,12 @@ async def topic(registry: Registry) -> TopicId:
 
 
 @pytest.fixture
-def time_passes(registry: Registry, clock: ManualClock, url: str) -> Pass:
+def time_passes(registry: Registry, clock: ManualClock, registry_url: str) -> Pass:
     """Let milliseconds pass: on the clock we give, and for a database that has its own, by making claims older."""
 
     async def older(by: int) -> None:
         clock.advance(by)
-        if is_postgresql(url):
+        if is_postgresql(registry_url):
             change = update(publish_claims).values(claimed_at=publish_claims.c.claimed_at - by)
             await registry._database.put(lambda connection: connection.execute(change))
 

@@ -12,15 +12,15 @@ from ams.storage.registry.registry import Registry
 from tests.support.administration import KEY, make_project, make_user, open_registry, open_registry_at
 
 
-async def test_everything_is_there_after_a_restart(url: str) -> None:
-    async with open_registry_at(url) as registry:
+async def test_everything_is_there_after_a_restart(registry_url: str) -> None:
+    async with open_registry_at(registry_url) as registry:
         project = await make_project(registry)
         user = await make_user(registry, "anna", {project.id: ("publisher",)})
         await registry.topics.create(new_topic_id(), project.id, TopicName("T"))
         await registry.topics.set_access_list(project.id, TopicName("T"), ["anna"])
         topic = await registry.topics.find(project.id, TopicName("T"))
 
-    async with open_registry_at(url, ManualClock()) as registry:
+    async with open_registry_at(registry_url, ManualClock()) as registry:
         assert await registry.projects.find("P") == project
         assert await registry.topics.find(project.id, TopicName("T")) == topic
         found = await registry.users.by_name(user.name)
@@ -43,12 +43,12 @@ async def test_the_folder_does_not_contain_the_text_of_any_token(tmp_path: Path)
                 assert bytes.fromhex(token.decode()) not in stored, path.name
 
 
-async def test_another_key_is_refused(url: str) -> None:
-    async with open_registry_at(url):
+async def test_another_key_is_refused(registry_url: str) -> None:
+    async with open_registry_at(registry_url):
         pass
 
     with pytest.raises(Unusable, match="the token key is not the one"):
-        await Registry.open(url, bytes(32))
+        await Registry.open(registry_url, bytes(32))
 
 
 async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ SUB = SubscriptionName("s")
 
 
 @dataclass(frozen=True)
-class House:
+class UseCases:
     """The engines, and a caller who may do everything in the project."""
 
     engines: Engines
@@ -80,7 +80,7 @@ async def pulled_later(
 
 
 @contextlib.asynccontextmanager
-async def open_house(folder: Path, options: LogOptions | None = None) -> AsyncIterator[House]:
+async def open_use_cases(folder: Path, options: LogOptions | None = None) -> AsyncIterator[UseCases]:
     """Open the engines in a folder and make the project, the topic and the subscription."""
     async with open_engines(folder, options) as engines:
         await make_project(engines.registry)
@@ -89,6 +89,6 @@ async def open_house(folder: Path, options: LogOptions | None = None) -> AsyncIt
         await engines.subscriptions.create(caller, SUB, "projects/P/topics/t")
         process = ValidatorProcess()
         try:
-            yield House(engines, caller, process)
+            yield UseCases(engines, caller, process)
         finally:
             await process.close()

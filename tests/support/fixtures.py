@@ -1,0 +1,95 @@
+"""Fixtures that tests of several packages ask for; what they stand on is imported when one of them is first asked for.
+
+A package that needs another one under the same name, say on both databases, has it in its own `conftest.py`.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from ams.core.clock import ManualClock
+    from ams.storage.registry.registry import Registry
+    from tests.support.publishing import Publishing
+    from tests.support.served import Served
+    from tests.support.use_cases import UseCases
+
+
+@pytest.fixture
+def clock() -> "ManualClock":
+    from ams.core.clock import ManualClock
+
+    return ManualClock()
+
+
+@pytest.fixture
+def registry_url(tmp_path: Path) -> str:
+    """The URL of an empty registry, on SQLite."""
+    from tests.support.administration import url_of
+
+    return url_of("sqlite", tmp_path)
+
+
+@pytest.fixture
+async def registry(registry_url: str, clock: "ManualClock") -> "AsyncIterator[Registry]":
+    from tests.support.administration import open_registry_at
+
+    async with open_registry_at(registry_url, clock) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def use_cases(tmp_path: Path) -> "AsyncIterator[UseCases]":
+    """Project `P` with topic `t` and subscription `s` on the engines of the embedded shape."""
+    from tests.support.use_cases import open_use_cases
+
+    async with open_use_cases(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Served]":
+    """One service for all tests of a process, whose time they move forward; each has a project of its own."""
+    from tests.support.served import served
+
+    with served(tmp_path_factory.mktemp("service") / "ams-data") as running:
+        yield running
+
+
+@pytest.fixture
+def kafka_servers() -> str:
+    from tests.support.parts import kafka_servers
+
+    return kafka_servers()
+
+
+@pytest.fixture
+def kafka_prefix() -> str:
+    from tests.support.parts import kafka_prefix
+
+    return kafka_prefix()
+
+
+@pytest.fixture
+def postgres_url() -> Iterator[str]:
+    from tests.support.parts import scratch_database
+
+    with scratch_database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def running_publishing() -> "Iterator[Publishing]":
+    from tests.support.publishing import published
+
+    with published() as publishing:
+        yield publishing
+
+
+@pytest.fixture
+def publishing(running_publishing: "Publishing") -> "Publishing":
+    """A server of files, shared by tests, that has nothing yet."""
+    running_publishing.forget()
+    return running_publishing

@@ -62,6 +62,7 @@ def watch(garden: Garden, folder: Path, process: "subprocess.Popen[bytes]", unti
     assert cursor <= finished(folder / "checkpoint")
 
 
+@pytest.mark.long
 @pytest.mark.spark
 def test_a_killed_driver_misses_nothing_and_its_cursor_was_never_ahead(garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants")

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.jobs.federation.job import Options, run
@@ -18,6 +19,7 @@ MISHAPS = Mishaps(late=0.1, doubled=0.3, broken=0.1)
 STATE = "id, version, deployment_type, state, wanted_since, state_since, seconds, deployer, status_code, error"
 
 
+@pytest.mark.long
 def test_the_state_of_deployments_follows_from_what_was_said_in_whatever_order_it_comes(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from ams.service.doctor import Diagnosis, Doctor
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import NoPushServer, Pushing, PushServer, PushWatcher
 from ams.wire.push import Failure, WorkerState
+from ams.wire.service import Finding
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
 WEEK = Milliseconds(7 * 86_400_000)
@@ -112,7 +113,7 @@ async def test_after_an_idle_hour_nobody_consumes(use_cases: UseCases) -> None:
 
     diagnosis = await look(use_cases)
 
-    assert diagnosis.findings[0] == (True, "1 message waits, and the last pull was 1h ago.")
+    assert diagnosis.findings[0] == Finding(True, "1 message waits, and the last pull was 1h ago.")
 
 
 async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
@@ -126,7 +127,7 @@ async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases)
 
     assert diagnosis.standing is not None
     assert (diagnosis.standing.backlog, diagnosis.standing.ahead) == (0, 2)
-    assert diagnosis.findings[0] == (
+    assert diagnosis.findings[0] == Finding(
         True, "It stands past the end of its topic and will miss the next 2 messages: move it to the end."
     )  # fmt: skip
 
@@ -164,7 +165,7 @@ async def test_what_keeps_messages_from_an_endpoint_is_told(
 
     found = await doctor_of(use_cases, worker).look(use_cases.caller, SUB)
 
-    assert found.findings[0] == (True, first)
+    assert found.findings[0] == Finding(True, first)
 
 
 async def test_of_a_subscription_that_is_delivered_nothing_is_wrong(use_cases: UseCases) -> None:
@@ -206,4 +207,4 @@ async def test_an_endpoint_that_is_not_verified_is_told(use_cases: UseCases) -> 
 
     found = await look(use_cases)
 
-    assert found.findings[0] == (True, "Its push endpoint is not verified: nothing is delivered before it is.")
+    assert found.findings[0] == Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Admission
 from ams.core.clock import Milliseconds
-from ams.core.names import ProjectName, TopicName
+from ams.core.names import TopicName
 from ams.service import metrics
-from ams.service.metrics import NEVER, Metrics, Point, ProjectUsage, Usage, average, rate, total_average
+from ams.service.metrics import NEVER, Metrics, Usage, average, rate, total_average
 from ams.service.retention import Losses
 from ams.storage.database.sqlite import SqliteStore
-from ams.storage.registry.counts import Activity, Rate
+from ams.storage.registry.counts import Rate
+from ams.wire.service import Point, ProjectUsage
 from tests.support.use_cases import SUB, TOPIC, open_use_cases
 
 NOW = Milliseconds(1_700_000_000_000)
@@ -93,7 +94,7 @@ def test_an_average_is_never_below_the_exact_one_nor_a_hundredth_above(messages:
 
 
 def test_the_average_of_all_is_the_sum_of_the_rounded_ones() -> None:
-    used = [ProjectUsage(ProjectName(name), Activity(), average) for name, average in (("P", 0.1), ("Q", 0.2))]
+    used = [ProjectUsage(name, 0, average, 0, 0, 0) for name, average in (("P", 0.1), ("Q", 0.2))]
 
     assert total_average(used) == 0.3
 

@@ -140,11 +140,10 @@ async def test_a_sweep_drops_what_a_crash_left_and_nothing_else(engines: Engines
     await engines.log.create(orphan)
     await engines.cursors.create(SubscriptionId("orphan"), orphan, Offset(0))
 
-    assert await engines.projects.sweep() == (1, 1)
+    await engines.projects.sweep()
 
     assert await engines.log.topics() == topics
     assert await engines.cursors.subscriptions() == cursors
-    assert await engines.projects.sweep() == (0, 0)
 
 
 async def test_a_crash_amid_a_deletion_is_finished_by_the_next_start(tmp_path: Path) -> None:
@@ -155,8 +154,11 @@ async def test_a_crash_amid_a_deletion_is_finished_by_the_next_start(tmp_path: P
         await engines.registry.projects.delete(project.id)  # and no further
 
     async with open_engines(tmp_path) as engines:
-        assert await engines.projects.sweep() == (1, 1)
+        assert len(await engines.log.topics()) == 1
+        assert len(await engines.cursors.subscriptions()) == 1
+        await engines.projects.sweep()
         assert await engines.log.topics() == set()
+        assert await engines.cursors.subscriptions() == set()
 
 
 async def test_a_lost_registry_does_not_lose_the_messages_too(tmp_path: Path) -> None:

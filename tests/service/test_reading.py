@@ -11,12 +11,12 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.messages import Stored, message
 from ams.core.names import Offset, TopicName, new_topic_id
-from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, Wanted, _range
+from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest, _range
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
-EVERYTHING = Wanted(None, None, 1_000_000)
+EVERYTHING = RangeRequest(None, None, 1_000_000)
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def reader(use_cases: UseCases, most: int = 1_000_000) -> RangeReader:
     return RangeReader(use_cases.engines.registry, use_cases.engines.log, most)
 
 
-async def read(use_cases: UseCases, wanted: Wanted, most: int = 1_000_000) -> list[list[Stored]]:
+async def read(use_cases: UseCases, wanted: RangeRequest, most: int = 1_000_000) -> list[list[Stored]]:
     planned = await reader(use_cases, most).plan(use_cases.caller, TOPIC, wanted)
     return [list(piece) async for piece in reader(use_cases).messages(planned)]
 
 
-async def offsets(use_cases: UseCases, wanted: Wanted) -> list[int]:
+async def offsets(use_cases: UseCases, wanted: RangeRequest) -> list[int]:
     return [each.offset for piece in await read(use_cases, wanted) for each in piece]
 
 
@@ -61,7 +61,7 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
 
 @given(start=st.none() | st.integers(0, 9), stop=st.none() | st.integers(0, 20), most=st.integers(1, 12))
 def test_a_range_is_what_python_slices_say(start: int | None, stop: int | None, most: int) -> None:
-    planned = _range(new_topic_id(), Wanted(start, stop, most), Bounds(Offset(0), Offset(9)), 10)
+    planned = _range(new_topic_id(), RangeRequest(start, stop, most), Bounds(Offset(0), Offset(9)), 10)
 
     assert list(range(planned.first, planned.next)) == list(range(9))[start:stop][: min(most, 10)]
 
@@ -80,10 +80,10 @@ async def test_what_retention_took_is_passed(use_cases: UseCases) -> None:
     use_cases.engines.clock.advance(8 * 86_400_000)
     await use_cases.publish(2, first=3)
 
-    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, Wanted(1, None, 100))
+    planned = await reader(use_cases).plan(use_cases.caller, TOPIC, RangeRequest(1, None, 100))
 
     assert (planned.first, planned.next) == (3, 5)
-    assert await offsets(use_cases, Wanted(1, None, 100)) == [3, 4]
+    assert await offsets(use_cases, RangeRequest(1, None, 100)) == [3, 4]
 
 
 async def test_what_retention_takes_while_it_is_read_is_missing_and_ends_nothing(use_cases: UseCases) -> None:
@@ -103,7 +103,7 @@ async def test_the_setting_limits_what_may_be_asked_for(use_cases: UseCases) -> 
 
 async def test_beyond_the_end_is_refused(use_cases: UseCases) -> None:
     with pytest.raises(InvalidInput, match="^Offset out of bounds$"):
-        await reader(use_cases).plan(use_cases.caller, TOPIC, Wanted(1, None, 1))
+        await reader(use_cases).plan(use_cases.caller, TOPIC, RangeRequest(1, None, 1))
 
 
 async def test_an_unknown_topic_is_not_found(use_cases: UseCases) -> None:

@@ -11,17 +11,18 @@ from sqlalchemy import update
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded, Unusable
 from ams.core.messages import Message, message
 from ams.core.names import ProjectId, SchemaName
-from ams.service.schemas import MAX_DRY_RUN, MAX_REASONS, DryRuns, SchemaDetails, Schemas
+from ams.service.schemas import MAX_DRY_RUN, MAX_REASONS, DryRuns, Schemas
 from ams.service.validators import Validators
 from ams.storage.database.database import Database, sqlite_url
 from ams.storage.registry.records import Schema
 from ams.storage.registry.tables import REGISTRY, schema_revisions
+from ams.wire.schemas import SchemaBody
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
 X = SchemaName("X")
 REFERENCE = "projects/P/schemas/X"
-OBJECTS = SchemaDetails(type="json", schema={"type": "object"})
-NUMBERS = SchemaDetails(schema={"type": "number"})
+OBJECTS = SchemaBody(type="json", schema={"type": "object"})
+NUMBERS = SchemaBody(schema={"type": "number"})
 SLOW = {"anyOf": [{"const": number} for number in range(4000, 5000)]}
 """A thousand looks at each place."""
 OBJECT, NUMBER = message("e30="), message("MQ==")
@@ -49,7 +50,7 @@ async def publish(use_cases: UseCases, *messages: Message) -> int:
     return (await use_cases.publisher.publish(topic, messages)).first
 
 
-async def change(use_cases: UseCases, schemas: Schemas, details: SchemaDetails) -> Schema:
+async def change(use_cases: UseCases, schemas: Schemas, details: SchemaBody) -> Schema:
     return await schemas.update(use_cases.caller, await schemas.show(use_cases.caller, X), details)
 
 
@@ -69,8 +70,8 @@ async def test_parallel_changes_are_all_made_one_after_the_other(use_cases: UseC
 
     await asyncio.gather(
         change(use_cases, schemas, NUMBERS),
-        change(use_cases, schemas, SchemaDetails(attributes={"closed": True})),
-        change(use_cases, schemas, SchemaDetails(name="projects/P/schemas/X")),
+        change(use_cases, schemas, SchemaBody(attributes={"closed": True})),
+        change(use_cases, schemas, SchemaBody(name="projects/P/schemas/X")),
     )
 
     now = await schemas.show(use_cases.caller, X)
@@ -111,7 +112,7 @@ async def test_a_publish_under_way_keeps_the_schema_it_began_with(use_cases: Use
 
 
 async def test_a_request_that_takes_long_is_checked_as_any_other(use_cases: UseCases, schemas: Schemas) -> None:
-    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await schemas.create(use_cases.caller, X, SchemaBody(type="json", schema={"items": {"not": SLOW}}))
     await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
 
     with pytest.raises(InvalidInput, match=r"^Message 3 data is not valid,\(root\): Does not match the schema$"):
@@ -169,9 +170,9 @@ async def test_a_dry_run_looks_at_the_newest(use_cases: UseCases, schemas: Schem
     newest = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 6)
     everything = await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 10**30)
 
-    assert (newest.checked, newest.refused, [each.offset for each in newest.reasons]) == (6, 1, [29])
+    assert (newest.checked, newest.refused, [each.message_id for each in newest.reasons]) == (6, 1, ["29"])
     assert (everything.checked, everything.refused) == (35, 30)
-    assert [each.offset for each in everything.reasons] == list(range(MAX_REASONS))
+    assert [each.message_id for each in everything.reasons] == [str(offset) for offset in range(MAX_REASONS)]
 
 
 async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> None:
@@ -184,7 +185,7 @@ async def test_a_dry_run_has_an_end(use_cases: UseCases, schemas: Schemas) -> No
 
 
 async def test_a_dry_run_ends_when_nobody_waits_for_it(use_cases: UseCases, schemas: Schemas) -> None:
-    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await schemas.create(use_cases.caller, X, SchemaBody(type="json", schema={"items": {"not": SLOW}}))
     await publish(use_cases, *[LONG] * 300)
     gone = asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300, gone=gone))
@@ -202,7 +203,7 @@ async def test_a_dry_run_ends_when_nobody_waits_for_it(use_cases: UseCases, sche
 
 
 async def test_a_stop_does_not_wait_for_dry_runs(use_cases: UseCases, schemas: Schemas) -> None:
-    await schemas.create(use_cases.caller, X, SchemaDetails(type="json", schema={"items": {"not": SLOW}}))
+    await schemas.create(use_cases.caller, X, SchemaBody(type="json", schema={"items": {"not": SLOW}}))
     await publish(use_cases, *[LONG] * 300)
     running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300))
     while schemas.dry_runs == 0:

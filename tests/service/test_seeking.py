@@ -7,17 +7,18 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, LogUnavailable, NotFound
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.service.seeking import Seeker
+from ams.wire.subscriptions import Offsets
 from tests.support.use_cases import SUB, TOPIC, UseCases
 
 
 async def test_11_3_a_new_topic_has_nothing_at_either_end(use_cases: UseCases) -> None:
-    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == (0, 0, 0)
+    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == Offsets(0, 0, 0)
 
 
 async def test_11_3_max_is_the_id_of_the_next_message(use_cases: UseCases) -> None:
     await use_cases.publish(4)
 
-    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == (0, 4, 0)
+    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == Offsets(0, 4, 0)
 
 
 async def test_11_5_both_ends_can_be_sought(use_cases: UseCases) -> None:
@@ -78,7 +79,7 @@ async def test_seeking_to_the_time_of_a_message_gives_it_and_all_after_it(use_ca
     stands = await use_cases.seeker.seek_time(use_cases.caller, SUB, pulled[404].time)
 
     assert pulled[400].time == pulled[404].time != pulled[399].time
-    assert stands == (0, 1000, 400)
+    assert stands == Offsets(0, 1000, 400)
     again = await deliverer.pull(subscription, 1000, wait=False)
     assert list(again) == list(pulled[400:])
 
@@ -129,8 +130,8 @@ async def test_a_seek_whose_topic_is_made_anew_meanwhile_seeks_in_the_new_one(us
     stands = await seeker.seek_time(use_cases.caller, SUB, later)
 
     assert cursors.remade
-    assert stands == (0, 2, 2)
-    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == (0, 2, 2)
+    assert stands == Offsets(0, 2, 2)
+    assert await use_cases.seeker.offsets(use_cases.caller, SUB) == Offsets(0, 2, 2)
 
 
 class Remade:

@@ -15,7 +15,6 @@ from ams.core.names import IssuerName, Offset, SubscriptionId, TopicId, TopicNam
 from ams.identity.keys import Keys
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard
-from ams.service.doctor import Finding
 from ams.service.issuers import Issuers
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import (
@@ -31,6 +30,7 @@ from ams.service.service_doctor import (
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.wire.service import Finding
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases
 
 T1, T2, T3 = (TopicId(bytes([number]) * 16) for number in (1, 2, 3))
@@ -117,7 +117,7 @@ async def test_a_topic_whose_log_is_gone_is_told(use_cases: UseCases, remedies: 
 
     found = await look(use_cases, remedies)
 
-    assert found == [(True, f"The log of {TOPIC_PATH} is gone with all its messages: {remedy}.")]
+    assert found == [Finding(True, f"The log of {TOPIC_PATH} is gone with all its messages: {remedy}.")]
 
 
 async def test_a_topic_whose_log_is_gone_can_be_deleted_and_made_again(use_cases: UseCases) -> None:
@@ -137,11 +137,14 @@ async def test_a_log_that_belongs_to_no_topic_is_told_by_its_name_there(use_case
 
     alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
 
-    assert alone == [(True, f"The log {name} belongs to no topic: the next start of the service removes it.")]
+    assert alone == [Finding(True, f"The log {name} belongs to no topic: the next start of the service removes it.")]
     assert shared_by_nodes == [
-        (True, f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
-         f" remove it: the-tool --delete {name}")
-    ]  # fmt: skip
+        Finding(
+            True,
+            f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
+            f" remove it: the-tool --delete {name}",
+        )
+    ]
 
 
 async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(
@@ -154,7 +157,7 @@ async def test_nobody_is_told_to_remove_the_logs_of_a_registry_that_was_lost(
     found = await look(use_cases, CLUSTER)
 
     assert found == [
-        (True, "No topic is registered, but the log holds 1: if the registry was lost, restore it.")
+        Finding(True, "No topic is registered, but the log holds 1: if the registry was lost, restore it.")
     ]  # fmt: skip
 
 
@@ -175,15 +178,15 @@ async def test_a_subscription_without_its_position_is_told(use_cases: UseCases) 
     alone, shared_by_nodes = await look(use_cases), await look(use_cases, CLUSTER)
 
     told = f"The position of {SUB_PATH} is gone, so nothing can be pulled from it: "
-    assert alone == [(True, told + "the next start of the service puts it at the oldest message kept.")]
-    assert shared_by_nodes == [(True, told + "delete it and make it again.")]
+    assert alone == [Finding(True, told + "the next start of the service puts it at the oldest message kept.")]
+    assert shared_by_nodes == [Finding(True, told + "delete it and make it again.")]
 
 
 async def test_a_cursor_that_belongs_to_no_subscription_does_no_harm(use_cases: UseCases) -> None:
     stray = SubscriptionId(new_uuid())
     await use_cases.engines.cursors.create(stray, await topic_of(use_cases), Offset(99))
 
-    assert await look(use_cases) == [(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
+    assert await look(use_cases) == [Finding(False, f"The cursor {stray} belongs to no subscription; it does no harm.")]
 
 
 async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases) -> None:
@@ -192,9 +195,8 @@ async def test_a_position_past_the_end_of_its_topic_is_told(use_cases: UseCases)
 
     found = await look(use_cases)
 
-    assert found == [
-        (True, f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end.")
-    ]  # fmt: skip
+    text = f"{SUB_PATH} stands past the end of its topic and will miss what is published next: move it to the end."
+    assert found == [Finding(True, text)]
     await use_cases.seeker.seek(use_cases.caller, SUB, 3)
     assert await look(use_cases) == []
 
@@ -220,7 +222,7 @@ async def test_topics_kept_less_safely_than_promised_are_told(
     monkeypatch.setattr(EmbeddedLog, "weak", weak)
 
     assert await look(use_cases) == [
-        (True, f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers:"
+        Finding(True, f"{TOPIC_PATH} is kept less safely than promised, so it is closed to publishers:"
          " on 1 broker instead of 3.")
     ]  # fmt: skip
 
@@ -231,7 +233,8 @@ async def test_losses_are_told_and_nobody_can_do_anything_about_them(use_cases: 
     doctor = doctor_of(use_cases)
     await doctor.losses.look()
 
-    assert await doctor.look() == [(False, "Messages that retention took before they were acknowledged, ever: 3.")]
+    text = "Messages that retention took before they were acknowledged, ever: 3."
+    assert await doctor.look() == [Finding(False, text)]
 
 
 async def test_many_of_a_kind_are_counted(use_cases: UseCases) -> None:
@@ -243,7 +246,7 @@ async def test_many_of_a_kind_are_counted(use_cases: UseCases) -> None:
     found = await look(use_cases)
 
     assert len(found) == NAMED + 1
-    assert found[-1] == (True, "And 7 more topics whose logs are gone.")
+    assert found[-1] == Finding(True, "And 7 more topics whose logs are gone.")
 
 
 async def test_what_is_wrong_comes_first(use_cases: UseCases) -> None:
@@ -270,7 +273,9 @@ async def test_a_registry_that_does_not_answer_leaves_no_logs_to_remove(use_case
     with sqlite3.connect(tmp_path / "registry.db") as registry:
         registry.execute("ALTER TABLE topics RENAME TO elsewhere")
 
-    assert await look(use_cases) == [(True, "The registry did not answer: what depends on it was not looked at.")]
+    assert await look(use_cases) == [
+        Finding(True, "The registry did not answer: what depends on it was not looked at.")
+    ]
 
 
 async def test_why_an_engine_cannot_be_reached_is_told_once(
@@ -286,8 +291,8 @@ async def test_why_an_engine_cannot_be_reached_is_told_once(
     )  # fmt: skip
 
     assert await doctor.look() == [
-        (True, "The registry cannot be reached: no server answers."),
-        (True, "The log cannot be reached: no broker answers."),
+        Finding(True, "The registry cannot be reached: no server answers."),
+        Finding(True, "The log cannot be reached: no broker answers."),
     ]
 
 
@@ -298,7 +303,7 @@ async def test_refused_publishing_is_told_with_its_reason(tmp_path: Path) -> Non
 
         found = await look(use_cases)
 
-    assert found == [(True, f"Publishing is refused: free space is below min_free_bytes ({2**60}).")]
+    assert found == [Finding(True, f"Publishing is refused: free space is below min_free_bytes ({2**60}).")]
 
 
 async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases, tmp_path: Path) -> None:
@@ -312,10 +317,10 @@ async def test_an_issuer_that_does_not_give_its_keys_is_told(use_cases: UseCases
     found = await replace(doctor_of(use_cases), issuers=Issuers(use_cases.engines.registry, [there, away], keys)).look()
 
     await keys.close()
-    ((wrong, text),) = found
-    assert wrong
-    assert text.startswith("Issuer away did not give its keys the last time it was asked (")
-    assert text.endswith("): its signed tokens are refused.")
+    [finding] = found
+    assert finding.wrong
+    assert finding.text.startswith("Issuer away did not give its keys the last time it was asked (")
+    assert finding.text.endswith("): its signed tokens are refused.")
 
 
 @pytest.mark.parametrize(("minutes", "wrong"), [(2, False), (90, True)])

@@ -6,6 +6,7 @@ from ams.core.names import TopicId, TopicName, new_topic_id
 from ams.service.retention import LossTotal
 from ams.service.service_doctor import ServiceDoctor, shared
 from ams.storage.log.kafka.partition import partition_in
+from ams.wire.service import Finding
 from tests.storage.log.engines import Kafka
 from tests.storage.log.kafka.stored import change_topic
 from tests.support.use_cases import TOPIC, UseCases
@@ -45,9 +46,18 @@ async def test_what_was_done_behind_the_back_is_told_with_the_command_that_helps
 
     assert name.startswith(f"{engine.prefix}.P.old.")
     assert found == [
-        (True, "projects/P/topics/t is kept less safely than promised, so it is closed to publishers:"
-         " cleanup.policy is compact, not delete."),
-        (True, "The log of projects/P/topics/other is gone with all its messages: delete the topic and make it again."),
-        (True, f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
-         f" remove it: remove {name}"),
-    ]  # fmt: skip
+        Finding(
+            True,
+            "projects/P/topics/t is kept less safely than promised, so it is closed to publishers:"
+            " cleanup.policy is compact, not delete.",
+        ),
+        Finding(
+            True,
+            "The log of projects/P/topics/other is gone with all its messages: delete the topic and make it again.",
+        ),
+        Finding(
+            True,
+            f"The log {name} belongs to no topic: unless a topic is being made or a project deleted right now,"
+            f" remove it: remove {name}",
+        ),
+    ]

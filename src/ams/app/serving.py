@@ -185,7 +185,7 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
         if watch:
             watch.cancel()
         main.should_exit = True
-        if made.push.runner:  # before its pulls are told not to wait any more
+        if made.push.runner:  # before its waiting pulls are ended
             await made.push.runner.close()
         made.deliverer.stop_waiting()
         made.schemas.stop()

@@ -1,7 +1,7 @@
 """ASGI in a few words: its types, where a request comes from, values of a query, and an answer sent as a whole.
 
 A proxy adds the address it was asked from to the end of `X-Forwarded-For`. So the last address in it that is no proxy
-of ours is the client's; what stands before that anybody could have written.
+of ours is the client's; what stands before that can be forged.
 """
 
 import ipaddress

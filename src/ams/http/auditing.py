@@ -1,7 +1,7 @@
 """What of requests is logged, and what goes into the audit log: every change, and every login that failed.
 
 Never a token, a body or a query. The only secret a path can hold is a token (17.3, U8): behind `/users:`, or where
-somebody put one by mistake. Nothing here runs for a publish, a pull or an acknowledgement of a caller who is let in,
+one was put by mistake. Nothing here runs for a publish, a pull or an acknowledgement of a caller who is let in,
 but for a line at debug where that is logged.
 """
 
@@ -89,7 +89,7 @@ CUT_SHORT = "The service is stopping; it may have been carried out"
 
 
 class Auditor:
-    """Tells the trail of requests."""
+    """Writes requests to the audit trail."""
 
     def __init__(
         self, trail: Trail, logins: FailedLogins, gate: Gate, clock: Clock, proxies: Sequence[Network] = ()
@@ -174,7 +174,7 @@ class Auditor:
 
 
 def _login(caller: Caller) -> str:
-    """Return how somebody logged in who did not show the user's own token; else nothing."""
+    """Return how a user logged in without its own token; empty for a login with that."""
     if caller.login is None:
         return ""
     return f"by {'token' if caller.login.token else 'issuer'} {caller.login.name}"

@@ -73,7 +73,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: Exception) -> Refusal:
-    """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
+    """Turn any exception into its envelope. One of ours has its text; any other is nothing but 500."""
     if isinstance(error, errors.AmsError):
         status = status_of(type(error))
         return Refusal(status.code, envelope(status, error.message), _retry_after(error), _challenge(status, error))
@@ -92,7 +92,7 @@ def _retry_after(error: errors.AmsError) -> int | None:
 
 
 def _challenge(status: Status, error: errors.AmsError) -> bytes:
-    """Return how to log in after a 401; why a token was refused is told as in the envelope (RFC 6750, 3)."""
+    """Return how to log in after a 401; the reason why a token was refused is that of the envelope (RFC 6750, 3)."""
     if status.code != 401:
         return b""
     if not isinstance(error, errors.TokenRefused):

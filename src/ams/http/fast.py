@@ -79,7 +79,7 @@ class Gate:
         return await self._admission.name_of(self.token(headers, query))
 
     async def count(self, token: str | None) -> None:
-        """Count a request to an open route that somebody asks of themselves; raise `RateLimited`.
+        """Count a request of a user to an open route; raise `RateLimited`.
 
         Raises `UnknownToken` too, which such a route would be answered with: so a bad token is looked at once.
         """

@@ -289,7 +289,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.loop.call_later(self.request_seconds, self.transport.abort)
 
     def _keep_little_in_the_system(self) -> None:
-        """Let the system hold little that is not sent: it takes megabytes, and tells late that a client reads."""
+        """Let the system hold little that is not sent: it takes megabytes, and reports late that a client reads."""
         sock = self.transport.get_extra_info("socket")
         if sock is not None and sys.platform == "linux":
             with contextlib.suppress(OSError):  # no TCP
@@ -359,7 +359,7 @@ def _too_large() -> BadRequest:
 
 
 class _KnownHead:
-    """Stands between a parser and a connection that has been told the first head already."""
+    """Stands between a parser and a connection that has the first head already."""
 
     def __init__(self, connection: LimitedProtocol) -> None:
         self._connection = connection

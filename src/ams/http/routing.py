@@ -101,7 +101,7 @@ class Call(NamedTuple):
     """Path variables; all keep the name rule, except on open routes, which have none."""
     query: bytes
     admitted: Caller | None
-    """Who asks; None on the open routes, which check for themselves (contract 1.5)."""
+    """The user of the request; None on the open routes, which check for themselves (contract 1.5)."""
     token: str | None
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
@@ -109,7 +109,7 @@ class Call(NamedTuple):
 
     @property
     def caller(self) -> Caller:
-        """Who asks."""
+        """The user of the request, on a route that is not open."""
         assert self.admitted is not None
         return self.admitted
 

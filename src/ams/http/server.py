@@ -1,6 +1,6 @@
 """Running the application: sockets, uvicorn, an orderly stop; and the operations port.
 
-The operations port tells health to balancers and operators, and metrics to Prometheus. It listens on loopback.
+The operations port answers health checks of balancers and operators, and metrics for Prometheus, on loopback.
 """
 
 import asyncio

@@ -51,7 +51,7 @@ class Certificate:
         context = context or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         # Clients that make a connection for every call begin each without a memory of the last (clients.md, R14): the
-        # two tickets that a server gives unless told otherwise were a tenth of all work for such a call.
+        # two tickets that a server gives by default were a tenth of all work for such a call.
         context.num_tickets = 0
         try:
             stamp = _stamp(chain, key)  # before they are read: what is written meanwhile is read the next time
@@ -88,19 +88,19 @@ class Certificate:
 
     async def follow(self, supervisor: Supervisor, on_demand: Callable[[], None] | None = None) -> None:
         """Read the files again when they changed; at once on SIGHUP, when `on_demand` is called too."""
-        told = asyncio.Event()
+        hangup = asyncio.Event()
         with contextlib.suppress(ValueError):  # not the main thread: then only changes are followed
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hangup.set)
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(told.wait(), CHECK_SECONDS)
+                await asyncio.wait_for(hangup.wait(), CHECK_SECONDS)
             try:
-                self.reload(always=told.is_set())
-                if told.is_set() and on_demand is not None:
+                self.reload(always=hangup.is_set())
+                if hangup.is_set() and on_demand is not None:
                     on_demand()
             except Exception:  # what was read before goes on
                 supervisor.survive("certificate")
-            told.clear()
+            hangup.clear()
 
 
 def _stamp(chain: str, key: str) -> Stamp:
@@ -174,7 +174,7 @@ def _make(ca: str, chain: str, key: str, now: datetime.datetime) -> None:
     )
     pem = serialization.Encoding.PEM
     private = server_key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    # The key of the CA is thrown away: nobody can sign anything else with it.
+    # The key of the CA is thrown away: nothing else can be signed with it.
     write_whole(Disk(), key, private)
     for path, public in ((chain, server), (ca, authority)):
         write_whole(Disk(), path, public.public_bytes(pem))

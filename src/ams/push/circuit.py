@@ -1,7 +1,7 @@
 """The circuit: whether an endpoint is asked at all. Pure: state and time in, state out.
 
 An endpoint that does not answer several times in a row is left alone for a while, longer each time it still does not;
-then one request finds out. Only the transport counts: whoever answers, with whatever status, is there.
+then one request finds out. Only the transport counts: an endpoint that answers, with any status, is there.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ BACKOFF = Backoff(1.0, 60.0)
 JITTER = 0.15
 """Part of a span by which it is made shorter or longer, so that endpoints that failed together are asked one by one."""
 PROBE_SECONDS = 45.0
-"""After which a probe that told nothing is forgotten: more than any request takes, so only a cancelled one."""
+"""After which a probe without a result is forgotten: more than any request takes, so only a cancelled one."""
 _LOOK_AGAIN_SECONDS = 1.0
 """How soon others look again what became of the probe."""
 
@@ -40,7 +40,7 @@ _CLOSED = Circuit()
 
 
 def allows(state: Circuit, now: float) -> bool:
-    """Whether a request may go; whoever sends it says so first (`begins`)."""
+    """Whether a request may go; before it is sent, `begins` notes it."""
     return state.openings == 0 or (now >= state.until and not _is_probed(state, now))
 
 
@@ -61,7 +61,7 @@ def failed(state: Circuit, now: float, random: float) -> Circuit:
     if state.openings == 0:
         failures = state.failures + 1
         return Circuit(failures) if failures < FAILURES else _opened(1, now, random)
-    if now < state.until:  # it was on its way when the circuit opened: it tells nothing new
+    if now < state.until:  # it was on its way when the circuit opened: it says nothing new
         return state
     return _opened(state.openings + 1, now, random)
 

@@ -1,4 +1,4 @@
-"""Connecting: HTTP/1.1 connections to endpoints, at addresses the guard permits, that hear brief answers only.
+"""Connecting: HTTP/1.1 connections to endpoints, at addresses the guard permits, that read brief answers only.
 
 They know no proxies, follow no redirects, and leave bodies compressed as they are. Times are the caller's.
 """
@@ -22,7 +22,7 @@ MAX_BODY = 64 * 1024
 
 TLS_GAP_SECONDS = 0.002
 """Between two beginnings of TLS, which take the processor a millisecond each. Many connections are made at once when
-many endpoints come back, or time out, together; without a gap whoever is on time would wait for all of them."""
+many endpoints come back, or time out, together; without a gap the others would wait for all of them."""
 
 
 HostAndPort = tuple[str, int]
@@ -35,7 +35,7 @@ class Endpoint(NamedTuple):
     host: str
     port: int
     target: str = ""
-    """Path and query: an endpoint is a whole URL. What else is at its host may be somebody else's."""
+    """Path and query: an endpoint is a whole URL. What else is at its host may have another owner."""
 
     @property
     def place(self) -> "HostAndPort":
@@ -60,7 +60,7 @@ class Connection:
     def __init__(self, endpoint: Endpoint, stream: Stream) -> None:
         self.endpoint = endpoint
         self.idle_since = 0.0
-        """Loop time; for whoever keeps it."""
+        """Loop time; for the table that keeps it."""
         self._stream = stream
         self._origin = httpcore.Origin(b"https", endpoint.host.encode(), endpoint.port)
         self._http = httpcore.AsyncHTTP11Connection(self._origin, stream)
@@ -148,7 +148,7 @@ class Connector:
         return Connection(endpoint, await secured(plain, self._trust, endpoint.host))
 
     async def _turn(self) -> None:
-        """Wait until TLS may begin. A turn is a moment in time: nobody can hold it and keep it from others."""
+        """Wait until TLS may begin. A turn is a moment in time: no connection can hold it and keep it from others."""
         now = asyncio.get_running_loop().time()
         turn = max(now, self._next_tls)
         self._next_tls = turn + TLS_GAP_SECONDS

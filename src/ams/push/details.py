@@ -1,4 +1,4 @@
-"""Details: what is said of a failure. One line, short, and without the secrets of the target, whoever repeats them."""
+"""Details: what is said of a failure. One line, short, and without the secrets of the target."""
 
 import html
 import re
@@ -52,7 +52,7 @@ def cut(text: str, most: int) -> str:
 
 
 def repeats(text: str, messages: Sequence[Pulled]) -> bool:
-    """Tell whether a text has anything in it of what these messages carry, so that no log may have it.
+    """Return whether a text has anything in it of what these messages carry, so that no log may have it.
 
     That is eleven letters and digits in a row of a message's data, as sent or decoded, or of a value of its attributes;
     of a shorter one all of it. What stands between letters, as spaces and quotes, counts for nothing.

@@ -1,6 +1,6 @@
 """Endpoints: who owns one, how many requests go to it at once, the circuit of each, and idle connections.
 
-Whoever owns a push endpoint shows it by serving a text that only the service can know. An endpoint is a whole URL, as
+The owner of a push endpoint shows it by serving a text that only the service can know. An endpoint is a whole URL, as
 one host may have endpoints of many owners; one that hangs costs the others nothing. Connections that are not in use
 serve all endpoints of a host and port. Their count is all that is shared by all, and nothing waits for that.
 """
@@ -27,7 +27,7 @@ CHECK_SECONDS = 5.0
 
 
 CHECKS, CHECKS_OF_PROJECT = 16, 4
-"""At once: somebody else's server says how long each takes."""
+"""At once: the server of the endpoint says how long each takes."""
 
 
 class CheckSlots:
@@ -93,7 +93,7 @@ def _judge(reply: Reply, expected: bytes) -> None:
 AT_ONCE = 8
 """Requests to one endpoint."""
 IDLE_SECONDS = 15.0
-"""After which a connection nobody used is closed."""
+"""After which an idle connection is closed."""
 MAX_IDLE = 1000
 """Connections kept in all; the one longest idle makes place for another."""
 MAX_FORGETTABLE = 10_000
@@ -129,7 +129,7 @@ class Endpoints:
         return self._standings.get(endpoint)
 
     def of(self, endpoint: Endpoint, now: float) -> EndpointState:
-        """Return how an endpoint stands, at first as nobody knows it; `now` in monotonic seconds."""
+        """Return how an endpoint stands, a new one as unknown; `now` in monotonic seconds."""
         standing = self._standings.get(endpoint)
         if standing is None:
             if len(self._standings) >= MAX_FORGETTABLE:

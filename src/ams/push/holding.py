@@ -1,7 +1,7 @@
 """Holding leases: the heartbeats of one process, and its workers in step with what the answers say (`ams.push.leases`).
 
-A lease counts from the sending of the last heartbeat that was answered. Whoever is not answered stops before it ends:
-what is in flight gets a moment to finish and is cut off then, as somebody else may deliver it from the end on. So is a
+A lease counts from the sending of the last heartbeat that was answered. A holder without answers stops before it ends:
+what is in flight gets a moment to finish and is cut off then, as another holder may deliver it from the end on. So is a
 process that stood still, when it goes on after that end.
 """
 
@@ -42,11 +42,11 @@ class LeaseReply(NamedTuple):
 
 
 class Unanswered(Exception):
-    """Nobody answered a heartbeat; the text says why."""
+    """There was no answer to a heartbeat; the text says why."""
 
 
 class NoLeases(Exception):
-    """Whoever was asked knows of no leases."""
+    """The service that was asked knows no leases."""
 
 
 Ask = Callable[[Heartbeat], Awaitable[LeaseReply]]
@@ -74,7 +74,7 @@ class Holding:
         reached: Callable[[], None] = _nothing,
         missed: Callable[[], None] = _nothing,
     ) -> None:
-        """`holder` is a name nobody else has; `reached` is called for each answer, `missed` for each heartbeat without
+        """`holder` is a unique name; `reached` is called for each answer, `missed` for each heartbeat without
         one.
         """
         self._workers = workers
@@ -104,7 +104,7 @@ class Holding:
     async def run(self, survive: Callable[[str], None] = _log_failure) -> None:
         """Send heartbeats until this is cancelled, or there are no leases any more.
 
-        `survive` is called for a heartbeat that ended with an exception nobody expected; it counts as one not answered.
+        `survive` is called for a heartbeat that ended with an unexpected exception; it counts as one not answered.
         """
         while True:
             self._now.clear()
@@ -147,19 +147,19 @@ class Holding:
         changes = self._workers.take_changes()
         sent = asyncio.get_running_loop().time()
         try:
-            told = await self._heartbeat(Heartbeat(self._holder, self._workers.held(), changes, self._leaving))
+            reply = await self._heartbeat(Heartbeat(self._holder, self._workers.held(), changes, self._leaving))
         except BaseException:
             self._workers.put_back(changes)
             raise
-        if self._is_over(sent + told.lease_seconds):
+        if self._is_over(sent + reply.lease_seconds):
             raise Unanswered(STOOD_STILL)
-        self._ends = sent + told.lease_seconds
+        self._ends = sent + reply.lease_seconds
         self._workers.hold_until(self._ends - _SPARE_SECONDS)
-        self._heartbeat_seconds = told.heartbeat_seconds
+        self._heartbeat_seconds = reply.heartbeat_seconds
         self._pauses.reset()
         self._reached()
         if not self._leaving:
-            self._workers.follow(told.targets)
+            self._workers.follow(reply.targets)
         return self._heartbeat_seconds
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:

@@ -31,7 +31,7 @@ class Heartbeat(NamedTuple):
     holder: str
     """A name of its own, another one at each start."""
     held: frozenset[SubscriptionId]
-    """What it delivers now, or is still finishing: nobody else may have that."""
+    """What it delivers now, or is still finishing: no other holder may have that."""
     states: Mapping[SubscriptionId, WorkerState] = NOTHING
     """How deliveries go that changed since its last answered heartbeat."""
     leaving: bool = False
@@ -50,7 +50,7 @@ class Leases(Protocol):
         ...
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as a living holder that has it told last; None when there is none."""
+        """Return how a delivery goes, as a living holder that has it reported last; None when there is none."""
         ...
 
     async def is_held(self) -> bool:
@@ -74,10 +74,10 @@ class Holdings(NamedTuple):
 class Share(NamedTuple):
     """What a heartbeat comes to."""
 
-    told: Subscriptions
+    assigned: Subscriptions
     """What the holder shall hold from now on."""
     leases: Subscriptions
-    """What nobody else may have: that, and what the holder is still finishing."""
+    """What no other holder may have: that, and what the holder is still finishing."""
 
 
 def share(heartbeat: Heartbeat, wanted: Subscriptions, standing: Holdings, *, gives: bool = True) -> Share:
@@ -111,8 +111,8 @@ def _first(most: int, *sets: Iterable[SubscriptionId]) -> list[SubscriptionId]:
     found: list[SubscriptionId] = []
     for each in sets:
         some = list(each)
-        room = most - len(found)
-        found += some if len(some) <= room else sorted(some)[:room]
+        left = most - len(found)
+        found += some if len(some) <= left else sorted(some)[:left]
     return found
 
 
@@ -135,8 +135,8 @@ _NOBODY = _Holder(0, False, frozenset(), NOTHING)
 class MemoryLeases:
     """Keeps who holds what until the process ends.
 
-    `settled` says that nobody holds anything of an earlier life of this process, as when all holders end with it. Else
-    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: somebody who was
+    `settled` says that no holder has anything of an earlier life of this process, as when all holders end with it. Else
+    what holders say they hold is theirs, and nothing else is given away in the first `LEASE_SECONDS`: a holder that was
     given it earlier may still be at it.
     """
 
@@ -161,12 +161,12 @@ class MemoryLeases:
         self._holders = others
         if found.leases or not heartbeat.leaving:
             self._holders[heartbeat.holder] = _Holder(now + _LEASE, heartbeat.leaving, found.leases, states)
-        return found.told
+        return found.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its holder told last."""
-        told = (each.states.get(subscription) for each in self._living().values())
-        return next((state for state in told if state is not None), None)
+        """Return how a delivery goes, as its holder reported last."""
+        reported = (each.states.get(subscription) for each in self._living().values())
+        return next((state for state in reported if state is not None), None)
 
     async def is_held(self) -> bool:
         """Whether any holder lives."""
@@ -178,7 +178,7 @@ class MemoryLeases:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody holds anything of an earlier life any more."""
+        """Whether no holder has anything of an earlier life any more."""
         return self._clock.monotonic() >= self._gives_from
 
     def _living(self) -> dict[str, _Holder]:
@@ -216,14 +216,14 @@ class RememberedLeases:
             leases = self._leases or await self._begun()
             if heartbeat.holder != self._own and not self._noted:
                 await self._note(True)
-            told = await leases.heartbeat(heartbeat, wanted)
+            assigned = await leases.heartbeat(heartbeat, wanted)
             if self._noted and leases.is_settled and leases.holders() <= {self._own}:
                 with contextlib.suppress(AmsError):  # with the next heartbeat, then
                     await self._note(False)
-            return told
+            return assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its holder told last."""
+        """Return how a delivery goes, as its holder reported last."""
         return await self._leases.state(subscription) if self._leases else None
 
     async def is_held(self) -> bool:

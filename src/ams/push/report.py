@@ -57,10 +57,10 @@ class Tally:
     """What all deliveries of a process came to since it started, for its metrics (push contract 15, P25)."""
 
     by_path: bool = False
-    """Whether subscriptions are told apart."""
+    """Whether each subscription is counted by itself."""
     total: Sums = field(default_factory=Sums)
     each: dict[str, Sums] = field(default_factory=dict)
-    """Of each subscription that was delivered here, by its resource name, if they are told apart."""
+    """Of each subscription that was delivered here, by its resource name, if they are counted apart."""
 
     def attempted(self, path: str, attempt: Attempt) -> None:
         """Take note of one request to an endpoint."""
@@ -111,7 +111,7 @@ class Report:
         self._stopped = False
         self._delivered = self._deliveries = self._failed = self._dead = self._undecodable = self._late = 0
         self.changed = True
-        """Whether anything happened since somebody set this to False."""
+        """Whether anything happened since this was set to False."""
 
     @property
     def failure(self) -> Failure | None:
@@ -140,7 +140,7 @@ class Report:
     def dead_lettered(self) -> None:
         """Note that a message was put aside: nothing is wrong any more."""
         self._dead += 1
-        self._failure = None  # told of as dead, not as recovered
+        self._failure = None  # reported as dead, not as recovered
         self._tally.dead_lettered(self._path)
         self.changed = True
 

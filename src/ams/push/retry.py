@@ -27,7 +27,7 @@ LINEAR_MOST = 60_000
 EXPONENTIAL_MOST = 3_600_000
 """Milliseconds."""
 REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
-"""Milliseconds: what only a change by somebody can repair is tried this seldom, whatever the policy (P21)."""
+"""Milliseconds: what only a change of rights or settings can repair is tried this seldom, whatever the policy (P21)."""
 RETRY_AFTER_MOST = 3600.0
 """Seconds: an endpoint that asks for more is asked again after these."""
 
@@ -90,7 +90,7 @@ def away(policy: Policy, state: History, most: int, *, random: float) -> tuple[H
 
 
 def refused(state: History, *, random: float) -> tuple[History, int]:
-    """Return the same after what will not work until somebody changes something."""
+    """Return the same after what will not work until rights or settings are changed."""
     nominal = min(REFUSED_FIRST << min(state.failures, 8), REFUSED_MOST)
     return state._replace(failures=state.failures + 1), _jittered(nominal, random)
 
@@ -110,7 +110,7 @@ def _jittered(delay: int, random: float) -> int:
 
 
 def _asked_for(seconds: float | None, random: float) -> int:
-    """Return the milliseconds asked for, a little more for each differently: many are told the same."""
+    """Return the milliseconds asked for, a little more for each differently: many get the same answer."""
     if seconds is None:
         return 0
     return int(1000 * min(max(seconds, 0.0), RETRY_AFTER_MOST) * (1 + JITTER * random))
@@ -118,7 +118,7 @@ def _asked_for(seconds: float | None, random: float) -> int:
 
 FIRST = 100
 """Messages of the first delivery, where the configuration allows them: enough that a request's own cost does not count,
-few enough that an endpoint nobody knows yet is not given much to do at once."""
+few enough that a new endpoint is not given much to do at once."""
 MAX_BYTES = 256 * 1024
 """Of the messages of one delivery, but for a single one that is larger: this bounds the memory of a worker."""
 SLOW_SECONDS = 5.0
@@ -133,7 +133,7 @@ def first_batch(most: int) -> int:
 def batch_after(batch: int, most: int, *, messages: int, seconds: float, limit: float) -> int:
     """Return how many messages the next delivery may have after one of `messages` that took `seconds` of `limit`.
 
-    One that was not full tells nothing about more.
+    One that was not full says nothing about more.
     """
     if seconds > min(SLOW_SECONDS, limit / 3):
         return halved(messages)
@@ -153,7 +153,7 @@ GONE = 410
 ASKS_FOR_TIME = frozenset({429, 503})
 """Statuses whose `Retry-After` is kept to."""
 _NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
-"""Statuses that tell of the endpoint, or of what stands before it, and nothing of what was sent."""
+"""Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
 
 
 def accepted(config: PushConfig) -> frozenset[int]:

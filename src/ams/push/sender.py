@@ -2,7 +2,7 @@
 
 A connection that was kept may have been closed by the other side just when a request goes out on it. Such a request is
 sent once more, on a fresh connection, if nothing of an answer came. The endpoint may then get the delivery twice, which
-at-least-once allows and its id tells. Otherwise every endpoint that closes idle connections would look broken.
+at-least-once allows and its id shows. Otherwise every endpoint that closes idle connections would look broken.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class SendFailed(Exception):
 
 
 class CircuitOpen(SendFailed):
-    """The endpoint was not asked: it has not answered for a while. Costs nobody anything."""
+    """The endpoint was not asked: it has not answered for a while. It costs no connection."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__("The endpoint does not answer; it is left alone for a while")
@@ -125,7 +125,7 @@ class HttpSender:
     async def _counted(
         self, standing: EndpointState, delivery: _Delivery, progress: Progress, limit: asyncio.Timeout
     ) -> Reply:
-        """Ask, and tell the circuit what came of it."""
+        """Ask, and note in the circuit what came of it."""
         before = standing.circuit
         begun = standing.circuit = circuit.begins(before, self._now())
         try:
@@ -133,7 +133,7 @@ class HttpSender:
         except (asyncio.CancelledError, Refused) as error:
             if isinstance(error, asyncio.CancelledError) and limit.expired():
                 self._failed(standing)
-            elif standing.circuit is begun:  # it tells nothing of the endpoint: somebody else may find out
+            elif standing.circuit is begun:  # it says nothing of the endpoint: another request may find out
                 standing.circuit = before
             raise
         except Unreachable:
@@ -232,7 +232,7 @@ def _retry_after(reply: Reply, now: float) -> float | None:
 def retry_after(values: Sequence[bytes], now: float) -> float | None:
     """Return the seconds that a `Retry-After` asks for, never below 0; None for what says nothing (RFC 9110, 10.2.3).
 
-    It is a count of seconds or a date. Whoever sends several does not know when.
+    It is a count of seconds or a date. An answer with several is not understood.
     """
     if len(values) != 1 or len(values[0]) > _MAX_HEADER:
         return None

@@ -31,7 +31,7 @@ class Unreachable(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """How far an attempt has come, for whoever has to say where it ended."""
+    """How far an attempt has come, to say where it ended."""
 
     step: str = "waiting for others to be done"
     """What it is doing, in words that follow `while`."""
@@ -81,7 +81,7 @@ _PIECE = 4096
 _HIGH_WATER = 32 * 1024
 """Bytes that wait to be read before nothing more is received."""
 _RECEIVE_BYTES = 16 * 1024
-"""What the kernel keeps of an answer that nobody has read yet: whoever sends without an end fills no memory here, and
+"""What the kernel keeps of an answer that is not read yet: a server that sends without end fills no memory here, and
 what comes at once takes little time to be deciphered."""
 _SEND_BYTES = 64 * 1024
 """Written at once: TLS and the transport keep several copies of what the other side has not taken yet."""
@@ -119,7 +119,7 @@ class Stream(httpcore.AsyncNetworkStream):
 
     @property
     def is_readable(self) -> bool:
-        """Whether something came that nobody asked for, or the end."""
+        """Whether something came without a request, or the end."""
         return self._wire.ended or bool(self._wire.received)
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -151,7 +151,7 @@ class Stream(httpcore.AsyncNetworkStream):
             raise httpcore.WriteError(of_socket(error)) from error
 
     async def _send_rest(self) -> None:
-        """Send what waits. Whether that succeeds is told by what is read: an answer may have come before."""
+        """Send what waits. Whether that succeeds shows in what is read: an answer may have come before."""
         unsent, self._unsent = self._unsent, b""
         if unsent:
             with contextlib.suppress(OSError):
@@ -211,7 +211,7 @@ def _of_handshake(error: OSError) -> str:
 
 
 class _Wire(asyncio.Protocol):
-    """What arrives, until somebody reads it."""
+    """What arrives, until it is read."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport

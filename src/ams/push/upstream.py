@@ -28,7 +28,7 @@ class Target:
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """What deliveries are signed with, newest first, as `whsec_...` (`ams.push.delivery`); empty: they are not."""
     id: str = ""
-    """Identity of the subscription; empty where the service does not tell it."""
+    """Identity of the subscription; empty where the service does not send it."""
     topic_id: str = ""
     """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
     revision: int = 0
@@ -66,7 +66,7 @@ class Gone(UpstreamError):
 
 
 class Refused(UpstreamError):
-    """It will not work until somebody changes something: rights, the topic, the service's settings."""
+    """It will not work until something is changed: rights, the topic, the service's settings."""
 
 
 class Away(UpstreamError):
@@ -114,7 +114,7 @@ class Leased:
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self.ends: float | None = None
-        """When the lease ends, by the loop's clock; None: there is none, and nobody else delivers."""
+        """When the lease ends, by the loop's clock; None: there is none, and no other process delivers."""
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return messages that may be sent now."""

@@ -28,7 +28,7 @@ ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its pu
 QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
 MAX_ERROR = 200
-"""Bytes of an attempt's error: a hundred of them are told in one heartbeat (`ams.http.routes.push_lease`)."""
+"""Bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)."""
 _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 
@@ -191,7 +191,7 @@ class Cycle:
         """Wait until the endpoint may be asked; what it last failed with says more than that it is left alone."""
         if self._report.failure is None or self._report.failure.what != SEND:
             self._failed(str(circuit))
-        # A little longer for each differently: all subscriptions of the endpoint were told the same.
+        # A little longer for each differently: all subscriptions of the endpoint got the same `Retry-After`.
         return max(_LEAST_WAIT, int(1000 * circuit.seconds * (1 + retry.JITTER * self._means.random())))
 
     def _late(self) -> int | None:
@@ -213,7 +213,7 @@ class Cycle:
         return Failure(self._means.clock.wall(), self._stage, self._details.detail(detail), status)
 
     def _log(self, error: Exception) -> None:
-        """Tell of a defect once, by its kind and place: its text may hold what must not be shown."""
+        """Report a defect once, by its kind and place: its text may hold what must not be shown."""
         if type(error) in self._defects:
             return
         self._defects.add(type(error))
@@ -225,7 +225,7 @@ class Cycle:
 
 
 DEFECT_SECONDS = 10.0
-"""How long a worker rests after an exception nobody expected."""
+"""How long a worker rests after an unexpected exception."""
 
 
 class Worker:
@@ -263,7 +263,7 @@ class Worker:
 
     @property
     def changed(self) -> bool:
-        """Whether anything happened since somebody set this to False."""
+        """Whether anything happened since this was set to False."""
         return self._report.changed
 
     @changed.setter

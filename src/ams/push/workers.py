@@ -89,7 +89,7 @@ class Workers:
             await asyncio.wait(self._drains)
 
     def held(self) -> frozenset[SubscriptionId]:
-        """Return the identities of what is delivered, or finished, here: nobody else may deliver these."""
+        """Return the identities of what is delivered, or finished, here: no other process may deliver these."""
         return frozenset(map(SubscriptionId, self._busy))
 
     def paths(self) -> frozenset[str]:
@@ -166,7 +166,7 @@ class Workers:
         self._ended(worker)
 
     def _ended(self, worker: Worker) -> None:
-        """Make room: what waited for the end of this worker begins."""
+        """Begin what waited for the end of this worker."""
         target = worker.target
         self._draining.discard(worker)
         if self._running.get(target.path) is not worker:

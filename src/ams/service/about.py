@@ -10,29 +10,13 @@ from ams.core.errors import NotAllowed, NotAuthenticated, RegistryUnavailable
 from ams.service.push.pushing import Pushing
 from ams.storage.registry.records import Principal
 from ams.storage.registry.registry import Registry
+from ams.wire.service import PushServer, Status, Version
 
 _VIEWERS = frozenset({SERVICE_ADMIN, ADMIN_VIEWER})
 
 
 OK, WARNING = "ok", "warning"
-
-
-@dataclass(frozen=True, slots=True)
-class PushServerState:
-    """A push server and how it is."""
-
-    endpoint: str
-    status: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceState:
-    """How the service is (contract 14.5)."""
-
-    status: str
-    """`ok`, or `warning` when something needs an operator."""
-    push_server: PushServerState | None
-    """None while push is disabled."""
+"""The latter when something needs an operator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +38,13 @@ class About:
         if not _may_view(principal, "ams:healthStatus"):
             raise NotAllowed
 
-    async def status(self, *, details: bool) -> ServiceState:
+    async def status(self, *, details: bool) -> Status:
         """Return how the service is; a registry that cannot answer is reported here too (17.4, O9)."""
         status = OK if await self._is_well() else WARNING
         if not self.pushing.enabled:
-            return ServiceState(status, None)
+            return Status(status, push_functionality="disabled")
         health = await self.pushing.server.health(details=details)
-        return ServiceState(status, PushServerState(self.push_server, health))
+        return Status(status, [PushServer(self.push_server, health)])
 
     async def _is_well(self) -> bool:
         try:
@@ -69,22 +53,19 @@ class About:
         except RegistryUnavailable:
             return False
 
-    async def version(self, token: str | None) -> dict[str, str]:
+    async def version(self, token: str | None) -> Version:
         """Return what runs here; the release only for those who may view. An unknown token is no error."""
         principal = await self.admission.user_of(token)
-        told = {
-            "release": ams.__version__ if principal and _may_view(principal, "version:list") else "",
-            "distro": _distribution(),
-            "hostname": self.proxy_hostname,
-        }
-        always = {
-            "build_time": ams.__released__,
-            "golang": f"Python {platform.python_version()}",
-            "compiler": platform.python_implementation(),
-            "os": platform.system().lower(),
-            "architecture": platform.machine(),
-        }
-        return always | {name: value for name, value in told.items() if value}
+        return Version(
+            build_time=ams.__released__,
+            golang=f"Python {platform.python_version()}",
+            compiler=platform.python_implementation(),
+            os=platform.system().lower(),
+            architecture=platform.machine(),
+            release=ams.__version__ if principal and _may_view(principal, "version:list") else "",
+            distro=_distribution(),
+            hostname=self.proxy_hostname,
+        )
 
 
 def _may_view(principal: Principal, action: str) -> bool:

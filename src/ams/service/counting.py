@@ -1,8 +1,8 @@
 """Counting: topics, projects, days and subscriptions, in step with the log (contract 12.2 and 14).
 
 About once a second a round moves the stored tallies of topics that grew up to the log's end and gives what they grew
-by to its days; it also stores what subscriptions handed out. Nothing waits for it: whoever asks is told what is stored
-and what came since. After a crash `catch_up` finds what is missing in the log itself, so that the days of a topic
+by to its days; it also stores what subscriptions handed out. Nothing waits for it: an answer is what is stored and
+what came since. After a crash `catch_up` finds what is missing in the log itself, so that the days of a topic
 always sum up to its messages; of what was handed out, the last second may be missing.
 """
 
@@ -102,7 +102,7 @@ class Counts:
         return taken
 
     def forget_gone(self, existing: Set[SubscriptionId]) -> None:
-        """Forget subscriptions that are gone, but for what they handed out and nobody stored yet."""
+        """Forget subscriptions that are gone, but for what they handed out and is not stored yet."""
         self.pulled = {each: pulls for each, pulls in self.pulled.items() if pulls.messages or each in existing}
         self.acknowledged = {each: when for each, when in self.acknowledged.items() if each in existing}
 
@@ -127,7 +127,7 @@ REST = 50
 BREATH = 64
 """Topics worked on between two breaths of the event loop."""
 NEWEST_DAYS = 30
-"""Days that are told of a topic or a project (contract 14.1)."""
+"""Days in the answer for a topic or a project (contract 14.1)."""
 
 FEWEST = 1024
 """Names that are kept without looking for those that are gone."""
@@ -148,7 +148,7 @@ class Figures:
 
 
 class Counting:
-    """Keeps the stored counters in step with the log, and tells what they are now."""
+    """Keeps the stored counters in step with the log, and returns their current values."""
 
     def __init__(self, registry: Registry, log: Log, counts: Counts, *, by_topic: bool = False) -> None:
         self._registry = registry
@@ -376,8 +376,8 @@ def _newest(stored: Mapping[str, int], late: Iterable[DayCount]) -> ByDay:
 async def shares(log: Log, topic: TopicId, counted: Totals, now: Totals) -> list[DayCount]:
     """Return by day what was published between two totals of a topic, oldest day first; the sum is their difference.
 
-    `counted.time` is any moment not after the first message to be told; None: not known. Messages that retention has
-    taken meanwhile are told as of the earliest day they can be of. Bytes of several days are shared out by messages.
+    `counted.time` is any moment not after the first message to count; None: not known. Messages that retention has
+    taken meanwhile are counted to the earliest day they can be of. Bytes of several days are shared out by messages.
     Raises `NotFound` when the topic is gone.
     """
     messages = now.messages - counted.messages
@@ -414,10 +414,10 @@ async def _day_at(log: Log, topic: TopicId, offset: Offset, last: int) -> int:
 
 def _shared(ends: Iterable[tuple[int, Offset]], counted: Totals, now: Totals) -> Iterator[DayCount]:
     messages, size = now.messages - counted.messages, now.bytes - counted.bytes
-    told, told_bytes = 0, 0
+    counted_messages, counted_bytes = 0, 0
     for day, end in ends:
         until = end - counted.messages
-        if until > told:
+        if until > counted_messages:
             until_bytes = size * until // messages
-            yield DayCount(day_text(day), until - told, until_bytes - told_bytes)
-            told, told_bytes = until, until_bytes
+            yield DayCount(day_text(day), until - counted_messages, until_bytes - counted_bytes)
+            counted_messages, counted_bytes = until, until_bytes

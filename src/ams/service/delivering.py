@@ -183,8 +183,8 @@ class Deliverer:
     ) -> frozenset[SubscriptionId]:
         """Return which of these have something to pull, as soon as one has; none after so many seconds.
 
-        For those who deliver many subscriptions: a pull moves nothing and says nothing of the others. What is unknown,
-        or whose topic is, counts as ready: a pull says why. It ends when the client has `left`.
+        For workers that deliver many subscriptions: a pull moves nothing and says nothing of the others. What is
+        unknown, or whose topic is, counts as ready: a pull says why. It ends when the client has `left`.
         """
         places = await self.cursors.places()
         unknown = frozenset(each for each in subscriptions if each not in places)
@@ -214,7 +214,7 @@ class Deliverer:
             return
 
     async def settle(self, subscription: Subscription, last: Offset) -> None:
-        """Acknowledge up to `last` for who delivers inside the service.
+        """Acknowledge up to `last` for a worker inside the service.
 
         There is no deadline to keep: no other process delivers it meanwhile (`ams.push.leases`).
         """
@@ -253,7 +253,8 @@ class Deliverer:
                 if await self._is_at_end(subscription, topic, position):
                     return ()
             elif messages[0].offset > position.offset:
-                await self._skip(subscription, position, messages[0].offset)
+                # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
+                await follow(self.cursors, subscription, position, messages[0].offset)
             else:
                 if project is not None:  # others may have taken what there was meanwhile
                     messages = self.unread.within(project, messages, max_bytes)
@@ -270,12 +271,8 @@ class Deliverer:
             return True
         late = await self.log.read(topic, position.offset, max_messages=1, max_bytes=1)
         if not late:
-            await self._skip(subscription, position, end)
+            await follow(self.cursors, subscription, position, end)
         return False
-
-    async def _skip(self, subscription: Subscription, position: Position, to: Offset) -> None:
-        """Follow retention, or pass what is damaged: never silently (law 3)."""
-        await follow(self.cursors, subscription, position, to)
 
     async def _wait(
         self, subscription: SubscriptionId, topic: TopicId, offset: Offset, seconds: float, left: Gone | None
@@ -300,5 +297,5 @@ def _cancel(waits: "Iterable[asyncio.Task[None]]") -> None:
 
 
 def _is_ready(wait: "asyncio.Task[None]") -> bool:
-    """Whether a wait that is over found something, or was told that its subscription is deleted."""
+    """Whether a wait that is over found something, or was woken as its subscription is deleted."""
     return wait.cancelled() or wait.exception() is None

@@ -6,7 +6,6 @@ happened, or before the service started and was not stored, is None.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
@@ -21,18 +20,12 @@ from ams.storage.cursors.base import Cursors, Handed, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
+from ams.wire.service import Finding
 
 IDLE = Milliseconds(60_000)
-"""After so long without a pull nobody consumes."""
+"""After so long without a pull a subscription counts as not consumed."""
 NEARLY = 0.8
 """Part of the retention after which a waiting message is nearly lost."""
-
-
-class Finding(NamedTuple):
-    """One thing that explains the state; `wrong` when somebody should do something about it."""
-
-    wrong: bool
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +63,7 @@ class Standing:
 
     @property
     def lost(self) -> int:
-        """Messages retention took before they were acknowledged, what nobody has noticed yet included."""
+        """Messages retention took before they were acknowledged, those that no pull has met yet included."""
         return self.position.lost + self.current - self.position.offset
 
     @property
@@ -161,18 +154,18 @@ def _findings(subscription: Subscription, standing: Standing | None) -> Iterator
 
 
 def _of_push(status: PushStatus) -> Iterator[Finding]:
-    """Tell what keeps messages from an endpoint; who only consumes is not told what the endpoint said."""
-    told = status.text.rstrip(", ")
+    """Yield what keeps messages from an endpoint; the answers of the endpoint are hidden from consumers."""
+    text = status.text.rstrip(", ")
     if status.state == UNVERIFIED:
         yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
     elif status.state == INACTIVE:
         yield Finding(True, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there.")
     elif status.state == RETRYING:
-        yield Finding(True, f"Its messages do not get through, and are tried again: {told}.")
+        yield Finding(True, f"Its messages do not get through, and are tried again: {text}.")
     elif status.state == STOPPED:
-        yield Finding(True, f"Its messages are not pushed any more: {told}.")
+        yield Finding(True, f"Its messages are not pushed any more: {text}.")
     elif status.state == UNKNOWN:
-        yield Finding(False, f"Of how its messages are pushed this is known: {told}.")
+        yield Finding(False, f"Of how its messages are pushed this is known: {text}.")
     yield Finding(False, "Its messages are pushed to an endpoint: only push workers and service_admins may pull.")
 
 
@@ -203,7 +196,7 @@ def _of_backlog(subscription: Subscription, standing: Standing) -> Iterator[Find
 
 
 def _of_hand_out(deadline: int, ago: Milliseconds, handed: int) -> Finding:
-    """Tell whether a consumer is at work, or came too late."""
+    """Return whether a consumer is at work, or came too late."""
     count = _messages(handed)
     if ago <= deadline * 1000:
         return Finding(

@@ -24,7 +24,7 @@ KEPT = "***"
 logger = structlog.get_logger("ams.issuers")
 
 
-class Listed(NamedTuple):
+class ListedIssuer(NamedTuple):
     """An issuer as it is shown."""
 
     issuer: Issuer
@@ -49,27 +49,27 @@ class Issuers:
         return [*self._given, *(each for each in stored if each.name not in names and each.url not in urls)]
 
     async def by_url(self, url: str) -> Issuer | None:
-        """Return the issuer whose tokens say this URL; None when nobody believes it."""
+        """Return the issuer whose tokens say this URL; None when no issuer has it."""
         return next((each for each in await self.all() if each.url == url), None)
 
     async def of_opaque(self) -> Issuer | None:
         """Return the issuer that is asked about tokens which do not say whose they are; None when there is none."""
         return next((each for each in await self.all() if each.takes_opaque), None)
 
-    async def list(self) -> Sequence[Listed]:
+    async def list(self) -> Sequence[ListedIssuer]:
         """Return all issuers and how it stands with their keys."""
         return [self._listed(each) for each in await self.all()]
 
-    async def away(self) -> Sequence[Listed]:
+    async def away(self) -> Sequence[ListedIssuer]:
         """Return those that did not give their keys the last time they were asked."""
         return [self._listed(each) for each in await self.all() if self._keys.away(each)]
 
-    async def show(self, name: IssuerName) -> Listed:
+    async def show(self, name: IssuerName) -> ListedIssuer:
         """Return an issuer; raise `NotFound` when there is none of this name."""
         return self._listed(await self._named(name))
 
-    async def create(self, caller: Caller, issuer: Issuer) -> Listed:
-        """Believe another issuer from now on.
+    async def create(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
+        """Accept the tokens of another issuer from now on.
 
         Raises `NotAllowed`, `InvalidInput`, or `AlreadyExists` for a name or URL that is taken; `Conflict` when
         another one is asked about tokens already.
@@ -83,7 +83,7 @@ class Issuers:
         await self._registry.issuers.create(issuer, caller.user)
         return self._listed(issuer)
 
-    async def update(self, caller: Caller, issuer: Issuer) -> Listed:
+    async def update(self, caller: Caller, issuer: Issuer) -> ListedIssuer:
         """Replace what was set of an issuer; a client_secret of `***` stays what it is. Its tokens are looked at anew.
 
         Raises as `create` does, `NotFound`, and `Conflict` for one of the settings.
@@ -100,7 +100,7 @@ class Issuers:
         return self._listed(issuer)
 
     async def delete(self, caller: Caller, name: IssuerName) -> None:
-        """Believe an issuer no more, at once; bindings to it stay. Raises `NotFound`, or `Conflict` as `update`."""
+        """Refuse the tokens of an issuer from now on; bindings stay. Raises `NotFound`; `Conflict` as `update`."""
         _require_full(caller)
         before = await self._own(name)
         if not await self._registry.issuers.delete(name):
@@ -114,9 +114,9 @@ class Issuers:
             if each.name not in counting:
                 await logger.awarning("issuer.shadowed", issuer=each.name, by="issuers_file")
 
-    def _listed(self, issuer: Issuer) -> Listed:
+    def _listed(self, issuer: Issuer) -> ListedIssuer:
         source = SETTINGS if any(each.name == issuer.name for each in self._given) else REGISTRY
-        return Listed(issuer, source, self._keys.state(issuer))
+        return ListedIssuer(issuer, source, self._keys.state(issuer))
 
     async def _named(self, name: IssuerName) -> Issuer:
         found = next((each for each in await self.all() if each.name == name), None)
@@ -143,7 +143,7 @@ def _check_taken(issuer: Issuer, others: Collection[Issuer]) -> None:
 
 
 def _require_full(caller: Caller) -> None:
-    """Raise `NotAllowed` unless the caller is a service_admin: whom to believe decides who anybody is (17.3, U3)."""
+    """Raise `NotAllowed` unless the caller is a service_admin: an issuer decides who its users are (17.3, U3)."""
     if not caller.full_view:
         raise NotAllowed
 

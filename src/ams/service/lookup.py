@@ -15,7 +15,7 @@ OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
 async def find_user(registry: Registry, name: UserName, caller: Caller | None = None) -> User:
-    """Return a user; raise `NotFound` when there is none, or when a `caller` who asks of itself was renamed."""
+    """Return a user; raise `NotFound` when there is none, or when a `caller` that asks for its own user was renamed."""
     user = found_user(await registry.users.by_name(name))
     if caller is not None and caller.was_renamed_from(user):
         raise NotFound(NO_USER)

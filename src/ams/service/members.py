@@ -33,7 +33,7 @@ class Members:
         return caller.view(user)
 
     async def create(self, caller: Caller, name: UserName, *, grants: Sequence[Grant] = (), email: str = "") -> User:
-        """Make a user who is a member here and nowhere else; return it with its token, to whoever may ask with all
+        """Make a user who is a member here and nowhere else; return it with its token, to callers with all
         rights.
 
         Of `grants` only this project's entry counts. Raises `AlreadyExists`, `InvalidInput` "invalid role: X".

@@ -23,6 +23,8 @@ from ams.service.retention import Losses
 from ams.storage.registry.counts import Activity, Listed, Rate
 from ams.storage.registry.records import NOBODY, Principal, Project
 from ams.storage.registry.registry import Registry
+from ams.wire import service as wire
+from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
 
 COUNTER, RATE, PERCENTAGE = "counter", "rate", "percentage"
 NEVER = "0001-01-01T00:00:00Z"
@@ -33,30 +35,22 @@ LEAST_INTERVAL = 0.001
 """Seconds; publish times are whole milliseconds, and a clock that stepped back must not make a rate negative (O5)."""
 
 
-class Point(NamedTuple):
-    """A value and when it held: a moment, or a day."""
-
-    timestamp: str
-    value: float
-
-
-class Metric(NamedTuple):
-    """One metric of one resource."""
-
-    resource: str
-    """Kind of resource: `topic`, `project.user` ..."""
-    resource_name: str
-    name: str
-    """What it is called below its kind of resource."""
-    kind: str
-    """COUNTER, RATE or PERCENTAGE."""
-    points: Sequence[Point]
-    description: str
+def _metric(resource_type: str, resource: str, name: str, kind: str, points: Sequence[Point], text: str) -> Metric:
+    """Return a metric; `name` is what it is called below its type of resource, `kind` COUNTER, RATE or PERCENTAGE."""
+    return Metric(
+        metric=f"{resource_type}.{name}",
+        metric_type=kind,
+        value_type="int64" if kind == COUNTER else "float64",
+        resource_type=resource_type,
+        resource_name=resource,
+        timeseries=points,
+        description=text,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Tells metrics."""
+    """Returns metrics."""
 
     registry: Registry
     counting: Counting
@@ -74,11 +68,11 @@ class Metrics:
         days = await self.counting.project_days(caller.here.id)
 
         def of_project(what: str, points: Sequence[Point], text: str) -> Metric:
-            return Metric("project", name, what, COUNTER, points, text)
+            return _metric("project", name, what, COUNTER, points, text)
 
         def of_users(what: str, listed: Listed, text: str) -> list[Metric]:
             return [
-                Metric("project.user", f"{name}.{user}", what, COUNTER, [Point(now, count)], text)
+                _metric("project.user", f"{name}.{user}", what, COUNTER, [Point(now, count)], text)
                 for user, count in listed
             ]
 
@@ -107,7 +101,7 @@ class Metrics:
         now = self._now()
 
         def of_topic(what: str, points: Sequence[Point], text: str, kind: str = COUNTER) -> Metric:
-            return Metric("topic", name, what, kind, points, text)
+            return _metric("topic", name, what, kind, points, text)
 
         return [
             of_topic("number_of_subscriptions", [Point(now, subscriptions)], "Subscriptions of the topic."),
@@ -132,13 +126,13 @@ class Metrics:
         now = self._now()
 
         def of_subscription(what: str, point: Point, text: str, kind: str = COUNTER) -> Metric:
-            return Metric("subscription", name, what, kind, [point], text)
+            return _metric("subscription", name, what, kind, [point], text)
 
         return [
             of_subscription("number_of_messages", Point(now, tally.messages), "Messages handed out, with repeats."),
             of_subscription("number_of_bytes", Point(now, tally.bytes), "Bytes of data handed out, with repeats."),
             of_subscription("consumption_rate", rate(tally.rate), "Messages per second of the last pull.", RATE),
-            # Ours, and at the end: nobody who reads the reference's by place is led astray.
+            # Ours, and at the end: clients that read the reference's metrics by position still find them.
             of_subscription(
                 "number_of_lost_messages", Point(now, lost), "Messages retention took before they were acknowledged."
             ),
@@ -153,7 +147,7 @@ def node_metrics(clock: Clock) -> list[Metric]:
     now, host = resource_date(clock.wall()), host_name()
 
     def of_node(what: str, value: float, text: str) -> Metric:
-        return Metric("ams_node", host, what, PERCENTAGE, [Point(now, value)], text)
+        return _metric("ams_node", host, what, PERCENTAGE, [Point(now, value)], text)
 
     return [
         of_node("cpu_usage", cpu_percent(), "Share of a core the service had since it started, in percent."),
@@ -193,32 +187,16 @@ class Window(NamedTuple):
         return (self.last - self.first).days + 1
 
 
-class ProjectUsage(NamedTuple):
-    """What happened in one project."""
-
-    project: ProjectName
-    activity: Activity
-    average: float
-    """Messages a day, rounded up to two decimals."""
-
-
-class Report(NamedTuple):
-    """What happened, and for a project administrator how the node is."""
-
-    projects: Sequence[ProjectUsage]
-    operational: Sequence[Metric]
-
-
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tells what projects are used for."""
+    """Returns the usage of projects."""
 
     registry: Registry
     counting: Counting
     admission: Admission
     clock: Clock
 
-    async def va_metrics(self, start: str, end: str, projects: str) -> list[ProjectUsage]:
+    async def va_metrics(self, start: str, end: str, projects: str) -> VaMetrics:
         """Return the usage of the projects named, separated by commas; of all when none is named.
 
         Raises `InvalidInput` for a bad date or window, then `NotFound` "Project X doesn't exist".
@@ -227,7 +205,7 @@ class Usage:
         known = await self.registry.projects.all()
         return await self._usage(window, _named(known, projects) if projects else known)
 
-    async def report(self, token: str | None, start: str, end: str, projects: str) -> Report:
+    async def report(self, token: str | None, start: str, end: str, projects: str) -> UsageReport:
         """Return the usage of those projects that the token's user administers, of those named when some are.
 
         Raises `NotAuthenticated` for a missing or unknown token, then `InvalidInput` for a bad date or window.
@@ -243,12 +221,12 @@ class Usage:
             if _administers(user, each) and (names is None or each.name in names)
         ]
         if not administered:
-            return Report([], [])
-        return Report(await self._usage(window, administered), node_metrics(self.clock))
+            return UsageReport(_va_metrics([]), wire.Metrics([]))
+        return UsageReport(await self._usage(window, administered), wire.Metrics(node_metrics(self.clock)))
 
-    async def _usage(self, window: Window, projects: Sequence[Project]) -> list[ProjectUsage]:
+    async def _usage(self, window: Window, projects: Sequence[Project]) -> VaMetrics:
         found = await self.counting.activity(window.first, window.last)
-        return [_used(each.name, found.get(each.id, Activity()), window.days) for each in projects]
+        return _va_metrics([_used(each.name, found.get(each.id, Activity()), window.days) for each in projects])
 
     def _window(self, start: str, end: str) -> Window:
         today = date.fromisoformat(day_text(day_of(self.clock.wall())))
@@ -270,11 +248,11 @@ def average(messages: int, days: int) -> float:
 
 def total_average(projects: Sequence[ProjectUsage]) -> float:
     """Return the sum of the rounded averages, itself without the errors of adding fractions."""
-    return sum(round(each.average * 100) for each in projects) / 100
+    return sum(round(each.average_daily_messages * 100) for each in projects) / 100
 
 
 def _administers(user: Principal, project: Project) -> bool:
-    """Whether somebody administers a project, by a login that is good for asking what it is used for."""
+    """Whether a user administers a project, by a login that may ask for its usage."""
     is_good = user.login is None or is_good_for(user.login, "users:usageReport", {"project": project.name})
     return is_good and PROJECT_ADMIN in user.project_roles.get(project.id, ())
 
@@ -292,7 +270,23 @@ def _date(text: str, absent: date, refusal: str) -> date:
 
 
 def _used(project: ProjectName, activity: Activity, days: int) -> ProjectUsage:
-    return ProjectUsage(project, activity, average(activity.messages, days))
+    return ProjectUsage(
+        project=project,
+        message_count=activity.messages,
+        average_daily_messages=average(activity.messages, days),
+        topics_count=activity.topics,
+        subscriptions_count=activity.subscriptions,
+        users_count=activity.users,
+    )
+
+
+def _va_metrics(projects: Sequence[ProjectUsage]) -> VaMetrics:
+    return VaMetrics(
+        ProjectsUsage(projects, sum(each.message_count for each in projects), total_average(projects)),
+        total_users_count=sum(each.users_count for each in projects),
+        total_topics_count=sum(each.topics_count for each in projects),
+        total_subscriptions_count=sum(each.subscriptions_count for each in projects),
+    )
 
 
 def _named(known: Sequence[Project], names: str) -> list[Project]:

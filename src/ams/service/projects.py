@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import structlog
 
@@ -24,20 +24,13 @@ _AT_ONCE = 100
 logger = structlog.get_logger("ams.projects")
 
 
-class Swept(NamedTuple):
-    """How many logs and cursors without a registered owner were dropped."""
-
-    topics: int
-    subscriptions: int
-
-
 class Projects:
     """What can be done with projects."""
 
     def __init__(
         self, registry: Registry, log: Log, cursors: Cursors, *, changed: Callable[[], Awaitable[None]] = no_push_server
     ) -> None:
-        """`changed` lets whoever delivers by push follow at once."""
+        """`changed` lets the push workers follow at once."""
         self._registry = registry
         self._log = log
         self._cursors = cursors
@@ -75,8 +68,8 @@ class Projects:
     async def delete(self, caller: Caller) -> None:
         """Remove the project with all it owns (U12).
 
-        The registry forgets first, in one transaction: from then on nobody can reach the rest, and what a crash
-        leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when somebody else deleted it meanwhile.
+        The registry forgets first, in one transaction: from then on the rest cannot be reached, and what a crash
+        leaves of it is dropped by `sweep` at the next start. Raises `NotFound` when it was deleted meanwhile.
         """
         await self._registry.idempotency.lighten(await self._registry.topics.of_project(caller.here.id))
         owned = await self._registry.projects.delete(caller.here.id)
@@ -87,18 +80,18 @@ class Projects:
         await self._changed()
 
     async def require_registry(self) -> None:
-        """Raise `Unusable` when the registry knows nobody and nothing while messages are there. For the start.
+        """Raise `Unusable` when the registry is empty while there are messages. For the start.
 
         Then the registry was lost, or an import is not finished: it must find the registry empty when it is.
         """
-        topics = await self._log.topics()  # first: whoever makes one is in the registry before
+        topics = await self._log.topics()  # first: the user who makes one is in the registry before
         if topics and await self._registry.is_empty():
             raise Unusable(
                 f"the registry is empty but the log is not (topics: {len(topics)}): restore the registry's database, "
                 "finish the import, or start with another data folder or kafka_prefix"
             )
 
-    async def sweep(self) -> Swept:
+    async def sweep(self) -> None:
         """Drop logs and cursors whose owners the registry does not know. To be called at the start, before serving.
 
         Raises as `require_registry`: sweeping would lose the messages too.
@@ -110,7 +103,6 @@ class Projects:
         await _all(self._cursors.drop, subscriptions)
         if topics or subscriptions:
             logger.info("projects.swept", topics=len(topics), subscriptions=len(subscriptions))
-        return Swept(len(topics), len(subscriptions))
 
 
 async def _all(drop: Callable[[K], Awaitable[None]], identities: Iterable[K]) -> None:

@@ -1,4 +1,4 @@
-"""Reading ranges of a topic, for tools that keep their own place; nothing is handed out and no cursor moves.
+"""Reading ranges of a topic, for tools that keep their own position; nothing is handed out and no cursor moves.
 
 This is no part of the HTTP contract: `docs/reference/reading.md` says what is promised.
 """
@@ -24,7 +24,7 @@ PIECE_BYTES = 512 * 1024
 _ADMINS = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
 
 
-class Wanted(NamedTuple):
+class RangeRequest(NamedTuple):
     """Which range is asked for."""
 
     start: int | None
@@ -59,7 +59,9 @@ class RangeReader:
         topic = await self._topic(caller, name, subscription)
         return await self.log.bounds(topic.id)
 
-    async def plan(self, caller: Caller, name: TopicName, wanted: Wanted, subscription: str | None = None) -> Range:
+    async def plan(
+        self, caller: Caller, name: TopicName, wanted: RangeRequest, subscription: str | None = None
+    ) -> Range:
         """Return what of the wanted range is there: from the oldest kept offset on, up to the end.
 
         Raises `NotFound` for the topic, `NotAllowed` for a consumer without a subscription to it, `InvalidInput` for a
@@ -100,7 +102,7 @@ class RangeReader:
         caller.require_listed(subscription.authorized, CONSUMER)
 
 
-def _range(topic: TopicId, wanted: Wanted, bounds: Bounds, most: int) -> Range:
+def _range(topic: TopicId, wanted: RangeRequest, bounds: Bounds, most: int) -> Range:
     oldest, end = bounds
     start = oldest if wanted.start is None else wanted.start
     if start > end:

@@ -1,10 +1,10 @@
 """How long messages are kept: a topic's own time, else its project's, else the setting's.
 
-The registry says what was asked for; the log keeps to what it was told. The registry is told first, so that what a
+The registry has what was asked for; the log keeps to what was set there. The registry is changed first, so that what a
 crash in between leaves undone is done by `settle` at the next start.
 
-What retention took from subscriptions before they had acknowledged it is told, and never forgotten (law 3). A cursor
-follows retention when somebody pulls or looks at its offsets; until then nothing is stored of a loss. So the answer is
+What retention took from subscriptions before they had acknowledged it is counted and never forgotten (law 3). A cursor
+follows retention when a client pulls or looks at its offsets; until then nothing is stored of a loss. So the answer is
 what is stored and what no cursor has met yet, and before a subscription moves past a loss, or goes, it is stored.
 """
 
@@ -35,7 +35,7 @@ _AT_ONCE = 1000
 logger = structlog.get_logger("ams.retention")
 
 
-class Kept(NamedTuple):
+class TopicRetention(NamedTuple):
     """A topic and how long its messages are to be kept; None: the log's default."""
 
     topic: TopicId
@@ -75,7 +75,7 @@ class Retention:
             if project is None:
                 raise NotFound("project doesn't exist")
             heirs = await self._registry.topics.without_retention(project.id)
-            await self._apply([Kept(topic, retention) for topic in heirs])
+            await self._apply([TopicRetention(topic, retention) for topic in heirs])
         return project
 
     async def of_new_topic(self, caller: Caller, topic: TopicId) -> None:
@@ -87,9 +87,9 @@ class Retention:
             await self._follow(topic)
 
     async def settle(self) -> int:
-        """Tell the log what the registry says of each topic where they differ; return of how many. For the start."""
+        """Set in the log what the registry says of each topic where they differ; return how many. For the start."""
         differing = [
-            Kept(topic, retention)
+            TopicRetention(topic, retention)
             for topic, retention in (await self._registry.topics.retentions()).items()
             if await self._log.retention(topic) != retention
         ]
@@ -99,15 +99,15 @@ class Retention:
         return len(differing)
 
     async def _follow(self, topic: TopicId) -> None:
-        """Tell the log what the registry says of a topic."""
-        await self._apply([Kept(topic, await self._registry.topics.retention(topic))])
+        """Set in the log what the registry says of a topic."""
+        await self._apply([TopicRetention(topic, await self._registry.topics.retention(topic))])
 
-    async def _apply(self, changes: Sequence[Kept]) -> None:
+    async def _apply(self, changes: Sequence[TopicRetention]) -> None:
         remaining = iter(changes)
         while part := list(islice(remaining, _AT_ONCE)):
-            await asyncio.gather(*map(self._tell, part))
+            await asyncio.gather(*map(self._set, part))
 
-    async def _tell(self, kept: Kept) -> None:
+    async def _set(self, kept: TopicRetention) -> None:
         try:
             await self._log.set_retention(kept.topic, kept.retention)
         except TopicGone:  # deleted meanwhile
@@ -126,7 +126,7 @@ LOOK_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Tells and stores what one subscription lost."""
+    """Counts and stores what one subscription lost."""
 
     registry: Registry
     log: Log
@@ -174,14 +174,14 @@ class LossTotal:
 
     async def look(self) -> None:
         """Bring the total up to date. Raises what the engines raise; the next look then finds it all again."""
-        # What was acknowledged after retention had taken it, or whose topic is gone, was told: a total that falls is
+        # What was acknowledged after retention had taken it, or whose topic is gone, was counted: a total that falls is
         # taken for one that began anew.
         self.messages = await self._cursors.lost_in_all(await self._oldest(), self.messages)
 
     async def _oldest(self) -> dict[TopicId, Offset]:
         """Return the oldest kept offsets; none goes back, as when another broker leads that has kept a little more.
 
-        What was told as lost would else be lost once more when that broker deletes it too.
+        What was counted as lost would else be counted once more when that broker deletes it too.
         """
         bounds = await self._log.all_bounds()
         self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}

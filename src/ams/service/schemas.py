@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,43 +16,16 @@ from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation.worker import MESSAGE, Piece
+from ams.wire.schemas import DryRun, RefusedMessage, SchemaBody
 
 TYPES = ("json", "avro")
 MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""
 MAX_REASONS = 20
-"""Refused messages a dry run tells about."""
+"""Refused messages in the answer of a dry run."""
 _PART = 500
 _PART_BYTES = 2**20
 """Messages, and bytes of them, that a dry run checks at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaDetails:
-    """What a body says about a schema; empty text and None mean: not said."""
-
-    name: str = ""
-    """A new name as a reference; ignored at creation, where the path decides."""
-    type: str = ""
-    schema: Mapping[str, Any] | None = None
-    attributes: Mapping[str, Any] | None = None
-    """What attributes must be; empty: anything."""
-
-
-class Refused(NamedTuple):
-    """A stored message that the schema would not allow."""
-
-    offset: Offset
-    reason: str
-
-
-class DryRun(NamedTuple):
-    """What a schema says of messages that are already there."""
-
-    checked: int
-    refused: int
-    reasons: Sequence[Refused]
-    """The oldest of the refused ones."""
 
 
 class Schemas:
@@ -76,7 +48,7 @@ class Schemas:
             raise NotFound("Schema doesn't exist")
         return schema
 
-    async def create(self, caller: Caller, name: SchemaName, details: SchemaDetails) -> Schema:
+    async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
         """Make a schema of a payload part, an attributes part, or both.
 
         Raises, in this order: `InvalidInput` without any part; `AlreadyExists`; `InvalidInput` for the type, and for
@@ -90,7 +62,7 @@ class Schemas:
         await _check(content)
         return await self._registry.schemas.create(caller.here.id, name, content)
 
-    async def update(self, caller: Caller, schema: Schema, details: SchemaDetails) -> Schema:
+    async def update(self, caller: Caller, schema: Schema, details: SchemaBody) -> Schema:
         """Rename a schema or add a revision to it; what is not said stays, empty attributes take that part away.
 
         Raises, in this order: `InvalidInput` for the new name; `AlreadyExists`; `InvalidInput` for the type, and for
@@ -105,7 +77,7 @@ class Schemas:
             updated = await self._registry.schemas.update(schema, name=new_name, content=content)
             if updated is not None:
                 return updated
-            schema = await self.show(caller, schema.name)  # somebody else changed it
+            schema = await self.show(caller, schema.name)  # another request changed it
 
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
@@ -126,7 +98,7 @@ class Schemas:
     ) -> DryRun:
         """Check the newest messages of a topic, up to `messages` and `MAX_DRY_RUN`; nothing changes.
 
-        `topic` is a reference `projects/P/topics/T`; `gone` is done when nobody waits for the answer any more. One dry
+        `topic` is a reference `projects/P/topics/T`; `gone` is done when the client has left. One dry
         run of a project at a time. Raises `NotFound` for the schema, `InvalidInput` for the reference, `NotFound` for
         the topic, `Conflict` while another runs, `Unusable` and `Overloaded` as `validate` does, `Overloaded` at a stop
         too, and `InvalidInput` when messages take too long to check.
@@ -148,7 +120,7 @@ class Schemas:
     async def _try(self, schema: Schema, topic: TopicId, messages: int) -> DryRun:
         oldest, end = await self._log.bounds(topic)
         place, checked = max(oldest, end - messages), 0
-        refused: list[Refused] = []
+        refused: list[RefusedMessage] = []
         while place < end:
             part = await self._log.read(
                 topic, Offset(place), max_messages=min(_PART, end - place), max_bytes=_PART_BYTES
@@ -160,14 +132,14 @@ class Schemas:
             place = part[-1].offset + 1
         return DryRun(checked, len(refused), refused[:MAX_REASONS])
 
-    async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[Refused]:
+    async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[RefusedMessage]:
         pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
         refused = await self._validators.check_in_process(
             schema.project_id, schema.id, schema.revision, pieces, every=True
         )
-        return [Refused(Offset(each.number), each.text) for each in refused]
+        return [RefusedMessage(str(each.number), each.text) for each in refused]
 
-    async def _new_name(self, caller: Caller, schema: Schema, reference: str) -> SchemaName | None:
+    async def _new_name(self, caller: Caller, schema: Schema, reference: str | None) -> SchemaName | None:
         if not reference:
             return None
         name = SchemaName(checked_name("schema", schema_reference(reference)))
@@ -177,17 +149,18 @@ class Schemas:
         return name
 
 
-def _type(said: str) -> str:
-    if said.lower() not in TYPES:
+def _type(said: str | None) -> str:
+    found = (said or "").lower()
+    if found not in TYPES:
         raise InvalidInput("Schema type can only be 'json' or 'avro'")
-    return said.lower()
+    return found
 
 
 def _text(part: Mapping[str, Any] | None) -> str | None:
     return None if part is None else msgspec.json.encode(part).decode()
 
 
-def _changed(old: SchemaContent, details: SchemaDetails) -> SchemaContent | None:
+def _changed(old: SchemaContent, details: SchemaBody) -> SchemaContent | None:
     """Return the content of the next revision, None when nothing of it is said."""
     if not details.type and not details.schema and details.attributes is None:
         return None

@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
@@ -15,14 +14,7 @@ from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
-
-
-class Offsets(NamedTuple):
-    """`min` is the oldest kept message, `max` the end of the topic, `current` the cursor; all ids."""
-
-    min: Offset
-    max: Offset
-    current: Offset
+from ams.wire.subscriptions import Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +25,17 @@ class Seeker:
     log: Log
     cursors: Cursors
     moved: Callable[[SubscriptionId], None] = lambda _: None
-    """Is called for each subscription that was moved: whoever waits for its messages looks again."""
+    """Is called for each subscription that was moved, so that pulls that wait for its messages look again."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
         subscription = await self._subscription(caller, name)
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict():
-            return await self._offsets(subscription, topic.id)
+            position = await self.cursors.position(subscription.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            position = await follow(self.cursors, subscription, position, bounds.oldest)
+            return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def require(self, caller: Caller, name: SubscriptionName) -> None:
         """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
@@ -99,12 +94,6 @@ class Seeker:
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 return Offsets(bounds.oldest, bounds.end, offset)
-
-    async def _offsets(self, subscription: Subscription, topic: TopicId) -> Offsets:
-        position = await self.cursors.position(subscription.id, topic)
-        bounds = await self.log.bounds(topic)
-        position = await follow(self.cursors, subscription, position, bounds.oldest)
-        return Offsets(bounds.oldest, bounds.end, position.offset)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         subscription = await find_subscription(self.registry, caller, name)

@@ -1,7 +1,7 @@
 """What is wrong with the service itself, and what to do about it, in plain English.
 
 What cannot be reached, what is kept less safely than promised, what does not fit together, issuers of tokens that are
-away, and what was lost. Nothing is repaired: who reads this decides.
+away, and what was lost. Nothing is repaired: the operator decides.
 
 Registry, log and cursors keep their parts of a topic or a subscription apart, and no transaction spans them: a log is
 made before its topic is registered and dropped after it is forgotten, and so is a cursor. So what does not fit may be a
@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 from ams.core.clock import Milliseconds, span_text
 from ams.core.errors import TopicGone, Unavailable
 from ams.core.names import SubscriptionId, TopicId, subscription_path, topic_path
-from ams.service.doctor import Finding
-from ams.service.issuers import Issuers, Listed
+from ams.service.issuers import Issuers, ListedIssuer
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.registry import Registry
+from ams.wire.service import Finding
 
 T = TypeVar("T")
 
@@ -92,7 +92,7 @@ AGAIN_AFTER = 1.5
 LONG_COPY = Milliseconds(3_600_000)
 """A backup that has been taken for longer is something to look after."""
 PATIENCE = 6.0
-"""Seconds an engine may take for an answer: who asks a sick service must hear of it before giving up."""
+"""Seconds an engine may take for an answer: the answer must come before the client gives up."""
 NAMED = 20
 """At most so many of a kind are named; the rest is counted."""
 
@@ -115,7 +115,7 @@ ALONE = Remedies(
 
 
 def shared(removal: Callable[[str], str]) -> Remedies:
-    """Return what to do where several nodes share the engines: none of them knows what another one is making.
+    """Return what to do where several nodes share the engines: no node knows what another one is making.
 
     `removal` writes the command that removes a log by its name.
     """
@@ -143,11 +143,11 @@ class ServiceDoctor:
     """For how long a backup that is being taken has kept retention waiting; None without one."""
 
     async def look(self) -> Sequence[Finding]:
-        """Return what is known, what is wrong first; an engine that does not answer is told, and the rest besides.
+        """Return what is known, what is wrong first; an engine that does not answer is reported like the rest.
 
         All is well: the answer comes at once. What does not fit together is looked at twice.
         """
-        asking = _Asking(self.registry, self.log)
+        asking = _EngineQueries(self.registry, self.log)
         found = inconsistencies(await self._held(asking))
         if any(found):
             await asyncio.sleep(self.again_after)
@@ -162,7 +162,7 @@ class ServiceDoctor:
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
 
-    async def _held(self, asking: "_Asking") -> Held:
+    async def _held(self, asking: "_EngineQueries") -> Held:
         topics, subscriptions, cursors = await asyncio.gather(
             asking.ask("registry", self.registry.topics.ids()),
             asking.ask("registry", self.registry.subscriptions.ids()),
@@ -184,34 +184,34 @@ class ServiceDoctor:
         if self.log.refusal and not reasons["log"]:
             yield Finding(True, f"Publishing is refused: {self.log.refusal}.")
 
-    async def _of_weak_topics(self, asking: "_Asking") -> Iterator[Finding]:
+    async def _of_weak_topics(self, asking: "_EngineQueries") -> Iterator[Finding]:
         weak = await asking.ask("log", self.log.weak()) or {}
         names = await asking.topics(weak)
-        told = [f"{name} is kept less safely than promised, so it is closed to publishers: {weak[topic]}."
+        texts = [f"{name} is kept less safely than promised, so it is closed to publishers: {weak[topic]}."
                 for topic, name in names.items()]  # fmt: skip
-        return _listed(told, len(weak), "topics kept less safely than promised")
+        return _listed(texts, len(weak), "topics kept less safely than promised")
 
-    async def _of_issuers(self, asking: "_Asking") -> Iterator[Finding]:
+    async def _of_issuers(self, asking: "_EngineQueries") -> Iterator[Finding]:
         away = (await asking.ask("registry", self.issuers.away()) if self.issuers else None) or ()
         return _listed([_of_issuer(each) for each in away[:NAMED]], len(away), "issuers that do not give their keys")
 
-    async def _of_logs(self, asking: "_Asking", found: Inconsistencies) -> Sequence[Finding]:
+    async def _of_logs(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         gone, orphans = found.topics_without_log, found.logs_without_topic
         names = (await asking.topics(gone)).values()
         remedy = self.remedies.topic_without_log
-        told = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
-        return [*_listed(told, len(gone), "topics whose logs are gone"), *await self._of_orphans(asking, orphans)]
+        texts = [f"The log of {name} is gone with all its messages: {remedy}." for name in names]
+        return [*_listed(texts, len(gone), "topics whose logs are gone"), *await self._of_orphans(asking, orphans)]
 
-    async def _of_orphans(self, asking: "_Asking", orphans: Collection[TopicId]) -> Iterator[Finding]:
+    async def _of_orphans(self, asking: "_EngineQueries", orphans: Collection[TopicId]) -> Iterator[Finding]:
         if orphans and await asking.ask("registry", self.registry.topics.ids()) == frozenset():
-            # Nobody shall be told to remove every message there is.
+            # Never advise to remove every message there is.
             text = f"No topic is registered, but the log holds {len(orphans)}: if the registry was lost, restore it."
             return iter([Finding(True, text)])
         remedy = self.remedies.log_without_topic
-        told = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
-        return _listed(told, len(orphans), "logs that belong to no topic")
+        texts = [f"The log {name} belongs to no topic: {remedy(name)}" for name in await asking.logs(orphans)]
+        return _listed(texts, len(orphans), "logs that belong to no topic")
 
-    async def _of_cursors(self, asking: "_Asking", found: Inconsistencies) -> Sequence[Finding]:
+    async def _of_cursors(self, asking: "_EngineQueries", found: Inconsistencies) -> Sequence[Finding]:
         bare, strays, past = found.subscriptions_without_cursor, found.cursors_without_subscription, found.past_the_end
         remedy = self.remedies.subscription_without_cursor
         lost = [f"The position of {name} is gone, so nothing can be pulled from it: {remedy}."
@@ -226,8 +226,8 @@ class ServiceDoctor:
         ]
 
 
-class _Asking:
-    """Asks engines, also for names, and keeps in mind which did not answer."""
+class _EngineQueries:
+    """Queries engines, also for names, and remembers which did not answer."""
 
     def __init__(self, registry: Registry, log: Log) -> None:
         self._registry = registry
@@ -265,7 +265,7 @@ class _Asking:
         return [name for name in names if name]
 
 
-def _of_issuer(found: Listed) -> str:
+def _of_issuer(found: ListedIssuer) -> str:
     name, keys = found.issuer.name, found.keys
     text = f"Issuer {name} did not give its keys the last time it was asked ({keys.failure}): "
     if keys.fetched_on is None:
@@ -277,8 +277,8 @@ def _few(found: Collection[K]) -> list[K]:
     return sorted(found)[:NAMED]
 
 
-def _listed(told: Sequence[str], found: int, kind: str, *, wrong: bool = True) -> Iterator[Finding]:
-    for text in told:
+def _listed(texts: Sequence[str], found: int, kind: str, *, wrong: bool = True) -> Iterator[Finding]:
+    for text in texts:
         yield Finding(wrong, text)
     if found > NAMED:
         yield Finding(wrong, f"And {found - NAMED} more {kind}.")

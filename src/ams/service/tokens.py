@@ -59,7 +59,7 @@ class Tokens:
     ) -> tuple[NamedToken, str]:
         """Make a token of a user that is good until `expires_on` or for `lifetime`, and for the rights in `wanted`.
 
-        Returns it with its text, which nobody is shown again. None of the first two: it never expires; no rights: it
+        Returns it with its text, which is never shown again. None of the first two: it never expires; no rights: it
         is good for all that the user may do. Raises `NotFound`, `NotAllowed`; `InvalidInput` for a time or rights that
         cannot be, `Conflict` when the user has too many, `AlreadyExists`.
         """
@@ -83,7 +83,7 @@ class Tokens:
         """Return a user whose tokens the caller manages.
 
         A roles file may let others than the user and service_admins do it, but not for a user with service roles:
-        nobody may so become what they are not (17.3, U3).
+        otherwise a user could gain rights by it (17.3, U3).
         """
         user = await find_user(self._registry, name, caller)
         if user.id != caller.user and user.service_roles and not caller.full_view:

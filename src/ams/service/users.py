@@ -70,7 +70,7 @@ class Users:
     async def by_uuid(self, caller: Caller, user: UserId) -> User:
         """Return a user by identity, full view; raise `NotFound` when there is none.
 
-        The certificate service is always told the token: that is what it asks for (authn contract 8).
+        The certificate service always gets the token: that is what it asks for (authn contract 8).
         """
         found = found_user(await self._registry.users.by_id(user))
         return caller.view_whole(found, again=ARGO_API_AUTHN in caller.roles)
@@ -78,7 +78,7 @@ class Users:
     async def profile(self, caller: Caller) -> User:
         """Return the caller's own user; raise `UnknownToken` when it is gone meanwhile.
 
-        Others decide by this answer what somebody may do. So a login with reduced rights is shown without any role.
+        Other services decide by this answer what a user may do. So a login with reduced rights is shown without roles.
         """
         assert caller.user is not None
         user = await self._registry.users.by_id(caller.user)
@@ -164,7 +164,7 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
     """Make the user `admin` with role service_admin when there is no user at all; return whether it was made.
 
     `keep` stores the token durably, before the user exists: a crash in between must not leave an administrator whose
-    token nobody knows. `forget` removes it when another service at the same registry was quicker.
+    token that no program has seen. `forget` removes it when another service at the same registry was quicker.
     """
     if await registry.users.exist():
         return False
@@ -179,10 +179,10 @@ async def first_admin(registry: Registry, keep: Callable[[str], None], forget: C
 
 
 async def push_worker(registry: Registry, token: str = "") -> bool:
-    """Make the user `push_worker_0` with role push_worker when `token` is nobody's; without one, with a new token.
+    """Make the user `push_worker_0` with role push_worker if `token` belongs to no user; without one, with a new token.
 
     Where it is there with another token it is given this one: that is what the setting says now. Returns whether there
-    is a worker now; there is none when that name is taken by somebody who is none.
+    is a worker now; there is none when that name is taken by a user without that role.
     """
     if token and await registry.users.principal(token) is not None:
         return True
@@ -219,7 +219,7 @@ class Registrations:
         self._registry = registry
 
     async def register(self, applicant: Applicant) -> Registration:
-        """Keep somebody's wish to become a user.
+        """Store the registration of an applicant who wants to become a user.
 
         Raises `InvalidInput` for no name or a bad one (17.3, U4 and U5), `AlreadyExists` when the name is a user's or
         another registration of it is pending.
@@ -241,7 +241,7 @@ class Registrations:
         return found
 
     async def require_pending(self, registration: RegistrationId) -> None:
-        """Raise `NotFound` unless there is such a registration and nobody has decided it.
+        """Raise `NotFound` unless there is such a registration and it is still pending.
 
         For `:decline`, which looks for the registration before it reads the body (contract 6).
         """

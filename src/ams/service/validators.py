@@ -1,4 +1,4 @@
-"""Validators: the compiled schemas that are in use, and checking messages without holding anybody up.
+"""Validators: the compiled schemas that are in use, and checks of messages that block no other request.
 
 A revision is compiled when it is first needed, and once; revisions never change, so nothing here ever has to be
 forgotten but to save memory: the longest unused first, and a revision when a newer one of its schema is needed.
@@ -129,7 +129,7 @@ def _check_one(compiled: Compiled, index: int, candidate: Candidate, budget: Bud
 
 
 def piece_of(index: int, candidate: Candidate) -> Piece:
-    """Return a candidate as it is told to another process."""
+    """Return a candidate as it is sent to the validator process."""
     if isinstance(candidate, Message):
         return Piece(index, MESSAGE, candidate.fragment)
     if isinstance(candidate, str):

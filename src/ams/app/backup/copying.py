@@ -26,7 +26,7 @@ SLICE = 2 << 20
 PAGES = 512
 """Pages of a database that are copied at once."""
 LOCK_SECONDS = 10
-"""How long a database may be locked by somebody else."""
+"""How long a database may be locked by another process."""
 
 
 def _nothing() -> None:
@@ -207,7 +207,7 @@ def draft(target: str) -> Iterator[str]:
 
 
 class _DraftIsTaken(Exception):
-    """Somebody else is writing the draft."""
+    """Another process is writing the draft."""
 
 
 def _lock(handle: int, path: str) -> None:

@@ -1,4 +1,4 @@
-"""Keeping: how somebody who copies the data folder asks the service that owns it to let no file go meanwhile.
+"""Keeping: how a program that copies the data folder asks the service that owns it to let no file go meanwhile.
 
 The service listens on a Unix socket in the data folder, so those who may read the folder's files may ask, no others,
 and nothing is on the network. It never copies anything itself. A line is a question, a line of JSON the answer:
@@ -79,7 +79,7 @@ class _Keeper:
         task.add_done_callback(self._answering.discard)
 
     async def close(self) -> None:
-        """End all connections: who copies must not believe that files are still kept."""
+        """End all connections: a copying program must not rely on them any more."""
         for task in self._answering:
             task.cancel()
         await asyncio.gather(*self._answering, return_exceptions=True)
@@ -204,7 +204,7 @@ def _bound(folder: str) -> socket.socket:
     try:
         with _short_path(folder) as path:
             sock.bind(path)
-        # Nobody can come in before it listens.
+        # No client can connect before it listens.
         os.chmod(os.path.join(folder, SOCKET), 0o600)
     except OSError:
         sock.close()

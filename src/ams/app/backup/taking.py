@@ -8,7 +8,7 @@ The moment is made of three looks, a few milliseconds apart, while the registry 
    second look has passed.
 
 The third look waits for no index that is being written: the service begins none from when it is asked to keep its files
-until it has told them, so what needs the registry waits for milliseconds.
+until it has listed them, so what needs the registry waits for milliseconds.
 
 So in the copy no cursor is beyond the end of its topic, every topic and subscription has its log and its cursor, and
 nothing that was answered before the backup began is missing. The copying follows, from states that are held.
@@ -128,10 +128,10 @@ class _Resting:
         return parts_in(self.folder.log)
 
     def confirm(self) -> None:
-        """Nobody else has it."""
+        """No other process has it."""
 
     def get_on(self) -> None:
-        """Nobody waits for it."""
+        """No request waits for it."""
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from ams.storage.registry.export import Standing
 from ams.storage.registry.registry import Registry
 
 Progress = Callable[[int, int | None], None]
-"""Told how many messages are done, and of about how many."""
+"""Is called with how many messages are done, and of about how many."""
 
 _MESSAGE = str(Message.__struct_config__.tag)
 _MESSAGES = 10_000

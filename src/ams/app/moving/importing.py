@@ -134,11 +134,11 @@ class _Importing:
                 yield line
 
     async def _finish(self, filling: Filling, logs: Mapping[Name, Loaded]) -> None:
-        """Make all that has to be there before anybody knows of it."""
+        """Make all that has to be there before any client can use it."""
         await _all(self._make_log, [each for each in filling.topics.items() if each[0] not in logs])
         await _all(self._place, filling.cursors)
-        told = sum(each.lost for each in filling.cursors)
-        await self._cursors.lost_in_all({}, least=self._lost + told)
+        lost = sum(each.lost for each in filling.cursors)
+        await self._cursors.lost_in_all({}, least=self._lost + lost)
 
     async def _make_log(self, named: tuple[Name, TopicId]) -> None:
         name, topic = named

@@ -394,6 +394,6 @@ def _check_days(days: Iterable[Day]) -> None:
         seen.add(each.day)
 
 
-def _difference(told: Mapping[str, int], seen: Mapping[str, int]) -> str:
-    kinds = sorted(each for each in told.keys() | seen.keys() if told.get(each, 0) != seen.get(each, 0))
-    return ", ".join(f"{each} {told.get(each, 0)}, and there are {seen.get(each, 0)}" for each in kinds)
+def _difference(stated: Mapping[str, int], seen: Mapping[str, int]) -> str:
+    kinds = sorted(each for each in stated.keys() | seen.keys() if stated.get(each, 0) != seen.get(each, 0))
+    return ", ".join(f"{each} {stated.get(each, 0)}, and there are {seen.get(each, 0)}" for each in kinds)

@@ -1,6 +1,6 @@
-"""The condition of the push server: whether it can work, as it tells everybody who asks (push contract 4, P26).
+"""The condition of the push server: whether it can work, as it answers every client (push contract 4, P26).
 
-Its figures for Prometheus (push contract 15, P25) are worked out when somebody asks.
+Its figures for Prometheus (push contract 15, P25) are worked out for each request.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class Condition:
 
     @property
     def text(self) -> str:
-        """What is told."""
+        """The text of the answer."""
         return self._text
 
     @property
@@ -48,20 +48,20 @@ class Condition:
         self._hit += 1
         if not self._was_ok or self._hit >= HITS:
             self._was_ok = True
-            self._tell(OK)
+            self._set(OK)
 
     def missed(self) -> None:
         """Note that it did not."""
         self._hit = 0
         self._missed += 1
         if not self._was_ok or self._missed >= MISSES:
-            self._tell(NO_WORKER)
+            self._set(NO_WORKER)
 
     async def change(self) -> None:
-        """Return when another text is told than now."""
+        """Return when the text has changed."""
         await self._changed.wait()
 
-    def _tell(self, text: str) -> None:
+    def _set(self, text: str) -> None:
         if text == self._text:
             return
         self._text = text
@@ -75,7 +75,7 @@ States = Callable[[], Mapping[str, WorkerState]]
 
 @dataclass(slots=True)
 class PushFigures:
-    """What the operations port tells; `states` is None until the workers are there."""
+    """What the operations port shows; `states` is None until the workers are there."""
 
     condition: Condition
     supervisor: Supervisor = field(default_factory=Supervisor)

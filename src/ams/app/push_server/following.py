@@ -2,8 +2,8 @@
 
 By leases, the service says in every heartbeat what is this process's to deliver (`ams.push.holding`). A service that
 knows no leases has put the worker on the access list of what is to be delivered (push contract 7, P3, P23). The profile
-is read again every minute, after a time without the service, and some time after each activation: services tell a push
-server first and change the access list afterwards, so for a while what was told counts more than what is read.
+is read again every minute, after a time without the service, and some time after each activation: services call a push
+server first and change the access list afterwards, so for a while an activation counts more than what is read.
 
 While neither is known yet, and for ever when nothing is to be loaded, it delivers what is activated over gRPC.
 """
@@ -123,7 +123,7 @@ class Follower:
             try:
                 await self._client.call(wire.lease_push(self._holder, sorted(self._workers.held())))
             except client_errors.ClientError as error:
-                # Whoever forbids leases by a roles file wants it to go without, too.
+                # An operator who forbids leases by a roles file wants it to go without, too.
                 if unknown_route(error) or isinstance(error, client_errors.NotAllowed):
                     return ByProfile(self._client, self._workers, self._condition, self._random)
                 self._condition.missed()
@@ -205,8 +205,8 @@ def _target(leased: wire.PushTarget) -> Target | None:
 
 PROFILE_SECONDS = 60.0
 """From one reading to the next, a tenth more or less."""
-TOLD_SECONDS = 10.0
-"""How long what was told over gRPC counts more than what is read."""
+ACTIVATION_SECONDS = 10.0
+"""How long an activation over gRPC counts more than what is read."""
 AT_ONCE = 8
 _TRIES = 3
 """Of each subscription in one reading."""
@@ -244,30 +244,30 @@ class ByProfile(ByActivation):
         condition: Condition,
         random: random.Random,
         seconds: float = PROFILE_SECONDS,
-        told_seconds: float = TOLD_SECONDS,
+        activation_seconds: float = ACTIVATION_SECONDS,
     ) -> None:
         super().__init__(workers)
         self._client = client
         self._condition = condition
         self._random = random
         self._seconds = seconds
-        self._told_seconds = told_seconds
+        self._activation_seconds = activation_seconds
         self._pauses = Pauses(UNREACHED, random.random)
         self._read: dict[str, Target] = {}
-        self._told: dict[str, tuple[float, Target | None]] = {}
-        """By path: when it was told, and what is to be delivered, None for nothing."""
+        self._activations: dict[str, tuple[float, Target | None]] = {}
+        """By path: when it was activated or deactivated, and what is to be delivered, None for nothing."""
         self._places = asyncio.Semaphore(AT_ONCE)
         self._soon = asyncio.Event()
 
     def activate(self, target: Target) -> None:
         """Deliver it at once; the profile is read again when it should have it."""
-        self._told[target.path] = (asyncio.get_running_loop().time(), target)
+        self._activations[target.path] = (asyncio.get_running_loop().time(), target)
         super().activate(target)
         self._soon.set()
 
     def deactivate(self, path: str) -> None:
         """Stop it at once; the profile is read again when it should lack it."""
-        self._told[path] = (asyncio.get_running_loop().time(), None)
+        self._activations[path] = (asyncio.get_running_loop().time(), None)
         super().deactivate(path)
         self._soon.set()
 
@@ -291,11 +291,11 @@ class ByProfile(ByActivation):
             await self._pause(self._seconds if is_whole else self._seconds / 6)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for the next reading, which comes earlier when something was told."""
+        """Wait for the next reading, which comes earlier after an activation."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds * self._random.uniform(0.9, 1.1)
         while True:
-            settled = [moment + self._told_seconds for moment, _ in self._told.values()]
+            settled = [moment + self._activation_seconds for moment, _ in self._activations.values()]
             left = min([until, *settled]) - loop.time()
             if left <= 0:
                 return
@@ -310,15 +310,15 @@ class ByProfile(ByActivation):
         listed = list(_named(profile))
         found = await asyncio.gather(*map(self._target, listed))
         self._read = {target.path: target for target in found if isinstance(target, Target)}
-        for path, (moment, _) in list(self._told.items()):
-            if moment + self._told_seconds <= began:
-                del self._told[path]
+        for path, (moment, _) in list(self._activations.items()):
+            if moment + self._activation_seconds <= began:
+                del self._activations[path]
         self._workers.follow(self._wanted().values())
         return not any(isinstance(target, client_errors.ClientError) for target in found)
 
     def _wanted(self) -> Mapping[str, Target]:
         wanted = dict(self._read)
-        for path, (_, target) in self._told.items():
+        for path, (_, target) in self._activations.items():
             if target is None:
                 wanted.pop(path, None)
             else:
@@ -326,7 +326,7 @@ class ByProfile(ByActivation):
         return wanted
 
     async def _target(self, name: Named) -> Target | client_errors.ClientError | None:
-        """Return what is to be delivered, the one from before when the service cannot tell now."""
+        """Return what is to be delivered, the one from before when the service does not answer now."""
         path = f"/projects/{name.project}/subscriptions/{name.subscription}"
         try:
             async with self._places:

@@ -1,6 +1,6 @@
 """The gRPC server of a push server: its port and certificate, who may ask, and its methods (push contract 3 to 5).
 
-Every call is checked for who asks, by the access list of clients' certificates (P22), and for the server's condition.
+Every call is checked: its client by the access list of certificates (P22), and the server's condition.
 The methods answer with the codes and texts of push contract 3; health is the standard service of gRPC.
 """
 
@@ -40,7 +40,7 @@ class AccessList:
         self._permits = functools.lru_cache(maxsize=256)(self._judged)
 
     def permits(self, identity: Mapping[str, Iterable[bytes]] | None) -> bool:
-        """Whether a client may ask; `identity` is what the transport tells of the connection."""
+        """Whether a client may ask; `identity` is what the transport knows of the client."""
         pems = list((identity or {}).get("x509_pem_cert", ()))
         return bool(pems) and self._permits(pems[0])
 
@@ -75,7 +75,7 @@ Read = Callable[[bytes], Any]
 
 
 class Gate(grpc.aio.ServerInterceptor):
-    """Lets calls through, streaming ones too (P22); `access` is None without TLS, when nobody can be told apart."""
+    """Lets calls through, streaming ones too (P22); `access` is None without TLS, when clients have no identity."""
 
     def __init__(self, access: AccessList | None, condition: Condition) -> None:
         self._access = access
@@ -91,7 +91,7 @@ class Gate(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         method = handler_call_details.method
-        # Requests are read behind the checks: nobody else's bytes are looked into.
+        # Requests are read behind the checks: bytes of clients without access are not parsed.
         read, write = handler.request_deserializer, handler.response_serializer
         if handler.unary_stream:
             stream = self._stream(method, read, handler.unary_stream)
@@ -134,7 +134,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
 
 class Health:
-    """Tells whether the server can work. Other services than the whole, `""`, are unknown."""
+    """Answers whether the server can work. Other services than the whole, `""`, are unknown."""
 
     def __init__(self, condition: Condition) -> None:
         self._condition = condition
@@ -152,7 +152,7 @@ class Health:
         return grpc.method_handlers_generic_handler(HEALTH, methods)
 
     async def check(self, request: Any, context: Context) -> Any:
-        """Answer how it is; while the server cannot work, nobody comes so far."""
+        """Answer how it is; while the server cannot work, no call comes so far."""
         if request.service:
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
         return self._now()
@@ -192,14 +192,14 @@ class PushService:
         self, request: pb.ActivateSubscriptionRequest, context: Context
     ) -> pb.ActivateSubscriptionResponse:
         """Begin to deliver; no delivery is waited for or tried."""
-        told = request.subscription
-        whole = request.HasField("subscription") and told.HasField("push_config")
-        if not whole or not told.push_config.HasField("retry_policy"):
+        sent = request.subscription
+        whole = request.HasField("subscription") and sent.HasField("push_config")
+        if not whole or not sent.push_config.HasField("retry_policy"):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Empty subscription")
-        if self._follower.state(told.full_name) is not None:
-            await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"Subscription {told.full_name} is already activated")
+        if self._follower.state(sent.full_name) is not None:
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, f"Subscription {sent.full_name} is already activated")
         try:
-            target = of_message(told)
+            target = of_message(sent)
         except Invalid as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         self._follower.activate(target)

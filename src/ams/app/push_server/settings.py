@@ -17,7 +17,7 @@ _UNREADABLE = "Could not read configuration file"
 _UNLOADABLE = "Could not load configuration file"
 
 _LEVELS = ("debug", "info", "warning", "error")
-_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens unless it is told otherwise
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens by default
 _KINDS: Mapping[str, type] = {
     "bind_ip": str, "bind_port": int, "certificate": str, "certificate_key": str, "certificate_authorities_dir": str,
     "ams_token": str, "ams_host": str, "ams_port": int, "verify_ssl": bool, "tls_enabled": bool,
@@ -26,7 +26,7 @@ _KINDS: Mapping[str, type] = {
 """Keys that are known; others are passed over."""
 _OF_TLS = ("certificate", "certificate_key", "certificate_authorities_dir")
 _REQUIRED = ("bind_port", *_OF_TLS, "ams_token", "ams_host", "ams_port", "log_level")
-"""In the order in which a missing one is told; those of TLS only with it (P9)."""
+"""In the order in which a missing one is reported; those of TLS only with it (P9)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -52,9 +52,9 @@ def named(path: str) -> Named:
     return Named(found[1], found[2])
 
 
-def of_message(told: pb.Subscription) -> Target:
-    """Return the target that an activation tells of; raise `Invalid` in the words of push contract 3."""
-    config = told.push_config
+def of_message(activated: pb.Subscription) -> Target:
+    """Return the target of an activation; raise `Invalid` in the words of push contract 3."""
+    config = activated.push_config
     kind = _TYPES.get(config.type)
     if kind is None:
         raise Invalid(f"Invalid argument, push type {int(config.type)} not yet implemented")
@@ -74,8 +74,8 @@ def of_message(told: pb.Subscription) -> Target:
             base64_decode=config.base_64_decode,
         )
     )
-    named(told.full_name)
-    return Target(told.full_name, told.full_topic, made, ACK_DEADLINE_SECONDS)
+    named(activated.full_name)
+    return Target(activated.full_name, activated.full_topic, made, ACK_DEADLINE_SECONDS)
 
 
 class _Header(msgspec.Struct, frozen=True):

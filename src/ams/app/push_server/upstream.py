@@ -44,7 +44,7 @@ logger = structlog.get_logger("ams.push_server")
 
 
 class Polling:
-    """Tells when a pull may bring something: now and then."""
+    """Says when a pull may bring something: now and then."""
 
     def __init__(self, random: random.Random) -> None:
         self._random = random
@@ -85,7 +85,7 @@ class _Request:
 
 
 class Waking:
-    """Tells when a pull may bring something: when the service says so; `fallback` looks where it cannot.
+    """Says when a pull may bring something: when the service says so; `fallback` looks where it cannot.
 
     Raises a `ClientError` when the service cannot be asked.
     """
@@ -342,10 +342,10 @@ def _fragment(message: _Message) -> Fragment:
 
 
 def _within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
-    """Return as many messages from the first on as there is room for, but one at least."""
-    room = max_bytes
+    """Return as many messages from the first on as fit into `max_bytes`, but one at least."""
+    left = max_bytes
     for index, message in enumerate(messages):
-        room -= len(message.fragment)
-        if room < 0:
+        left -= len(message.fragment)
+        if left < 0:
             return messages[: max(index, 1)]
     return messages

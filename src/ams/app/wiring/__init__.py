@@ -11,7 +11,7 @@ import structlog
 
 from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble
-from ams.app.wiring.engines import Engines, Tell, open_engines
+from ams.app.wiring.engines import Engines, ReportWait, open_engines
 from ams.app.wiring.identity import trusted_by
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
@@ -44,7 +44,7 @@ async def service(
     *,
     clock: Clock | None = None,
     files: Files | None = None,
-    tell: Tell = lambda _: None,
+    tell: ReportWait = lambda _: None,
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end.
 
@@ -97,7 +97,7 @@ async def _first_start(registry: Registry, folder: Folder) -> None:
 
 
 async def _push_worker(settings: Settings, registry: Registry) -> None:
-    """See that somebody can deliver, and that the worker finds all it has to."""
+    """See that there is a push worker, and that it is on the access lists it needs."""
     if not settings.push_enabled:
         return
     await push_worker(registry, settings.push_worker_token)

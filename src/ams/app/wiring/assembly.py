@@ -15,7 +15,16 @@ from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, Traced
 from ams.http.fast import FastRoutes, Gate
 from ams.http.limits import Bodies, affordable
-from ams.http.routes import rows
+from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
+from ams.http.routes.projects import MemberRoutes, ProjectRoutes
+from ams.http.routes.push import DeadLetterRoutes, PushRoutes, PushStatusRoutes
+from ams.http.routes.push_lease import LeaseRoutes, WaitRoutes
+from ams.http.routes.reading import ReadingRoutes
+from ams.http.routes.schemas import SchemaRoutes
+from ams.http.routes.service import AuditRoutes, DoctorRoutes, MetricsRoutes, ServiceRoutes
+from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
+from ams.http.routes.topics import RetentionRoutes, TopicRoutes
+from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Row
 from ams.outgoing.guard import networks
 from ams.service.about import About
@@ -111,7 +120,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
-    table = _table(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
+    table = routes(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = Traced(api) if settings.log_level == "debug" else api
@@ -121,7 +130,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     )  # fmt: skip
 
 
-def _table(
+def routes(
     settings: Settings,
     engines: Engines,
     admission: Admission,
@@ -133,48 +142,50 @@ def _table(
     push: Push,
     identity: Identity,
 ) -> list[Row]:
-    """Make the use cases behind all routes but the hot ones."""
+    """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
     pushing, assignment = push.pushing, push.assignment
     watcher = PushWatcher(registry, log, cursors, pushing, assignment)
-    return rows(
-        admission=admission,
-        audit=registry.audit,
-        projects=Projects(registry, log, cursors, changed=pushing.settle),
-        members=Members(registry),
-        topics=Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None),
-        subscriptions=Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake),
-        schemas=schemas,
-        users=Users(registry, roles.roles),
-        tokens=Tokens(registry, clock),
-        registrations=Registrations(registry),
-        seeker=Seeker(registry, log, cursors, moved=deliverer.wake),
-        pushing=pushing,
-        push_secrets=PushSecrets(registry, pushing.settle),
-        assignment=assignment,
-        deliverer=deliverer,
-        watcher=watcher,
-        dead_letters=push.dead_letters,
-        bindings=Bindings(registry),
+    default_retention = Milliseconds(round(settings.retention * 1000))
+    service_doctor = ServiceDoctor(
+        registry,
+        log,
+        cursors,
+        losses,
+        _remedies(settings, engines),
+        {"registry": lambda: registry.away},
         issuers=identity.issuers,
-        about=About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings)),
-        reader=RangeReader(registry, log, settings.max_read_messages),
-        retention=retention,
-        doctor=Doctor(registry, log, cursors, counting, Milliseconds(round(settings.retention * 1000)), clock, watcher),
-        service_doctor=ServiceDoctor(
-            registry,
-            log,
-            cursors,
-            losses,
-            _remedies(settings, engines),
-            {"registry": lambda: registry.away},
-            issuers=identity.issuers,
-            copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
-        ),
-        metrics=Metrics(registry, counting, Losses(registry, log, cursors), clock),
-        usage=Usage(registry, counting, admission, clock),
+        copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
     )
+    topics = Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None)
+    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake)
+    metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock)
+    doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher)
+    return [
+        *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
+        *AuditRoutes(registry.audit).rows(),
+        *MetricsRoutes(metrics, Usage(registry, counting, admission, clock)).rows(),
+        *UserRoutes(Users(registry, roles.roles), admission).rows(),
+        *TokenRoutes(Tokens(registry, clock)).rows(),
+        *BindingRoutes(Bindings(registry)).rows(),
+        *IssuerRoutes(identity.issuers).rows(),
+        *RegistrationRoutes(Registrations(registry)).rows(),
+        *MemberRoutes(Members(registry)).rows(),
+        *OffsetRoutes(Seeker(registry, log, cursors, moved=deliverer.wake)).rows(),
+        *DoctorRoutes(doctor, service_doctor).rows(),
+        *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
+        *PushStatusRoutes(watcher).rows(),
+        *LeaseRoutes(assignment, pushing).rows(),
+        *WaitRoutes(deliverer, pushing).rows(),
+        *DeadLetterRoutes(push.dead_letters).rows(),
+        *SubscriptionRoutes(subscriptions, pushing).rows(),
+        *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages)).rows(),
+        *RetentionRoutes(retention).rows(),
+        *SchemaRoutes(schemas).rows(),
+        *TopicRoutes(topics).rows(),
+        *ProjectRoutes(Projects(registry, log, cursors, changed=pushing.settle)).rows(),
+    ]
 
 
 def _remedies(settings: Settings, engines: Engines) -> Remedies:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ams.storage.log.kafka.options import KafkaOptions
 
 T = TypeVar("T")
-Tell = Callable[[str], None]
+ReportWait = Callable[[str], None]
 """Is called with what a start waits for; an empty text when it does not wait any more."""
 
 BACKOFF = Backoff(0.25, 5.0)
@@ -54,7 +54,7 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def open_engines(
-    settings: Settings, clock: Clock, files: Files, tell: Tell, supervisor: Supervisor
+    settings: Settings, clock: Clock, files: Files, tell: ReportWait, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
     """Open what keeps things; raise `Unusable` with one line when something cannot be used.
 
@@ -71,7 +71,7 @@ class _Opening:
     settings: Settings
     clock: Clock
     files: Files
-    tell: Tell
+    tell: ReportWait
     supervisor: Supervisor
     stack: contextlib.AsyncExitStack
 
@@ -167,7 +167,7 @@ async def _ends(log: Log) -> dict[TopicId, Offset]:
     return {topic: bounds.end for topic, bounds in (await log.all_bounds()).items()}
 
 
-async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: Tell) -> T:
+async def patiently(what: str, attempt: Callable[[], Awaitable[T]], tell: ReportWait) -> T:
     """Return what `attempt` opens; while it raises `Unavailable`, try again.
 
     Each reason is logged once: of several brokers another one may be the last to be asked each time.

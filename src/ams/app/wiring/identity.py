@@ -1,4 +1,4 @@
-"""Identity, assembled: which issuers are believed, how they are asked, and who logs in by their tokens."""
+"""Identity, assembled: which issuers are trusted, how they are asked, and who logs in by their tokens."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence

@@ -55,7 +55,7 @@ class IssuerRoutes:
         return answers.encode(_shown_issuer(await self._issuers.show(_name(call))))
 
     async def create(self, call: Call) -> bytes:
-        """Believe the tokens of another issuer."""
+        """Accept the tokens of another issuer."""
         wanted = _read(_name(call), await call.body())
         return answers.encode(_shown_issuer(await self._issuers.create(call.caller, wanted)))
 
@@ -65,7 +65,7 @@ class IssuerRoutes:
         return answers.encode(_shown_issuer(await self._issuers.update(call.caller, wanted)))
 
     async def delete(self, call: Call) -> bytes:
-        """Believe the tokens of an issuer no more."""
+        """Refuse the tokens of an issuer from now on."""
         await self._issuers.delete(call.caller, _name(call))
         return answers.EMPTY
 
@@ -122,7 +122,7 @@ def _read(name: IssuerName, body: bytes) -> issuer.Issuer:
     return issuer.read_issuer({**fields, "name": name})
 
 
-def _shown_issuer(listed: issuers.Listed) -> Issuer:
+def _shown_issuer(listed: issuers.ListedIssuer) -> Issuer:
     each = listed.issuer
     return Issuer(
         name=each.name,

@@ -10,7 +10,7 @@ from ams.core.errors import InvalidInput, NotAcceptable
 from ams.core.messages import Stored
 from ams.http.routes import answers
 from ams.http.routing import Call, Row, Streamed, in_turn
-from ams.service.reading import Range, RangeReader, Wanted
+from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets
 
@@ -53,7 +53,7 @@ class ReadingRoutes:
     async def read(self, call: Call) -> Streamed:
         """Answer the messages of a range, a piece at a time."""
         form = wanted_form(call.header(b"accept"))
-        wanted = Wanted(_number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES)
+        wanted = RangeRequest(_number(call, "from"), _number(call, "to"), _number(call, "max", 1) or DEFAULT_MESSAGES)
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:

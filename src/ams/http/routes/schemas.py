@@ -12,7 +12,7 @@ from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
 from ams.validation import parsed
-from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, RefusedMessage, Schema, SchemaBody, Schemas, Validated
+from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""
@@ -99,16 +99,15 @@ class SchemaRoutes:
             raise InvalidInput("Invalid Dry Run Arguments")
         with call.watched() as gone:
             done = await self._schemas.dry_run(call.caller, call.schema, wanted.topic or "", count, gone=gone)
-        return answers.encode(_result(done))
+        return answers.encode(done)
 
 
-def _said(body: bytes) -> schemas.SchemaDetails:
+def _said(body: bytes) -> SchemaBody:
     """Read the first JSON value of a body, whatever follows it (contract 1.2)."""
     try:
-        wanted = _details.read(first_value(body))
+        return _details.read(first_value(body))
     except BadRequest:
         raise InvalidInput("Invalid Schema Arguments") from None
-    return schemas.SchemaDetails(wanted.name or "", wanted.type or "", wanted.schema, wanted.attributes)
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
@@ -150,7 +149,3 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
         schema=parsed(content.payload) or {},
         attributes=parsed(content.attributes) or {},
     )
-
-
-def _result(done: schemas.DryRun) -> DryRun:
-    return DryRun(done.checked, done.refused, [RefusedMessage(str(each.offset), each.reason) for each in done.reasons])

@@ -2,8 +2,6 @@
 why nothing arrives, what is wrong with the service, and the audit log.
 """
 
-from collections.abc import Sequence
-
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
@@ -14,14 +12,8 @@ from ams.service.service_doctor import ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
 from ams.wire.service import (
     Diagnosis,
-    Finding,
     Lines,
-    Metric,
     Metrics,
-    Point,
-    ProjectsUsage,
-    ProjectUsage,
-    PushServer,
     ServiceDiagnosis,
     Standing,
     Status,
@@ -52,15 +44,11 @@ class ServiceRoutes:
         details = call.parameter("details") == "true"
         if details:
             await self._about.require_viewer(call.token)
-        state = await self._about.status(details=details)
-        if state.push_server is None:
-            return answers.encode(Status(state.status, push_functionality="disabled"))
-        server = PushServer(state.push_server.endpoint, state.push_server.status)
-        return answers.encode(Status(state.status, [server]))
+        return answers.encode(await self._about.status(details=details))
 
     async def version(self, call: Call) -> bytes:
         """What runs here."""
-        return answers.encode(Version(**await self._about.version(call.token)))
+        return answers.encode(await self._about.version(call.token))
 
 
 class MetricsRoutes:
@@ -85,28 +73,27 @@ class MetricsRoutes:
 
     async def node(self, _call: Call) -> bytes:
         """Answer what the service takes of its machine."""
-        return answers.encode(_metrics(await self._metrics.node()))
+        return answers.encode(Metrics(await self._metrics.node()))
 
     async def project(self, call: Call) -> bytes:
         """Answer the metrics of a project."""
-        return answers.encode(_metrics(await self._metrics.project(call.caller)))
+        return answers.encode(Metrics(await self._metrics.project(call.caller)))
 
     async def topic(self, call: Call) -> bytes:
         """Answer the metrics of a topic."""
-        return answers.encode(_metrics(await self._metrics.topic(call.caller, call.topic)))
+        return answers.encode(Metrics(await self._metrics.topic(call.caller, call.topic)))
 
     async def subscription(self, call: Call) -> bytes:
         """Answer the metrics of a subscription."""
-        return answers.encode(_metrics(await self._metrics.subscription(call.caller, call.subscription)))
+        return answers.encode(Metrics(await self._metrics.subscription(call.caller, call.subscription)))
 
     async def va_metrics(self, call: Call) -> bytes:
         """Answer what was published and created in a window of days, by project."""
-        return answers.encode(_va_metrics(await self._usage.va_metrics(*_window(call))))
+        return answers.encode(await self._usage.va_metrics(*_window(call)))
 
     async def usage_report(self, call: Call) -> bytes:
         """Answer the same of the projects the caller administers."""
-        report = await self._usage.report(call.token, *_window(call))
-        return answers.encode(UsageReport(_va_metrics(report.projects), _metrics(report.operational)))
+        return answers.encode(await self._usage.report(call.token, *_window(call)))
 
 
 class DoctorRoutes:
@@ -131,7 +118,7 @@ class DoctorRoutes:
 
     async def look_at_service(self, _call: Call) -> bytes:
         """Answer what is wrong with the service."""
-        found = [Finding(*finding) for finding in await self._service.look()]
+        found = await self._service.look()
         return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found))
 
 
@@ -157,46 +144,6 @@ def _window(call: Call) -> tuple[str, str, str]:
     return start, end, projects
 
 
-def _metrics(found: Sequence[metrics.Metric]) -> Metrics:
-    return Metrics([_metric(each) for each in found])
-
-
-def _metric(metric: metrics.Metric) -> Metric:
-    return Metric(
-        metric=f"{metric.resource}.{metric.name}",
-        metric_type=metric.kind,
-        value_type="int64" if metric.kind == metrics.COUNTER else "float64",
-        resource_type=metric.resource,
-        resource_name=metric.resource_name,
-        timeseries=[Point(*point) for point in metric.points],
-        description=metric.description,
-    )
-
-
-def _va_metrics(found: Sequence[metrics.ProjectUsage]) -> VaMetrics:
-    return VaMetrics(
-        ProjectsUsage(
-            [_usage(each) for each in found],
-            sum(each.activity.messages for each in found),
-            metrics.total_average(found),
-        ),
-        total_users_count=sum(each.activity.users for each in found),
-        total_topics_count=sum(each.activity.topics for each in found),
-        total_subscriptions_count=sum(each.activity.subscriptions for each in found),
-    )
-
-
-def _usage(used: metrics.ProjectUsage) -> ProjectUsage:
-    return ProjectUsage(
-        project=used.project,
-        message_count=used.activity.messages,
-        average_daily_messages=used.average,
-        topics_count=used.activity.topics,
-        subscriptions_count=used.activity.subscriptions,
-        users_count=used.activity.users,
-    )
-
-
 def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
     subscription = diagnosis.subscription
     return Diagnosis(
@@ -206,7 +153,7 @@ def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
         push=subscription.push is not None,
         push_verified=subscription.push is not None and subscription.push.verified,
         healthy=diagnosis.healthy,
-        findings=[Finding(*finding) for finding in diagnosis.findings],
+        findings=diagnosis.findings,
         standing=_standing(diagnosis.standing) if diagnosis.standing else None,
     )
 

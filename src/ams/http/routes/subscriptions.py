@@ -141,7 +141,7 @@ class OffsetRoutes:
     async def show(self, call: Call) -> bytes:
         """Answer the topic's bounds and where the subscription stands between them."""
         offsets = await self._seeker.offsets(call.caller, call.subscription)
-        return answers.encode(Offsets(**offsets._asdict()))
+        return answers.encode(offsets)
 
     async def of_time(self, call: Call) -> bytes:
         """Answer the first message published at `time` or later; subscription and access list come before `time`."""
@@ -164,7 +164,7 @@ class OffsetRoutes:
             offsets = await self._seeker.seek_time(call.caller, call.subscription, zulu_time(wanted.time))
         else:
             offsets = await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
-        return answers.encode(Offsets(**offsets._asdict()))
+        return answers.encode(offsets)
 
 
 def shown_subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:

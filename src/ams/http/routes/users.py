@@ -177,7 +177,7 @@ class RegistrationRoutes:
         ]
 
     async def create(self, call: Call) -> bytes:
-        """Keep somebody's wish to become a user."""
+        """Register an applicant who wants to become a user."""
         wanted = _applicant.read(await call.body())
         applicant = records.Applicant(**{name: value or "" for name, value in msgspec.structs.asdict(wanted).items()})
         return answers.encode(_shown_registration(await self._registrations.register(applicant)))

@@ -81,7 +81,7 @@ def authorities(folder: str, setting: str = "certificate_authorities_dir") -> by
 async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.Channel:
     """Return a channel, which connects when it is first used.
 
-    One that verifies nobody asks for the server's certificate first and trusts exactly that. Raises `OSError` when the
+    One that does not verify asks for the server's certificate first and trusts exactly that. Raises `OSError` when the
     server cannot be asked.
     """
     if trusted is None:
@@ -96,7 +96,7 @@ async def connect(place: PushServerAddress, trusted: Trust | None) -> grpc.aio.C
 
 
 async def _certificate_of(place: PushServerAddress) -> x509.Certificate:
-    """Return what a server shows, whoever signed it; our own certificate is not asked for until that is known."""
+    """Return what a server shows, by any signer; our own certificate is not asked for until that is known."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE  # what is set: push servers are not to be verified

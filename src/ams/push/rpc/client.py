@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_away(self) -> bool:
-        """Whether nobody answered."""
+        """Whether there was no answer."""
         return self.code in _AWAY_CODES
 
     @property

@@ -48,7 +48,7 @@ class Driving:
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
         self._away: Outcome | None = None
-        """What was answered for it in this round by nobody: then it is asked nothing more."""
+        """What was answered for it in this round by no server: then it is asked nothing more."""
         self._asked: set[asyncio.Task[bool]] = set()
         self._task: asyncio.Task[None] | None = None
 

@@ -35,7 +35,7 @@ STATUS = Method("Status", pb.StatusRequest, pb.StatusResponse)
 
 
 def subscription(target: Target) -> pb.Subscription:
-    """Return what a push server is told of a target; the wire knows no secrets, dead letters or deadlines."""
+    """Return what a push server gets of a target; the wire knows no secrets, dead letters or deadlines."""
     return pb.Subscription(full_name=target.path, full_topic=target.topic, push_config=_push_config(target.config))
 
 

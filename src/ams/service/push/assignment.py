@@ -1,4 +1,4 @@
-"""Assignment of push deliveries: what is to be delivered, who delivers it, and how that goes.
+"""Assignment of push deliveries: which subscriptions are delivered, by which process, and how that goes.
 
 What is wanted is what the registry holds: every subscription whose push configuration is verified. It is asked for
 with every heartbeat of every process that delivers, so no change has to be announced.
@@ -23,13 +23,13 @@ async def no_secrets() -> Secrets:
     return {}
 
 
-def nobody(_subscription: SubscriptionId) -> WorkerState | None:
+def no_worker(_subscription: SubscriptionId) -> WorkerState | None:
     """Return that there is no worker in this process."""
     return None
 
 
 class Assignment:
-    """Shares what is wanted among those who deliver. All calls raise `RegistryUnavailable`."""
+    """Shares what is wanted among the processes that deliver. All calls raise `RegistryUnavailable`."""
 
     def __init__(
         self,
@@ -38,10 +38,10 @@ class Assignment:
         live: Callable[[SubscriptionId], WorkerState | None] | None = None,
         secrets: Callable[[], Awaitable[Secrets]] = no_secrets,
     ) -> None:
-        """`live` tells how a worker in this process does; `secrets` those that are valid now, of all subscriptions."""
+        """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions."""
         self._registry = registry
         self._leases = leases
-        self._live = live or nobody
+        self._live = live or no_worker
         self._secrets = secrets
         self._known = _Known((), {}, ())
 
@@ -55,15 +55,15 @@ class Assignment:
             await self._leases.heartbeat(heartbeat, frozenset())
             return []
         wanted = await self._wanted()
-        told = await self._leases.heartbeat(heartbeat, wanted.ids)
-        return [each for each in wanted.targets if each.id in told]
+        assigned = await self._leases.heartbeat(heartbeat, wanted.ids)
+        return [each for each in wanted.targets if each.id in assigned]
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes: as its worker knows now, or else as its holder told last; None: nobody knows."""
+        """Return how a delivery goes: as its worker knows now, or else as its holder reported last; None: unknown."""
         return self._live(subscription) or await self._leases.state(subscription)
 
     async def is_held(self) -> bool:
-        """Whether anybody delivers at all."""
+        """Whether any process delivers at all."""
         return await self._leases.is_held()
 
     async def _wanted(self) -> "_Known":

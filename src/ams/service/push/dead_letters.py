@@ -1,8 +1,8 @@
 """Dead letters: messages that endpoints refuse are put aside into a topic, so that the others go on.
 
 Nothing spans log and cursors, so the message is put aside first and acknowledged then. In between everything can
-happen: it is put aside under an idempotency key made of subscription, topic and offset, and whoever comes after a crash
-finds it there.
+happen: it is put aside under an idempotency key made of subscription, topic and offset, and a try after a crash finds
+it there.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ logger = structlog.get_logger("ams.dead_letters")
 
 
 class NotNext(Conflict):
-    """The message is not the next one: the subscription was moved, and whoever pulled it must pull again."""
+    """The message is not the next one: the subscription was moved, and must be pulled again."""
 
     def __init__(self) -> None:
         super().__init__(NOT_NEXT)

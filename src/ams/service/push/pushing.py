@@ -1,8 +1,8 @@
 """Push as state: configurations are checked, stored and verified here; secrets are replaced, and status is shown.
 
-What is stored is what is wanted (HTTP contract 13, 17.2 A13): those who deliver follow it after any failure.
+What is stored is what is wanted (HTTP contract 13, 17.2 A13): workers follow it after any failure.
 The workers are in this service (`ams.service.push.runner`), in `ams push` processes that share the work with it by
-leases (`ams.service.push.assignment`), or in a push server that is told what to do by gRPC (`ams.push.rpc`).
+leases (`ams.service.push.assignment`), or in a push server that is driven by gRPC (`ams.push.rpc`).
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ from ams.wire.push import Attempt, Failure, WorkerState
 DISABLED = "Push functionality is currently disabled"
 NO_WORKER = "Push functionality is currently unavailable"
 UNREACHABLE = "Push server is currently unavailable"
-"""What is told of a push server that does not answer (HTTP contract 13.6)."""
+"""The status while a push server does not answer (HTTP contract 13.6)."""
 SERVING = "SERVING"
 FIRST_WORKER = UserName("push_worker_0")
 """By convention (HTTP contract 13.5)."""
@@ -43,7 +43,7 @@ async def no_push_server() -> None:
 
 
 class PushServer(Protocol):
-    """Who delivers. Every call ends within a few seconds and tells what it found as a text of HTTP contract 13.6."""
+    """What delivers. Every call ends within a few seconds and returns what it found as a text of HTTP contract 13.6."""
 
     async def status(self, path: str) -> str:
         """Return how the delivery of a subscription goes; `path` is its resource name."""
@@ -66,19 +66,19 @@ class NoPushServer:
     """Stands where no push server is connected: nothing is delivered, and every answer says so."""
 
     async def status(self, path: str) -> str:
-        """Return that nobody delivers."""
+        """Return that nothing is delivered."""
         return UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return that nobody delivers."""
+        """Return that nothing is delivered."""
         return UNREACHABLE
 
     async def health(self, *, details: bool) -> str:
-        """Return that nobody delivers."""
+        """Return that nothing is delivered."""
         return "No push server is connected" if details else UNREACHABLE
 
     async def settle(self) -> None:
-        """Do nothing: there is nobody to tell."""
+        """Do nothing: there is no push server."""
 
 
 class Leaseholders:
@@ -90,11 +90,11 @@ class Leaseholders:
         self._settle = settle
 
     async def status(self, path: str) -> str:
-        """Return that no worker tells of a subscription (`Pushing.status` asks those first)."""
+        """Return that no worker reports on a subscription (`Pushing.status` asks those first)."""
         return f"Error: Subscription {path} is not active" if await self._assignment.is_held() else UNREACHABLE
 
     async def deactivated(self, path: str) -> str:
-        """Return that nobody delivers it any more: its worker finds that it is gone."""
+        """Return that it is delivered no more: its worker finds that it is gone."""
         await self._settle()
         return f"Subscription {path} deactivated" if await self._assignment.is_held() else UNREACHABLE
 
@@ -122,7 +122,7 @@ class Pushing:
     """Asks endpoints for their hash; always there when push is enabled."""
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
-    """Who holds what, where workers deliver by leases."""
+    """Which process holds what, where workers deliver by leases."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
     """Of those endpoints that are asked at the same time."""
 
@@ -161,7 +161,7 @@ class Pushing:
     async def _with_dead_letters(
         self, caller: Caller, name: SubscriptionName, asked: AskedPush, worker: UserId | None
     ) -> AskedPush:
-        """Return what is asked with the name of its dead letter topic; whatever else is wrong is told before."""
+        """Return what is asked with the name of its dead letter topic; whatever else is wrong is raised before."""
         subscription = await find_subscription(self.registry, caller, name)
         self._required(worker)
         modified(subscription.push, asked, new_token)
@@ -196,7 +196,7 @@ class Pushing:
             await self.server.settle()
 
     async def settle(self) -> None:
-        """Let whoever delivers follow at once what became of topics and projects (push contract 15, P31)."""
+        """Let the workers follow at once what became of topics and projects (push contract 15, P31)."""
         await self.server.settle()
 
     async def status(self, project: str, subscription: Subscription) -> str:
@@ -216,7 +216,7 @@ class Pushing:
     async def place_worker(self) -> bool:
         """Put the worker where it has to deliver (HTTP contract 13.5); False when there is none. For the start.
 
-        It is missing where somebody else's access list took its place, or when another user is the worker now.
+        It is missing where another access list took its place, or when another user is the worker now.
         """
         worker = await self.worker()
         if worker is not None:
@@ -224,7 +224,7 @@ class Pushing:
         return worker is not None
 
     async def worker(self) -> UserId | None:
-        """Return the user who delivers; None when the token is nobody's, or the service's own worker is gone."""
+        """Return the user who delivers; None when the token belongs to no user, or the service's own worker is gone."""
         if self.worker_token:
             principal = await self.registry.users.principal(self.worker_token)
             return principal.id if principal else None
@@ -261,14 +261,14 @@ def _failed(reason: str) -> NotAuthenticated:
 
 
 KEEP_SECONDS = 86_400
-"""How long the secret before stays valid when nobody says."""
+"""How long the secret before stays valid by default."""
 MAX_KEEP_SECONDS = 30 * 86_400
 BAD_KEEP = f"Field keepSeconds should be between 0 and {MAX_KEEP_SECONDS}"
 NOT_HTTP = "Subscription is not in http push mode"
 
 
 @dataclass(frozen=True, slots=True)
-class Rotated:
+class RotatedSecret:
     """A new secret."""
 
     secret: str = field(repr=False)
@@ -282,9 +282,9 @@ class PushSecrets:
 
     registry: Registry
     changed: Callable[[], Awaitable[None]] = no_push_server
-    """Lets whoever delivers follow at once."""
+    """Lets the workers follow at once."""
 
-    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> Rotated:
+    async def rotate(self, caller: Caller, name: SubscriptionName, keep_seconds: int = KEEP_SECONDS) -> RotatedSecret:
         """Make a new secret, the first one too; deliveries are signed with the one before as well for a while.
 
         Raises, in this order: `InvalidInput` for `keep_seconds`, `NotFound`, `Conflict` unless messages of the
@@ -297,7 +297,7 @@ class PushSecrets:
         keep = Milliseconds(keep_seconds * 1000)
         until = await self.registry.push_secrets.rotate(subscription.id, secret, keep, _require_endpoint)
         await self.changed()
-        return Rotated(secret, until)
+        return RotatedSecret(secret, until)
 
 
 def _require_endpoint(config: PushConfig | None) -> None:
@@ -308,8 +308,8 @@ def _require_endpoint(config: PushConfig | None) -> None:
 NO_PUSH = "Subscription is not in push mode"
 
 UNVERIFIED, INACTIVE, UNKNOWN = "unverified", "inactive", "unknown"
-"""What is beside a worker's phases: its endpoint did not show the hash yet; nobody delivers at all; no worker told, as
-of a push server over gRPC, of which there is a text only."""
+"""What is beside a worker's phases: its endpoint did not show the hash yet; no process delivers at all; no worker
+reported, as of a push server over gRPC, of which there is a text only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +336,7 @@ class PushWatcher:
     assignment: Assignment
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
-        """Return how a delivery goes; those who only consume are not told what the endpoint said.
+        """Return how a delivery goes; answers of the endpoint are hidden from consumers.
 
         Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription.
         """
@@ -346,8 +346,10 @@ class PushWatcher:
             raise Conflict(NO_PUSH)
         worker = await self.assignment.state(subscription.id) if subscription.push.verified else None
         shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
-        told = await self._text(caller.here.name, subscription, shown)
-        return PushStatus(told, _state(subscription, worker, told), await self._backlog(caller, subscription), shown)
+        shown_as = await self._text(caller.here.name, subscription, shown)
+        return PushStatus(
+            shown_as, _state(subscription, worker, shown_as), await self._backlog(caller, subscription), shown
+        )
 
     async def _text(self, project: str, subscription: Subscription, worker: WorkerState | None) -> str:
         if worker is None:
@@ -366,12 +368,12 @@ class PushWatcher:
         return max(bounds.end - max(position.offset, bounds.oldest), 0)
 
 
-def _state(subscription: Subscription, worker: WorkerState | None, told: str) -> str:
+def _state(subscription: Subscription, worker: WorkerState | None, shown_text: str) -> str:
     if subscription.push is None or not subscription.push.verified:
         return UNVERIFIED
     if worker is not None:
         return worker.phase
-    return INACTIVE if told == UNREACHABLE else UNKNOWN
+    return INACTIVE if shown_text == UNREACHABLE else UNKNOWN
 
 
 def _without_details(worker: WorkerState) -> WorkerState:

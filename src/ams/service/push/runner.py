@@ -1,8 +1,8 @@
 """The push runner: the workers that deliver inside the service, and the engines as their upstream.
 
-What is delivered is what the registry wants, shared with whoever else delivers (`ams.service.push.assignment`),
-whatever happened before: nothing else is remembered. Whoever changes a push configuration here lets the workers follow
-at once.
+What is delivered is what the registry wants, shared with other processes that deliver (`ams.service.push.assignment`),
+whatever happened before: nothing else is remembered. A change of a push configuration here lets the workers follow at
+once.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
 DRAIN_SECONDS = 4.0
-"""What deliveries under way have to end when the service stops; who gets more has an endpoint that hangs."""
+"""What deliveries under way have to end when the service stops; an endpoint that takes longer hangs."""
 SETTLE_SECONDS = 2.0
 """How long a request that changed what is wanted waits for the workers to have heard of it."""
 LONGEST_WAIT = 3600.0
@@ -50,7 +50,7 @@ class EnginesUpstream:
 
     async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
         """Return the next messages; waits until there is one."""
-        with _told_upstream():
+        with _as_upstream_errors():
             subscription = await self._subscription(target)
             until = asyncio.get_running_loop().time() + LONGEST_WAIT
             found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
@@ -60,16 +60,16 @@ class EnginesUpstream:
 
     async def acknowledge(self, target: Target, last: Pulled) -> None:
         """Acknowledge everything up to `last`."""
-        with _told_upstream():
+        with _as_upstream_errors():
             subscription = await self._subscription(target)
             try:
                 await self._deliverer.settle(subscription, Offset(last.offset))
-            except (InvalidInput, AckTimeout) as error:  # somebody moved the cursor meanwhile
+            except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
                 raise NotTaken(error.message) from error
 
     async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
         """Put a message into the dead letter topic, and acknowledge it."""
-        with _told_upstream():
+        with _as_upstream_errors():
             subscription = await self._subscription(target)
             project, _ = _names(target)
             try:
@@ -81,7 +81,7 @@ class EnginesUpstream:
         """Do nothing: the engines remember all by themselves."""
 
     def patience(self, target: Target) -> float | None:
-        """Return that any time will do: nobody else delivers it meanwhile."""
+        """Return that any time will do: no other process delivers it meanwhile."""
         return None
 
     async def _subscription(self, target: Target) -> Subscription:
@@ -99,8 +99,8 @@ def _names(target: Target) -> tuple[ProjectName, SubscriptionName]:
 
 
 @contextlib.contextmanager
-def _told_upstream() -> Iterator[None]:
-    """Tell what the engines raise in the words of workers."""
+def _as_upstream_errors() -> Iterator[None]:
+    """Raise what the engines raise as the errors that workers know."""
     try:
         yield
     except NotFound as error:
@@ -119,7 +119,7 @@ class PushRunner:
     ) -> None:
         """`tally` is the workers' observer; `moves` is needed where other nodes move cursors too.
 
-        `holder` is a name nobody else has; empty: one is made.
+        `holder` is a unique name; empty: one is made.
         """
         self.workers = workers
         self.tally = tally
@@ -175,7 +175,7 @@ class Moves:
                 survive("moves of cursors")
 
     async def look(self) -> None:
-        """Wake whoever waits on a cursor that stands elsewhere than at the last look."""
+        """Wake the pulls that wait on a cursor that stands elsewhere than at the last look."""
         places = await self._cursors.places()
         for subscription in self._deliverer.waited_on():
             if places.get(subscription) != self._known.get(subscription):

@@ -270,7 +270,7 @@ class StoredLeases:
         if heartbeat.leaving and not found.leases:
             connection.execute(delete(push_holders).where(push_holders.c.holder == heartbeat.holder))
             living.remove(heartbeat.holder)
-        return _Renewed(found.told - missing, frozenset(living))
+        return _Renewed(found.assigned - missing, frozenset(living))
 
     def _standing(self, connection: Connection, holder: str) -> Holdings:
         """Return who has what, after those whose leases have ended were forgotten."""

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,35 @@ async def test_no_acknowledgement_that_builds_on_a_failed_one_succeeds(
     assert [type(answer) for answer in answers] == [CursorsUnavailable] * 4
     disk.full = False
     await cursors.acknowledge(SUB, Offset(8), DEADLINE)
+    await cursors.close()
+
+
+async def test_what_moved_while_a_group_was_being_written_that_failed_fails_too_and_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    other, written = SubscriptionId("sub-2"), threading.Event()
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(50))
+    await cursors.create(other, TOPIC, Offset(60))
+    store = sqlite._store
+
+    def held_up(*changes: object) -> None:
+        written.wait(30)
+        store(*changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sqlite, "_store", held_up)
+    disk.full = True
+    first = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(7)))
+    while cursors._writing is None:
+        await asyncio.sleep(0)
+    later = asyncio.ensure_future(cursors.seek(other, TOPIC, Offset(8)))
+    await asyncio.sleep(0)
+    written.set()
+    answers = await asyncio.gather(first, later, return_exceptions=True)
+
+    assert [type(answer) for answer in answers] == [CursorsUnavailable] * 2
+    assert [(await cursors.position(each, TOPIC)).offset for each in (SUB, other)] == [50, 60]
     await cursors.close()
 
 

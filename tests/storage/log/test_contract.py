@@ -331,22 +331,24 @@ async def test_a_cancelled_wait_does_not_end_the_others(log: Log):
 
 async def test_dropping_a_topic_ends_its_waits(log: Log):
     topic = await new_topic(log)
-    waiting = asyncio.ensure_future(log.wait(topic, 0, 10))
+    waiting = asyncio.ensure_future(log.wait(topic, 0, 600))
     await asyncio.sleep(0)
 
     await log.drop(topic)
 
-    assert not await waiting
+    async with asyncio.timeout(30):
+        assert not await waiting
 
 
 async def test_closing_the_log_ends_waits_and_finishes_what_was_accepted(engine: Engine):
     async with engine.opened() as log:
         topic = await new_topic(log)
-        waiting = asyncio.ensure_future(log.wait(topic, 50, 10))
+        waiting = asyncio.ensure_future(log.wait(topic, 50, 600))
         appends = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(50)]
         await asyncio.sleep(0)
 
-    assert not await waiting
+    async with asyncio.timeout(30):
+        assert not await waiting
     assert [answer.first for answer in await asyncio.gather(*appends)] == list(range(50))
     for call in (
         log.append(topic, texts("late")),

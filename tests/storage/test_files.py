@@ -48,10 +48,13 @@ def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
     monkeypatch.setattr(os, "pwritev", refuse)
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
 
     Disk().write_through(handle, b"hello", 0)
 
     assert Disk().read(handle, 5, 0) == b"hello"
+    assert synced == [handle]
 
 
 def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
@@ -67,10 +70,13 @@ def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
 def test_a_short_write_through_is_finished(handle, monkeypatch):
     whole = os.pwritev
     monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [data[0][:3]], *rest))
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
 
     Disk().write_through(handle, b"hello", 0)
 
     assert Disk().read(handle, 5, 0) == b"hello"
+    assert synced == [handle]
 
 
 def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path):

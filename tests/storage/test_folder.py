@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ams.core.errors import Unusable
+from ams.storage.files import Disk
 from ams.storage.folder import Folder, is_in_use, is_ours
 from tests.support.service import live_service
 
@@ -18,6 +19,17 @@ def test_a_new_folder_is_made_for_the_owner_only(tmp_path: Path) -> None:
     assert os.stat(folder.path).st_mode & 0o777 == 0o700
     assert is_ours(folder.path)
     folder.release()
+
+
+def test_the_name_of_a_new_folder_is_as_durable_as_what_it_will_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(Disk, "sync_folder", lambda _, path: synced.append(path))
+
+    Folder.take(str(tmp_path / "data")).release()
+
+    assert synced[0] == str(tmp_path)
 
 
 def test_a_folder_is_taken_again_after_it_was_released(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ async def test_a_listening_connection_that_was_ended_is_made_anew(nodes: tuple[R
 
     await until(dead, WITHIN)
     await asyncio.gather(believed(one), believed(two))
+    assert await dead()  # nor is what it knew before believed again
 
 
 def end_listening(url: str) -> int:

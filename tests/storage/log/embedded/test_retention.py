@@ -296,6 +296,18 @@ async def test_what_lies_in_another_class_goes_with_what_follows_it_so_that_ther
         assert await log.bounds(other) == Bounds(1, 1)
 
 
+async def test_a_shorter_retention_holds_at_once_for_what_is_there(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, 7 * DAY)
+        await log.append(topic, texts("a"))
+        engine.clock.advance(2 * HOUR)
+        assert await log.bounds(topic) == Bounds(0, 1)
+
+        await log.set_retention(topic, HOUR)
+
+        assert await log.bounds(topic) == Bounds(1, 1)
+
+
 async def test_what_was_too_old_stays_gone_when_a_longer_retention_comes(engine: Embedded):
     async with engine.opened() as log:
         topic = await topic_of(log, HOUR)

@@ -17,7 +17,7 @@ help: ## List the targets
 run: .venv/core ## Start the service, run the main job against it, keep serving (PORT=8080 DATA=ams-data)
 	@$(BIN)/python -m demo --keep-serving --port $(PORT) --data $(DATA)
 
-demo: .venv/core ## The same, but end by itself; the exit code tells whether all went well
+demo: .venv/core ## The same, but end by itself; the exit code is 0 when all went well
 	@$(BIN)/python -m demo --port $(PORT) --data $(DATA)
 
 certificates-demo: .venv/core ## Log in with certificates, publish and pull, with the official library; others are refused
@@ -59,7 +59,7 @@ check: .venv/dev ## Style, format, strict types, and which layer may import whic
 	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p cluster
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
 
-fmt: .venv/dev ## Put the code into the house's format
+fmt: .venv/dev ## Format the code by ruff
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
 
@@ -87,10 +87,10 @@ faults-cluster: .venv/dev ## Break one thing after another of a cluster under lo
 	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m tests.faults.cluster.campaign --runs $(if $(filter file,$(origin N)),3,$(N)) $(if $(FAULT),--fault $(FAULT))
 
-faults-push: .venv/dev ## Kill who delivers by push N times, and check that nothing is lost and all in order (N=50)
+faults-push: .venv/dev ## Kill the push runner N times, and check that nothing is lost and all in order (N=50)
 	@$(BIN)/python -m tests.faults.push.campaign --kills $(if $(filter file,$(origin N)),50,$(N))
 
-faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with a run nobody killed (N=5 JOB="archive")
+faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with an undisturbed run (N=5 JOB="archive")
 	@scripts/system java postgresql
 	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(JOB)
 

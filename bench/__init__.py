@@ -1,4 +1,4 @@
 """The benches: how fast the service is, as ratios to comparators measured in the same run.
 
-`python -m bench` runs them; `docs/how-to/bench.md` tells how to read what comes out.
+`python -m bench` runs them; `docs/how-to/bench.md` says how to read the results.
 """

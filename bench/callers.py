@@ -147,7 +147,7 @@ def _pull(subscriptions: list[str], messages: int, token: str) -> Script:
     while True:
         for step in steps:
             answer = yield step
-            # Ids of more digits make later answers a little longer than the first, hardly ever shorter.
+            # Ids of more digits make later answers a little longer than the first, rarely shorter.
             if answer.status == 200 and answer.size < 0.9 * first.size:
                 raise Unexpected(f"a pull of {messages} messages got fewer")
 

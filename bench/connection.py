@@ -1,7 +1,7 @@
 """One HTTP/1.1 keep-alive connection for measuring: whole requests go out ready-made, answers are barely looked at.
 
-A general client library would cost more than the service under test and hide what is measured. So this one knows only
-what our servers send: a status line, a `content-length` or chunks, and a body.
+A general client library would cost more than the service under test and hide what is measured. So this one supports
+only what our servers send: a status line, a `content-length` or chunks, and a body.
 """
 
 import asyncio

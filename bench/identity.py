@@ -74,7 +74,7 @@ async def by_named_token(registry: Registry, number: int) -> object:
 
 
 async def by_identity(registry: Registry, number: int) -> object:
-    """Find who is bound to an identity."""
+    """Find the user of an identity."""
     return await registry.bindings.principal(ISSUER, _subject(number))
 
 

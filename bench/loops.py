@@ -1,7 +1,7 @@
 """Lanes and loops: connections that follow their scripts, in a closed loop or an open one.
 
 - Closed: each connection sends its next request when the answer of the last one has come.
-- Open: requests are due at fixed times whatever the service does. One that finds every connection busy waits for the
+- Open: requests are due at fixed times, independent of the service. One that finds every connection busy waits for the
   first free one, and its latency is counted from when it was due. Due times are looked at every millisecond, which
   adds up to one millisecond to a latency.
 """
@@ -92,7 +92,7 @@ class Lane:
 
 
 class Loop:
-    """A closed loop: who is answered asks again."""
+    """A closed loop: each connection sends again after its response."""
 
     def __init__(self) -> None:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -12,7 +12,7 @@ from bench.processes import Failed, Service
 
 CONNECTIONS = 16
 ACK_DEADLINE = 600
-"""Seconds, the longest there is: no measurement shall fail for having been slow."""
+"""Seconds, the longest there is: no measurement may fail because it was slow."""
 
 
 def project(service: Service, name: str) -> str:

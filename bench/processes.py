@@ -1,4 +1,4 @@
-"""Processes of the bench: servers started and stopped by their pid, loads, and what the kernel tells about them."""
+"""Processes of the bench: servers started and stopped by their pid, loads, and the kernel's figures about them."""
 
 import contextlib
 import os
@@ -146,7 +146,7 @@ class RunningLoad:
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(job))
         self._process.stdin.close()
-        self._process.stdin = None  # told everything; `communicate` shall not try to
+        self._process.stdin = None  # all is written; `communicate` must not write
 
     def outcome(self) -> Outcome:
         """Wait for its end and return what came of it; raises `Failed`."""

@@ -20,7 +20,7 @@ from tests.support.receiving import Receiving, received
 
 PROJECT = "PUSH"
 PUBLISHERS = 16
-"""Connections that publish; more than are ever busy at the rates of the cases."""
+"""Connections that publish; more than are busy at the same time at the rates of the cases."""
 ARRIVE_SECONDS = 30.0
 
 
@@ -75,9 +75,9 @@ def subscription(endpoint: Endpoint) -> str:
 
 
 def publish(service: Service, topics: Sequence[str], rate: float, count: int) -> None:
-    """Publish `count` messages at a rate, going round over the topics; each tells when it was due.
+    """Publish `count` messages at a rate, going round over the topics; each holds the time when it was due.
 
-    An open loop: it does not wait for anybody. Raises `Failed` when one is refused.
+    An open loop: it does not wait for responses. Raises `Failed` when one is refused.
     """
     uvloop.run(_publish(service, topics, rate, count))
 

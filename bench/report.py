@@ -44,7 +44,7 @@ class Result(msgspec.Struct, omit_defaults=True):
     case: str
     params: dict[str, int | str]
     values: dict[str, float]
-    """Figures by name; the name tells the unit."""
+    """Figures by name; the name has the unit."""
     ratio: float | None = None
     """What is judged, as a ratio to something measured in the same run or to a fixed allowance."""
     against: str = ""

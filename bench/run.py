@@ -81,7 +81,7 @@ class Bench:
     def job(
         self, server: Server, work: Work, connections: int, rate: float | None = None, seconds: float | None = None
     ) -> Job:
-        """Return a load as this plan wants it."""
+        """Return a load with the numbers of this plan."""
         token = server.token if isinstance(server, Service) else "none"
         return Job(server.url, token, work, connections, seconds or self.plan.seconds, rate=rate)
 

@@ -1,7 +1,7 @@
 """`python -m bench.soak --seconds 3600`: load with retention cutting all the time; memory and p99 must stay flat.
 
 A publisher at a fixed rate and consumers that pull and acknowledge run against a service that keeps little for a
-short time. Each minute one line tells how it stands; at the end the last quarter is compared with the second one, as
+short time. Each minute one line reports the figures; at the end the last quarter is compared with the second one, as
 caches fill in the first.
 """
 

@@ -85,7 +85,7 @@ def _processes(session: int) -> list[tuple[int, float, int]]:
 
 
 def _stat(entry: Path) -> list[str]:
-    """Return what the kernel tells of a process, behind its name: state, parent, group, session ..."""
+    """Return the fields of `/proc/PID/stat` behind the name: state, parent, group, session ..."""
     try:
         return (entry / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

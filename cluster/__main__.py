@@ -43,7 +43,7 @@ def kafka(folder: Path, _secure: bool) -> None:
 
 
 def up(folder: Path, secure: bool) -> None:
-    """Run a whole cluster until Ctrl-C, and bring back what somebody kills."""
+    """Run a whole cluster until Ctrl-C, and restart what is killed."""
     print("Starting three brokers, three PostgreSQL servers, three nodes and haproxy.", flush=True)
     with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say):
         print(f"\n{table(cluster.parts())}\n")

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from cluster.local import Cluster
 
 REST = 2.0
-"""Seconds from a death to what is done about it: as long as those take who do this on real machines."""
+"""Seconds from the end of a process to its restart: as long as supervisors of real machines take."""
 LOOK = 0.1
 
 
 class Caretaker:
-    """Looks after a cluster until the block ends; tells `say` what it does."""
+    """Looks after a cluster until the block ends; reports to `say` what it does."""
 
     def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
         self._cluster = cluster

@@ -45,7 +45,7 @@ class Blow(NamedTuple):
 
 
 def main() -> int:
-    """Run it; return 0 when all messages came out as they went in, whatever was killed."""
+    """Run it; return 0 when all messages came out as they went in, although processes were killed."""
     parser = argparse.ArgumentParser(prog="python -m cluster.demo", description="The main job while parts die.")
     parser.add_argument("--messages", type=int, default=12000, help="messages to send (default: %(default)s)")
     parser.add_argument("--secure", action="store_true", help="TLS and passwords between all parts")
@@ -87,8 +87,8 @@ def _run(folder: Path, messages: int, *, secure: bool) -> int:
             failure = _job(job, cluster, blows)
     print(report.summary(job))
     print(f"Calls the library tried again: {tries.count}.\n")
-    for finding in filter(None, [failure, report.findings(job), *blows.findings]):
-        print(finding, file=sys.stderr)
+    for error in filter(None, [failure, report.findings(job), *blows.findings]):
+        print(error, file=sys.stderr)
     print(report.verdict(job), flush=True)
     return FAILED if failure or job.findings() or blows.findings else OK
 
@@ -171,7 +171,7 @@ class Blows:
 
 
 class Falling:
-    """The thread of the blows; at the end of the block it is told and waited for."""
+    """The thread of the faults; at the end of the block it is stopped and joined."""
 
     def __init__(self, thread: threading.Thread, begun: threading.Event, ended: threading.Event) -> None:
         self._thread = thread
@@ -183,7 +183,7 @@ class Falling:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._begun.set()  # also when nothing ever went through
+        self._begun.set()  # also when no message went through
         self._thread.join()
 
 

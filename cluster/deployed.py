@@ -16,7 +16,7 @@ def postgres_settings() -> dict[str, str]:
 
 
 def postgres_rules() -> str:
-    """Return who may come in: the text of `deploy/postgresql/ams.hba.conf`."""
+    """Return which clients may connect: the text of `deploy/postgresql/ams.hba.conf`."""
     return (DEPLOY / "postgresql" / "ams.hba.conf").read_text()
 
 

@@ -28,7 +28,7 @@ class Backend(NamedTuple):
 class Haproxy(Startable):
     """haproxy on a free port, https with `certificate` (a PEM file with key and chain), its log in `haproxy.log`.
 
-    It asks the nodes by TLS, with certificates that `nodes_ca` has signed, or without it over plain HTTP.
+    It connects to the nodes by TLS, with certificates that `nodes_ca` has signed, or without it over plain HTTP.
     """
 
     def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path, nodes_ca: Path | None = None) -> None:

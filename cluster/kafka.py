@@ -17,7 +17,7 @@ from cluster.processes import DidNotStart, Process, Startable
 START_SECONDS = 90.0
 HEAP_MB = 256
 QUICK = "-XX:TieredStopAtLevel=1"
-"""Java compiles once and lightly: right for programs that live for seconds."""
+"""Java compiles once and lightly: right for programs that run for seconds."""
 STARTED = "Kafka Server started"
 """What the broker logs when it is registered, has caught up and is allowed to lead."""
 __all__ = ["Brokers", "Login", "Security"]

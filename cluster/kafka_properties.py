@@ -1,4 +1,4 @@
-"""The properties of brokers on loopback: who listens where and how, and what makes them fit for AMS."""
+"""The properties of brokers on loopback: their listeners, and the settings that AMS needs."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ class Login(NamedTuple):
 class Security(NamedTuple):
     """TLS with SASL/SCRAM on the clients' listener, TLS with certificates both ways between controllers.
 
-    `login` is who may come in: clients, and the brokers among themselves.
+    `login` is the only user that may connect: for clients, and for the brokers among themselves.
     """
 
     authority: Authority
@@ -39,7 +39,8 @@ class Security(NamedTuple):
 class Ports(NamedTuple):
     """Where one broker listens: for clients, for controllers, and for those who come through a link.
 
-    `ways` has for each way (its name) the port the broker listens on, and the port clients are told: the link's.
+    `ways` has for each way (its name) the port the broker listens on, and the port it advertises to clients: the
+    link's.
     """
 
     clients: int

@@ -19,7 +19,7 @@ def leading_broker(brokers: Brokers) -> int:
 
 
 def client_words(brokers: Brokers) -> dict[str, Any]:
-    """Return what aiokafka's clients are told to reach these brokers."""
+    """Return the arguments by which aiokafka's clients reach these brokers."""
     if brokers.security is None:
         return {"bootstrap_servers": brokers.servers}
     authority, login = brokers.security

@@ -51,7 +51,7 @@ class Link(Startable):
         self._do(self._cut())
 
     def hold(self) -> None:
-        """Let nothing through any more, and break nothing: neither side hears anything, as when a cable is pulled."""
+        """Drop all bytes but keep the connections open: neither side gets an error, as when a cable is pulled."""
         self._do(self._hold())
 
     def restore(self) -> None:

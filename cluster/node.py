@@ -11,7 +11,7 @@ from cluster.processes import Process
 
 START_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
-"""How long a node that was told to stop serves on; haproxy notices within one."""
+"""How long a node serves on after SIGTERM; haproxy notices within one."""
 STOP_SECONDS = 15.0 + DRAIN_SECONDS
 ROOT = Path(__file__).parents[1]
 
@@ -79,7 +79,7 @@ class Node:
         return False
 
     def operation(self, path: str) -> tuple[int, str]:
-        """Return status and body of a page of the operations port; raises `OSError` when nobody answers."""
+        """Return status and body of a page of the operations port; raises `OSError` without an answer."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _AnyStatus())
         with opener.open(f"http://{LOOPBACK}:{self.ops_port}/{path}", timeout=2) as answer:
             return answer.status, answer.read().decode()

@@ -9,7 +9,7 @@ FIRST, LAST = 15_000, 32_000
 
 
 def free_port() -> int:
-    """Return a port nobody listens on, and that no other process on this machine is given while this one lives."""
+    """Return a free port, which no other process on this machine gets from here while this one runs."""
     while True:
         port = random.randint(FIRST, LAST)
         if _reserved(port) and _free(port):
@@ -17,14 +17,14 @@ def free_port() -> int:
 
 
 def _reserved(port: int) -> bool:
-    """Take a port among all who ask here: a name in the kernel, held until this process ends."""
+    """Reserve a port among all processes that call this: a name in the kernel, held until this process ends."""
     name = socket.socket(socket.AF_UNIX)
     try:
         name.bind(f"\0ams-cluster-port-{port}")
     except OSError:
         name.close()
         return False
-    name.detach()  # stays open: nobody closes it, nor warns that nobody does
+    name.detach()  # stays open until the process ends, without a ResourceWarning
     return True
 
 

@@ -102,7 +102,7 @@ class Postgres(Startable):
             raise
 
     def create_database(self, name: str, template: str = "template1") -> str:
-        """Make a database as a copy of another, in which nobody may be at that time; return its URL."""
+        """Make a database as a copy of another, to which no connection may be open; return its URL."""
         words = sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
         with self.connected("postgres") as connection:
             connection.execute(words)
@@ -140,7 +140,7 @@ class Postgres(Startable):
     def promote(self) -> int:
         """Make the standby that has received most the primary; return its number when it takes writes.
 
-        The others follow it by themselves: they look for whoever takes writes.
+        The others follow it by themselves: they look for the server that takes writes.
         """
         standbys = [number for number in self.numbers if number != self.primary and self.process(number).alive]
         chosen = max(standbys, key=self._received)
@@ -164,7 +164,7 @@ class Postgres(Startable):
         return self._data / str(number)
 
     def _own_url(self, number: int, database: str) -> str:
-        """Return the address of one server's database, whatever that server is."""
+        """Return the URL of one server's database, primary or standby."""
         mode = "require" if self._authority else "disable"
         return f"postgresql://{USER}:{self.password}@{LOOPBACK}:{self._ports[number]}/{database}?sslmode={mode}"
 
@@ -226,7 +226,7 @@ class Postgres(Startable):
         file.write_text("".join(f"{key} = '{value}'\n" for key, value in settings.items()))
 
     def _certify(self, number: int) -> None:
-        """Give the server a certificate of its own, and let it refuse whoever comes without TLS."""
+        """Give the server a certificate of its own, and let it refuse connections without TLS."""
         if self._authority is None:
             return
         signed = self._authority.sign(f"postgres-{number}")

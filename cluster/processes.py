@@ -1,6 +1,6 @@
 """Child processes that can be killed, frozen and started again, and that never outlive who started them.
 
-Also what can be started and stopped as a context, and what tells a program to stop.
+Also what can be started and stopped as a context, and the signals that stop a program.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class Process:
     """One program: its command, its log file, and its running process if there is one.
 
     `user` is whom it runs as, when not as ourselves; `environment` is added to ours at the next start. The log is
-    appended to, so that it tells of every start.
+    appended to, so that it has the output of every start.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_gone(pids: Sequence[int], seconds: float = 5.0) -> None:
-    """Wait until none of these processes runs any more (one that nobody has waited for counts as gone)."""
+    """Wait until none of these processes runs any more (a zombie counts as gone)."""
     give_up = time.monotonic() + seconds
     while any(map(runs, pids)) and time.monotonic() < give_up:
         time.sleep(0.005)
@@ -263,7 +263,7 @@ class _Reaper:
             start_new_session=True,
         )
         os.close(reading)
-        shell.returncode = 0  # it ends after us: nobody will wait for it, and that is no fault to warn of
+        shell.returncode = 0  # it ends after us: no process waits for it, and Python must not warn of that
         return writing
 
 

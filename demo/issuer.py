@@ -1,6 +1,7 @@
-"""An OpenID Connect issuer as small as one can be: it gives anybody any token, to try AMS with. Never for real users.
+"""An OpenID Connect issuer as small as one can be: it issues any token to any client, to try AMS with. Never for real
+users.
 
-It has what AMS asks an issuer for: its description, the keys its tokens are signed with, and an answer about tokens. In
+It has what AMS needs of an issuer: its description, the keys its tokens are signed with, and an answer about tokens. In
 tests it also misbehaves on demand. To try it by hand:
 
     python -m demo.issuer --port 9400
@@ -191,13 +192,13 @@ class ExampleIssuer:
         return token
 
     def opaque(self, subject: str = "alice", *, lifetime: float = 3600, **claims: Any) -> str:
-        """Issue a token that says nothing to anybody but this issuer."""
+        """Issue an opaque token: only this issuer can read it."""
         token = secrets.token_urlsafe(32)
         self._known[token] = self._claims(subject, "ams", "app", lifetime, claims)
         return token
 
     def withdraw(self, token: str) -> None:
-        """Let a token be good for nothing any more; who asks is told, a JWT itself does not show it."""
+        """Revoke a token; introspection reports it, a JWT itself does not show it."""
         self._known.pop(token, None)
 
     def _claims(
@@ -254,7 +255,7 @@ class ExampleIssuer:
         return _json({"active": True, **said})
 
     def _given(self, query: str, form: str, authorization: str) -> Answer:
-        """Give a token: to a client that says who it is, else to anybody for whom they say."""
+        """Issue a token: to a client with its credentials, or to any client for the subject in the request."""
         asked = _values(form or query)
         client = _client(authorization)[0] or asked.get("client", "app")
         said = {"entitlements": parse_qs(form or query).get("entitlement"), "email": asked.get("email")}
@@ -307,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _client(authorization: str) -> tuple[str, str]:
-    """Return who asks: form-encoded, then in base64 (RFC 6749, 2.3.1); nobody for anything else."""
+    """Return the client's credentials: form-encoded, then in base64 (RFC 6749, 2.3.1); empty for anything else."""
     kind, _, text = authorization.partition(" ")
     if kind.lower() != "basic":
         return "", ""
@@ -350,10 +351,11 @@ def _number(number: int, size: int) -> str:
 
 def main() -> None:
     """Run until Ctrl-C."""
-    parser = argparse.ArgumentParser(prog="demo.issuer", description="An example issuer; it gives anybody any token.")
+    words = "An example issuer; it issues any token to any client."
+    parser = argparse.ArgumentParser(prog="demo.issuer", description=words)
     parser.add_argument("--port", type=int, default=9400)
     with ExampleIssuer(parser.parse_args().port) as issuer:
-        print(f"The issuer is {issuer.url}; it gives anybody any token, so trust it on this machine only.")
+        print(f"The issuer is {issuer.url}; it issues any token to any client, so trust it on this machine only.")
         print(f"A token: curl '{issuer.url}{TOKEN}?subject=alice'", flush=True)
         try:
             threading.Event().wait()

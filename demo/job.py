@@ -57,8 +57,8 @@ class Job:
     def run(self, endpoint: str, admin_token: str, progress: Callable[["Job"], None]) -> None:
         """Send everything through the service at `endpoint` (`host:port`) and note what comes out.
 
-        Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails; whatever is
-        raised, a Ctrl-C too, all four programs have stopped then.
+        Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails. After any
+        exception, a Ctrl-C too, all four programs have stopped.
         """
         ends = [tenancy.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
         start = perf_counter()
@@ -85,8 +85,8 @@ class Job:
         return sum(getattr(flow.ledger, count) for flow in self.flows)
 
     def findings(self) -> list[str]:
-        """Return every broken promise, one sentence each."""
-        return [finding for flow in self.flows for finding in flow.ledger.findings()]
+        """Return every violation of the promises, one sentence each."""
+        return [error for flow in self.flows for error in flow.ledger.findings()]
 
     def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:
         return [

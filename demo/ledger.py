@@ -1,7 +1,7 @@
 """The comparison: every message that went in against every message that came out.
 
 A message is known by the id its publisher was answered. The promise of the service is that consumers see it under
-this very id, exactly once, with the same bytes; whatever breaks that is a finding, told in one sentence.
+this very id, exactly once, with the same bytes; each violation of that is one sentence.
 
 One publisher and one consumer write to a ledger, each its own dictionary, so no lock is needed.
 """
@@ -69,7 +69,7 @@ class Ledger:
         for message_id, came in self._received.items():
             went = self._sent.get(message_id)
             if went is None:
-                yield f"{self.topic} message {message_id}: came out, but nobody published it"
+                yield f"{self.topic} message {message_id}: came out, but was never published"
             elif went.attributes != came.attributes:
                 yield f"{self.topic} message {message_id}: altered, its attributes are not those published"
             elif went.data != came.data:

@@ -22,14 +22,14 @@ READY = "ready "
 START_TIMEOUT = 60.0
 """Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
 STOP_TIMEOUT = 15.0
-"""Seconds until a service that was told to stop must be gone; it promises 10."""
+"""Seconds after SIGTERM until a service must be gone; it promises 10."""
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What tells the demo to stop: Ctrl-C, `kill`, and a terminal that is closed."""
+"""The signals that stop the demo: Ctrl-C, `kill`, and a terminal that is closed."""
 
 
 class DidNotStart(Exception):
-    """The service refused to start; the text is what it said last, which tells the way out."""
+    """The service refused to start; the text is its last output, which says what to do."""
 
 
 class Service(NamedTuple):

@@ -22,7 +22,7 @@ PULL = 250
 """Messages asked for in one pull."""
 PATIENCE = 15.0
 CALL_TIMEOUT = 30
-"""Seconds for one call; the library itself would wait for ever."""
+"""Seconds for one call; the library itself has no timeout."""
 
 RETRY_SLEEP = 1
 """Seconds between two tries of a call; the library's own default is a minute."""
@@ -52,7 +52,7 @@ class Flow(NamedTuple):
 
     @property
     def tries(self) -> dict[str, int]:
-        """Return how the library is told to try again."""
+        """Return the arguments by which the library retries."""
         return {"retry": self.retries, "retrysleep": RETRY_SLEEP}
 
 

@@ -24,7 +24,7 @@ def backlog(bench: Bench) -> Iterator[Result]:
     """Yield results for pulling, memory and start. Publish requests of 1000 fill the backlog, as any client would."""
     messages = min(bench.plan.large_backlog, shutil.disk_usage(bench.folder).free // DISK_PER_MESSAGE)
     if messages < bench.plan.large_backlog:
-        progress(f"  the disk has room for {messages} messages only")
+        progress(f"  the disk has space for {messages} messages only")
     with bench.data_folder() as data:
         service = Service(data)
         try:

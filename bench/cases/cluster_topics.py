@@ -46,7 +46,7 @@ def _side(node: Service, count: int) -> Side:
 
 
 def _use(side: Side) -> None:
-    """Publish to every topic, so that the node knows it."""
+    """Publish to every topic, so that the node has it in memory."""
     preparing.fill(side.node, side.topics, PER_TOPIC, per_request=PER_TOPIC, size=64)
 
 

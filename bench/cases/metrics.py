@@ -21,7 +21,7 @@ EMPTY_LIST = "projects/EMPTY/topics"
 
 
 def metrics(bench: Bench) -> Iterator[Result]:
-    """Yield a result for each route that tells metrics."""
+    """Yield a result for each route that returns metrics."""
     with bench.service() as service:
         preparing.project(service, "EMPTY")
         routes = _prepared(bench, service)

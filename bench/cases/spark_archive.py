@@ -20,7 +20,7 @@ MIB = 2**20
 
 
 def spark_archive(bench: Bench) -> Iterator[Result]:
-    """Yield a result for archiving and one for the report of usage. A run with nothing to do tells what a start is."""
+    """Yield a result for archiving and one for the report of usage. A run without data measures the start alone."""
     messages = bench.plan.backlog * BACKLOGS
     with bench.service() as service, tempfile.TemporaryDirectory(dir=bench.folder) as made:
         topics = preparing.topics(service, preparing.project(service, "BENCH"), "archive", TOPICS)

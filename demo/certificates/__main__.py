@@ -66,8 +66,8 @@ def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
 
 
 def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
-    """Make a certificate for everybody, and the folder of authorities."""
-    known, unknown = Authority("Example Grid CA", folder), Authority("Somebody's CA", folder)
+    """Make the certificates of all clients, and the folder of authorities."""
+    known, unknown = Authority("Example Grid CA", folder), Authority("Unknown CA", folder)
     certificates = {name: known.certificate_of(name) for name in (*sites, CONSUMER, *REFUSED)}
     certificates["expired"] = known.certificate_of("expired", expired=True)
     certificates["stranger"] = unknown.certificate_of("stranger")

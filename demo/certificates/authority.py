@@ -17,7 +17,7 @@ _YEAR = datetime.timedelta(days=365)
 
 
 class Credentials(NamedTuple):
-    """A certificate with its key, and the files they are in, as the library wants them."""
+    """A certificate with its key, and the files they are in, as the library needs them."""
 
     certificate: x509.Certificate
     cert: str
@@ -38,7 +38,7 @@ class Authority:
         )
 
     def certificate_of(self, name: str, *, expired: bool = False) -> Credentials:
-        """Sign a certificate for the host of somebody, which may be one whose time is over."""
+        """Sign a certificate for a host; it may be one that has expired."""
         host = f"{name}.example.org"
         key = ec.generate_private_key(ec.SECP256R1())
         until = _now() - _HOUR if expired else _now() + _YEAR

@@ -13,9 +13,9 @@ from demo.federation import PROJECT, SUBSCRIPTION, TOPIC, administrator, member
 from demo.service import Service
 
 SERVICE_TYPE = "ams"
-"""The name that the official library asks for."""
+"""The name that the official library uses."""
 HOST = "localhost"
-"""The name both services have, as the library asks for both under one."""
+"""The name of both services, as the library uses one name for both."""
 
 
 def make_users(ams: Service, publishers: list[str], consumer: str) -> dict[str, str]:
@@ -34,7 +34,7 @@ def make_users(ams: Service, publishers: list[str], consumer: str) -> dict[str, 
 
 
 def make_service_user(ams: Service) -> str:
-    """Make the user in AMS as whom the certificate service asks for others' tokens; return its token."""
+    """Make the user of AMS by which the certificate service reads others' tokens; return its token."""
     with administrator(ams) as admin:
         return admin.call(wire.create_user("certificates", UserDetails(service_roles=["argo_api_authn"]))).token
 

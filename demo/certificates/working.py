@@ -21,8 +21,8 @@ class Ports(NamedTuple):
 def log_in(ports: Ports, credentials: Credentials) -> ArgoMessagingService:
     """Log in by a certificate; raises `AmsServiceException` when that is refused.
 
-    The library asks both services under one bare name, AMS at port 443. Where AMS could not have that port, the library
-    is told its port once the token is there.
+    The library reaches both services under one bare name, AMS at port 443. Where AMS could not have that port, the
+    library gets its port once the token is there.
     """
     ams = ArgoMessagingService(
         endpoint=HOST, project=PROJECT, cert=credentials.cert, key=credentials.key, authn_port=ports.authn

@@ -11,7 +11,7 @@ from demo.service import Service
 
 Headers = Callable[[ExampleIssuer, Tokens], Mapping[str, str]]
 CHALLENGE = 'Bearer realm="ams"'
-"""How every 401 tells the way in (RFC 6750, 3)."""
+"""The challenge of every 401 (RFC 6750, 3)."""
 UNKNOWN = "Unauthorized"
 """What is said of a token of no user."""
 
@@ -46,7 +46,7 @@ TRIES = (
     Try("expired", 401, "The token has expired", _issued(lifetime=-3600)),
     Try("for another service", 401, "The token is for another audience: others", _issued(audience="others")),
     Try(
-        "nobody's",
+        "of no user",
         401,
         "No entitlement of the identity gives it a role here (issuer example)",
         _issued(subject="mallory"),
@@ -69,7 +69,7 @@ def is_refused(ams: Service, issuer: ExampleIssuer, tokens: Tokens, tried: Try) 
 
 
 def _is_challenged(found: Refusal) -> bool:
-    """Whether the header says what there is to say: what a 401 asks for, and what is wrong with a token."""
+    """Whether the header is complete: the scheme that a 401 requires, and what is wrong with a token."""
     if found.code != 401:
         return not found.challenge
     told = f', error="invalid_token", error_description="{found.text}"' if found.text != UNKNOWN else ""

@@ -1,4 +1,4 @@
-"""What clients do: publish with whatever they log in by, pull, and be refused."""
+"""What clients do: publish with any kind of login, pull, and be refused."""
 
 import ssl
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def publish(ams: Service, token: str, who: str, count: int) -> list[str]:
 
 
 def publish_as_ever(ams: Service, token: str, who: str, count: int) -> list[str]:
-    """Do the same with a token of AMS and the official library, which knows of nothing else."""
+    """Do the same with a token of AMS and the official library, which supports no other tokens."""
     published = reports(who, count)
     by_token = library(ams, token)
     for report in published:

@@ -128,7 +128,7 @@ def test_a_backup_says_what_it_shows_and_that_the_key_is_in_it(ams: Ams, data: P
     assert ran.returncode == 0, ran.stderr
     first, second = ran.stdout.splitlines()
     assert first.startswith(f"{tmp_path}/b shows 20")
-    assert second == "It holds the token key: whoever has it can read all tokens."
+    assert second == "It holds the token key: any person with this file can read all tokens."
 
 
 def test_a_backup_without_the_key_says_so_and_so_does_its_restore(ams: Ams, data: Path, tmp_path: Path) -> None:

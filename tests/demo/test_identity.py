@@ -38,7 +38,7 @@ def test_tokens_of_an_issuer_and_named_tokens_publish_and_others_are_refused(tmp
         "  signed with what is public: 401 The token is signed in a way that is not accepted here: HS256",
         "  expired: 401 The token has expired",
         "  for another service: 401 The token is for another audience: others",
-        "  nobody's: 401 No entitlement of the identity gives it a role here (issuer example)",
+        "  of no user: 401 No entitlement of the identity gives it a role here (issuer example)",
         "  named, expired: 401 The token has expired",
         "  named, revoked: 401 Unauthorized",
         "  named, for another topic: 403 The token is not good for this",

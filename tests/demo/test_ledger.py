@@ -54,7 +54,7 @@ def test_a_message_delivered_twice_is_named_and_counted_once() -> None:
 
 
 def test_a_message_nobody_published_is_named() -> None:
-    assert ledger_of({}, [("0", message())]).findings() == ["readings message 0: came out, but nobody published it"]
+    assert ledger_of({}, [("0", message())]).findings() == ["readings message 0: came out, but was never published"]
 
 
 def test_an_id_given_twice_is_named() -> None:

@@ -79,7 +79,7 @@ def test_a_user_makes_lists_and_revokes_its_own_tokens(service: Served) -> None:
     assert ask(service, "GET", "/users/profile", plain["token"])["name"] == "anna"
 
     assert ask(service, "DELETE", "/users/anna/tokens/ci", own) is None
-    assert message(call(service, "GET", "/users/profile", text)) == (401, "The token is nobody's")
+    assert message(call(service, "GET", "/users/profile", text)) == (401, "The token is not known")
     assert message(call(service, "GET", "/users/anna/tokens/ci", own)) == (404, "Token doesn't exist")
     assert call(service, "GET", "/users/admin/tokens", own).status_code == 401
     assert message(call(service, "POST", "/users/anna/tokens/a.b", own)) == (400, "Invalid token name")

@@ -226,7 +226,7 @@ def test_a22_nobody_is_removed_when_a_listing_is_doubtful_or_does_not_come(
     away = gocdb("--remove")
 
     assert (halved.code, away.code) == (1, 1)
-    assert "FAILED  nobody was taken away: 2 of 3 are more than half" in halved.out
+    assert "FAILED  no user was removed: 2 of 3 are more than half" in halved.out
     assert "answered 500" in away.out
     assert len(certificates.bindings) == len(project.members()) == 3
 

@@ -1,4 +1,4 @@
-"""Admission: who asks, in which project, and whether a role and the rights of theirs allow the action.
+"""Admission: authenticates the user of a request, and checks that a role and the token's rights allow the action.
 
 Steps 3 to 6 of the order of checks every client can observe (HTTP contract 1.5). On the way of every publish, pull
 and acknowledge: with a warm cache it neither suspends nor touches the registry.
@@ -46,7 +46,7 @@ class Bearer(str):
 
 
 class Logins(Protocol):
-    """Tells whom an issuer's token stands for."""
+    """Finds the user of an issuer's token."""
 
     def known(self, token: str) -> Principal | None:
         """Return what `principal` would return, if that takes no waiting; None says nothing."""
@@ -68,7 +68,7 @@ def bearer_of(authorization: bytes) -> Bearer | None:
     return Bearer(parts[1].decode("latin-1"))
 
 
-UNKNOWN = "The token is nobody's"
+UNKNOWN = "The token is not known"
 EXPIRED = "The token has expired"
 NOT_GOOD = "The token is not good for this"
 REMEMBERED = 10_000
@@ -144,10 +144,12 @@ class Caller:
         return replace(user, token=None) if self.is_reduced else user
 
     def view_whole(self, user: User, *, again: bool) -> User:
-        """Return all of `user` on routes that show it to whoever may ask; `again`: its token as the setting says.
+        """Return all of `user` on routes that show it to every caller they admit; `again`: its token as the setting
+        says.
 
-        Nobody learns a stronger token from a weaker login: one with less than all rights is shown no token and no role
-        elsewhere, and one that was not by the user's own token is not shown that, unless it may see all tokens anyway.
+        No caller learns a stronger token from a weaker login: one with less than all rights is shown no token and no
+        role elsewhere, and one that was not by the user's own token is not shown that, unless it may see all tokens
+        anyway.
         """
         if self.is_reduced:
             return self.view(user)
@@ -208,7 +210,7 @@ class Admission:
 
         `project` is the name in the path; it need not exist for projects:create. `names` are all that the path has, by
         variable. Raises, in this order: `NotAuthenticated` without a token; `NotFound` "project doesn't exist";
-        `UnknownToken` when the token is nobody's, `TokenRefused` when that can be told to whoever has it;
+        `UnknownToken` when no user has the token, `TokenRefused` when the answer may say why;
         `NotAuthenticated` when its user has no role here; `NotAllowed` when no role allows the action, or when the
         token is not good for it.
         """
@@ -233,10 +235,10 @@ class Admission:
         return self._caller(principal, roles, place)
 
     async def oneself(self, token: str | None) -> Caller:
-        """Admit whoever a token stands for to what everybody may ask of themselves, with whatever roles.
+        """Admit the user of a token to the routes that every user may call about itself, with any roles.
 
-        Raises `NotAuthenticated` without a token and for the service token, which is nobody's (contract 3.2), and
-        `UnknownToken` as `admit`.
+        Raises `NotAuthenticated` without a token and for the service token, which belongs to no user (contract 3.2),
+        and `UnknownToken` as `admit`.
         """
         principal = await self.principal(token)
         if principal is None:
@@ -331,7 +333,7 @@ class Admission:
 
 
 def is_good_for(login: Login, action: str, names: Mapping[str, str] = _NO_NAMES) -> bool:
-    """Whether a login is good for an action on what `names` says, by variable of the path, whatever its user may do."""
+    """Whether a login is good for an action on what `names` says, by variable of the path; no roles are checked."""
     if login.rights is None:
         return True
     return not needs_all_rights(action) and rights.allow(login.rights, action, names)
@@ -344,5 +346,5 @@ def _roles(principal: Principal, place: Project | None) -> frozenset[str]:
 
 
 def _bytes(token: str) -> bytes:
-    # A token is whatever text a client sent: also text that is no clean Unicode must only be unequal.
+    # A token is any text that a client sent: also text that is no clean Unicode must only be unequal.
     return token.encode("utf-8", "surrogatepass")

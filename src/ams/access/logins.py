@@ -26,7 +26,7 @@ MADE, ROLES = "logins:create", "logins:roles"
 """Actions in the audit log: a user was made at the first login; a login changed its user's roles."""
 REMEMBERED = 50_000
 """Tokens that are known to have been looked at, as many as are remembered as verified. One that is not is looked at
-again: that asks the registry, and undoes what an administrator changed of its user's roles meanwhile.
+again: that reads the registry, and undoes what an administrator changed of its user's roles meanwhile.
 """
 
 Roles = dict[ProjectId, tuple[str, ...]]
@@ -76,7 +76,7 @@ class Logins:
         return seen.login if seen.bound is bound else None
 
     async def principal(self, token: str) -> Principal:
-        """Return whom a token stands for; raise `TokenRefused` when it is not to be believed, or stands for nobody."""
+        """Return the user of a token; raise `TokenRefused` when the token is not valid, or is bound to no user."""
         verified = await self._verifier.verify(token)
         found = await self._registry.bindings.principal(verified.url, verified.subject)
         seen = self._seen_of(verified)
@@ -115,7 +115,7 @@ class Logins:
         return await self._first_logins.result(identity, lambda: self._made(issuer, verified))
 
     async def _made(self, issuer: Issuer, verified: Verified) -> Principal:
-        """Make the user of an identity; whoever of several nodes is the first to, all of them find it."""
+        """Make the user of an identity. When several nodes try, the first makes it and all of them return it."""
         roles = {project: given for project, given in (await self._roles(issuer, verified)).items() if given}
         if not roles:
             raise TokenRefused(f"No entitlement of the identity gives it a role here (issuer {issuer.name})")
@@ -188,7 +188,7 @@ def _not_bound(verified: Verified) -> TokenRefused:
 
 
 def _name(issuer: IssuerName, verified: Verified) -> UserName:
-    """Return the name of a user made at the first login: the same on every node, and nobody else's."""
+    """Return the name of a user made at the first login: the same on every node, and unique to the identity."""
     digest = hashlib.sha256(f"{verified.url}\0{verified.subject}".encode("utf-8", "surrogatepass")).hexdigest()
     return UserName(f"{issuer}-{digest[:16]}")
 

@@ -27,7 +27,7 @@ PROJECT_ADMIN = "project_admin"
 PUBLISHER = "publisher"
 CONSUMER = "consumer"
 SELF = "(the user itself)"
-"""Stands in the table of permissions for the user whom the path names, with whatever roles. Nobody is given it."""
+"""Stands in the table of permissions for the user whom the path names, with any roles. No user has it as a role."""
 
 PROJECT_ROLES = frozenset({PROJECT_ADMIN, PUBLISHER, CONSUMER})
 """All that counts inside a project: a project_admin gives these away, so nothing stronger may be among them (U3)."""
@@ -161,9 +161,9 @@ _OF_LOGINS = frozenset({"tokens", "bindings", "issuers"})
 
 
 def needs_all_rights(action: str) -> bool:
-    """Whether an action is for logins with all rights of their users only, whatever rights one was given.
+    """Whether an action is only for logins with all rights of their users. No right of a named token allows it.
 
-    Those by which somebody could log in as the same user, or as another, with more rights.
+    Those by which a caller could log in as the same user, or as another, with more rights.
     """
     return action == "users:refreshToken" or action.partition(":")[0] in _OF_LOGINS
 

@@ -1,9 +1,9 @@
 """How many requests a second a user may make, and a project may get. Off by default.
 
 A rate lets a second's worth of requests come at once and then as many as it says. A refused request takes nothing, but
-that alone would not do: who asks without pause would meet every request that a project earns. So each of the users who
-ask a project at the same time has an even share of its rate for certain. What some leave of theirs goes to those who
-want more, in turn, while enough is left for those who come for their shares.
+that alone is not enough: a user who sends requests without pause would get every request that a project earns. So each
+of the users who ask a project at the same time has an even share of its rate for certain. What some leave of theirs
+goes to those who want more, in turn, while enough is left for those who come for their shares.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from ams.core.errors import RateLimited
 from ams.core.names import UserId
 
 AT_THE_SAME_TIME = 2000
-"""Milliseconds. Longer than the second after which refused clients are told to come back, or they would not count."""
+"""Milliseconds. Longer than the second after which refused clients are asked to retry, or they would not count."""
 _REQUEST = 1000
 """What one request costs. A rate earns as much in a millisecond as it allows in a second, so all numbers are whole."""
 _FEWEST = 1024
@@ -60,16 +60,16 @@ class Rate:
 
 @dataclass(slots=True)
 class _Users:
-    """Who asks a project."""
+    """The users who send requests to a project."""
 
     asking: dict[str, int] = field(default_factory=dict)
-    """By user when; whoever asked last comes last."""
+    """By user: when they last sent a request. The most recent comes last."""
     line: dict[str, bool] = field(default_factory=dict)
-    """Who wants more than a share, and whether they were refused since they last got something; whoever had more than
-    a share last comes last."""
+    """Users who need more than a share, and whether they were refused since their last admitted request. The one who
+    last had more than a share comes last."""
 
     def note(self, user: str, now: int) -> None:
-        """Note that a user asks."""
+        """Note a request of a user."""
         self.asking.pop(user, None)
         self.asking[user] = now
         self.forget_before(now - AT_THE_SAME_TIME)
@@ -95,7 +95,7 @@ class _Users:
         self.line[user] = False
 
     def is_next(self, user: str) -> bool:
-        """Whether nobody waits before a user."""
+        """Whether no other user waits before this one."""
         first = next((each for each, waits in self.line.items() if waits or each == user), user)
         return first == user
 
@@ -138,9 +138,9 @@ class SharedRate:
         self._whole.take(project)
 
     def _reserve(self, users: _Users, user: str) -> int:
-        """Return how many requests a user who wants more than a share leaves.
+        """Return how many requests a user who needs more than a share leaves to others.
 
-        Whoever has the next turn leaves one for each of those who come for their shares, if there are not too many of
+        The user with the next turn leaves one for each of those who come for their shares, if there are not too many of
         them, and some more as they may come with several; who does not, leaves more.
         """
         others, half = len(users.asking) - 1, self._per_second // 2
@@ -153,7 +153,7 @@ class SharedRate:
         return self._shares.allows(_share(project, user), len(self._users[project].asking))
 
     def _asked(self, project: str, user: str) -> _Users:
-        """Note that a user asks, and return who does."""
+        """Note a request of a user, and return the users who send requests."""
         now = self._clock.monotonic()
         users = self._users.setdefault(project, _Users())
         users.note(user, now)

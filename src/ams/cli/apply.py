@@ -41,7 +41,9 @@ def apply(
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Write tokens of new users to stdout.")] = False,
     set_secrets: Annotated[
         bool,
-        typer.Option("--set-secrets", help="Set secrets of auth methods and issuers anew; nobody sees if they differ."),
+        typer.Option(
+            "--set-secrets", help="Set secrets of auth methods and issuers again; AMS cannot compare them."
+        ),
     ] = False,
     renew_tokens: Annotated[
         bool, typer.Option("--renew-tokens", help="Revoke tokens whose end or rights differ, and make them anew.")
@@ -53,7 +55,7 @@ def apply(
         str | None, typer.Option(metavar="FILE", help="File of its management key (AMS_AUTHN_KEY_FILE).")
     ] = None,
 ) -> None:
-    """Make the service hold what files declare: shows what it would do, asks, and does it.
+    """Make the service hold what files declare: shows the plan, asks for confirmation, and applies it.
 
     Applied again, there is nothing to do. Service types and bindings are made on the certificate service.
     """
@@ -62,7 +64,7 @@ def apply(
     with _services(session, declared, named) as ask:
 
         def planned(again: bool = True) -> list[Step]:
-            # Secrets are set once: that they are as they shall be cannot be seen.
+            # Secrets are set once: whether they are as declared cannot be read.
             existing = read_existing(declared, ask)
             return plan(declared, existing, Wishes(prune, set_secrets and not again, renew_tokens))
 
@@ -143,7 +145,7 @@ def _check_secrets(steps: Sequence[Step]) -> None:
 
 @contextmanager
 def _services(session: Session, declared: Declared, named: Source) -> Iterator[Ask]:
-    """Yield what asks both services; the certificate service is looked for only by files that concern it."""
+    """Yield the client of both services; the certificate service is contacted only for files that concern it."""
     if not declared.concerns_authn:
         yield session.call
         return

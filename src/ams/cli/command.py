@@ -91,7 +91,7 @@ class Session(OptionSet):
     profile: str | None = None
     """The profile that was named."""
     anonymous: str = _ANONYMOUS
-    """What is said when the service wants a token and none was found."""
+    """The error when the service requires a token and none was found."""
     bearer: Bearer | None = field(default=None, repr=False)
     """Instead of the token."""
 
@@ -314,5 +314,5 @@ def _telling_of_no_token(session: Session) -> Iterator[None]:
 
 def examples(*lines: str) -> str:
     """Return lines to be typed as they are shown below the help."""
-    # The first line tells the formatter to keep the line ends.
+    # The first line makes the formatter keep the line ends.
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])

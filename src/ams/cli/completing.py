@@ -1,6 +1,6 @@
 """Shell completion: the script for a shell, and names completed from the service.
 
-A shell asks on every press of a key: names come within `SECONDS` or not at all, and nothing that goes wrong is said.
+A shell calls it on each press of a key: names come within `SECONDS` or not at all, and no error is shown.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ def names_of(
     """
 
     def complete(context: typer.Context, incomplete: str) -> list[str]:
-        # Whatever goes wrong, a shell must not write it into the line its user is typing.
+        # On any error a shell must not write it into the line its user is typing.
         with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
             with _session(context, session_of) as session:
                 found = session.call(ask(session, context))

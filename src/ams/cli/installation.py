@@ -1,6 +1,6 @@
 """`ams check`, `backup`, `restore`, `export`, `import` and `admin rotate-key`: for operators, on what a service keeps.
 
-None of them asks a running service; each loads the engines it needs when it runs.
+None of them calls a running service; each loads the engines it needs when it runs.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
 def _checked(report: "FolderReport") -> str:
     lines = [f"{name:10} {number:,}" for name, number in _counts(report).items()]
-    lines += [f"unfinished {each}; the next start cuts it, nobody was told it was stored" for each in report.log.torn]
+    lines += [f"unfinished {each}; the next start cuts it; no publisher got an answer" for each in report.log.torn]
     lines += [f"damaged    {each}" for each in report.problems]
     lines.append("damage was found" if report.problems else "all is as it was written")
     return "\n".join(map(printable, lines))
@@ -111,7 +111,7 @@ def _summary(folder: str, made: "Manifest") -> dict[str, object]:
 
 def _taken(target: str, made: "Manifest") -> str:
     key = (
-        "It holds the token key: whoever has it can read all tokens."
+        "It holds the token key: any person with this file can read all tokens."
         if made.token_key
         else "The token key is not in it: keep the key apart, tokens cannot be read without it."
     )
@@ -138,7 +138,8 @@ def export_command(
 ) -> None:
     """Write all a stopped service holds into a file: messages, users with their tokens, cursors, counters.
 
-    The file holds every token in clear, for its owner only (mode 0600): whoever can read it can do everything.
+    The file holds every token in clear, for its owner only (mode 0600): any user of the machine who can read it has
+    full access.
     """
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
@@ -223,7 +224,7 @@ def _settings(data: str, config: str | None) -> Settings:
 
 
 class _Progress:
-    """Tells from time to time how far the work is."""
+    """Prints from time to time how far the work is."""
 
     def __init__(self, work: str) -> None:
         self._work = work

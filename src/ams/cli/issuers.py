@@ -94,12 +94,12 @@ def set_(
     jwks_url: Annotated[str | None, option("Where its keys are; default: as discovery says.")] = None,
     introspect: Annotated[Introspect | None, option("Which tokens it is asked about.")] = None,
     introspection_url: Annotated[str | None, option("Where; default: as discovery says.")] = None,
-    client_id: Annotated[str | None, option("Who asks it.", metavar="ID")] = None,
+    client_id: Annotated[str | None, option("Client id for introspection.", metavar="ID")] = None,
     client_secret_file: Annotated[
-        str | None, option("File of the secret of who asks it; - is standard input.", metavar="FILE")
+        str | None, option("File of the client secret for introspection; - is standard input.", metavar="FILE")
     ] = None,
     create_users: Annotated[
-        bool | None, option("Whether who is bound to nobody becomes a user.", "--create-users/--no-create-users")
+        bool | None, option("Whether an identity without a binding becomes a user.", "--create-users/--no-create-users")
     ] = None,
     entitlement_claim: Annotated[Texts, option("With entitlements; repeatable.", metavar="CLAIM")] = None,
     role: Annotated[
@@ -138,7 +138,7 @@ def check(
     file: Annotated[str, argument("FILE", "TOML file of issuers.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Read a file of issuers as the service would at its start, and show them without their secrets; asks nobody."""
+    """Read a file of issuers as the service does at its start. Show them without their secrets; send no request."""
     # Here, not above: what reads it is of the service, which no other of these commands needs.
     from ams.core.issuer import read_issuers
 

@@ -11,12 +11,12 @@ import typer
 from ams import __version__
 
 COMPLETE_VARIABLE = "_AMS_COMPLETE"
-"""Set by the completion script of a shell when it asks what may come next."""
+"""Set by the completion script of a shell when it requests completions."""
 
 
 EXIT_CODES = (
     "Exit codes: 0 done, 1 refused, 2 usage, 3 not allowed, 4 not found, 5 conflict, 6 unreachable, 7 unavailable: try"
-    " again, 70 a fault of ams, 130 interrupted, 141 nobody reads the output."
+    " again, 70 a fault of ams, 130 interrupted, 141 the reader of the output is gone."
 )
 """`ams.cli.exits.Exit` as the help says it; written out, as the overview must not load what the errors need."""
 
@@ -46,7 +46,7 @@ COMMANDS = {
     "restore": Entry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
     "export": Entry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
     "import": Entry("ams.cli.installation:import_command", "Fill a new installation from an export."),
-    "projects": Entry("ams.cli.projects:app", "Projects: who shares topics and subscriptions."),
+    "projects": Entry("ams.cli.projects:app", "Projects, which share topics and subscriptions."),
     "users": Entry("ams.cli.users:app", "Users of the service."),
     "token": Entry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),
     "bindings": Entry("ams.cli.issuers:bindings", "Bindings: by which identities at issuers a user logs in."),
@@ -121,7 +121,7 @@ def _spelled_out(arguments: list[str]) -> list[str]:
 
 
 def completed_words(environment: Mapping[str, str]) -> list[str]:
-    """Return the words a shell asks to complete; none when it does not."""
+    """Return the words that a shell wants completed; none without a request for completion."""
     if COMPLETE_VARIABLE not in environment:
         return []
     return (environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or "").split()[1:]

@@ -32,7 +32,7 @@ app = Group()
 WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""
 _TALKATIVE = {"spark.log.level": "WARN"}
-"""What `--debug` asks of Spark."""
+"""Log settings of Spark with `--debug`."""
 _NEEDED = ("pyspark", "pyarrow", "pandas")
 
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]

@@ -1,4 +1,4 @@
-"""`ams profile`: services to talk to, by name. No token is ever printed."""
+"""`ams profile`: the URLs and tokens of services, by name. No token is printed."""
 
 import contextlib
 import os
@@ -43,7 +43,7 @@ def show(name: Name, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def use(name: Name) -> None:
-    """Take a profile into use: for commands to which nobody names a profile or a service."""
+    """Make a profile the default: for commands without a profile or a service."""
     path, found = _profiles()
     _must_exist(found, name)
     write_profiles(path, Profiles(found.tables, name))

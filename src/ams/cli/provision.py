@@ -109,7 +109,7 @@ def _given(
     feed_key: Annotated[str, typer.Option(metavar="FILE", help="Its key.")] = "",
     service_type: Annotated[list[str] | None, typer.Option(metavar="TYPE", help="In GOCDB; repeatable.")] = None,
     role: Annotated[str, typer.Option(help="Of new members. [default: publisher]")] = "",
-    email: Annotated[str, typer.Option(help="Of users whose site tells none.")] = "",
+    email: Annotated[str, typer.Option(help="Of users whose site has none.")] = "",
     authn_endpoint: Annotated[
         str, typer.Option(help="Certificate service (AMS_AUTHN_ENDPOINT); default: port 8443 of the service's host.")
     ] = "",
@@ -213,7 +213,7 @@ def _text(report: Report, wishes: Wishes) -> str:
     parts += [f"FAILED  {printable(f'{each.endpoint}: {each.text}')}" for each in report.failed]
     parts += [f"FAILED  {printable(text)}" for text in report.faults]
     if report.kept:
-        parts.append(f"FAILED  nobody was taken away: {printable(report.kept)}")
+        parts.append(f"FAILED  no user was removed: {printable(report.kept)}")
     return "\n".join(parts)
 
 

@@ -34,7 +34,7 @@ def resource(kind: str, text: str, project: str | None) -> str:
 
 
 def shorthands(publish: Sequence[str], consume: Sequence[str], project: str | None) -> list[wire.Right]:
-    """Return what a client of these topics and subscriptions asks for."""
+    """Return the rights that a client of these topics and subscriptions needs."""
     topics = [resource("topics", each, project) for each in publish]
     subscriptions = [resource("subscriptions", each, project) for each in consume]
     found = [wire.Right(action=action, resource=each) for each in topics for action in PUBLISH]
@@ -141,21 +141,21 @@ def show(session: Session, resource: Resource) -> None:
 
 @app.does("set")
 def set_(session: Session, resource: Resource, users: Users = None, none: NoUsers = False) -> None:
-    """Say who is on the list; this replaces it."""
+    """Set the users on the list; this replaces it."""
     access_list, name = _split(resource)
     access_list.replace(session, name, chosen_users(users, none=none))
 
 
 @app.does()
 def add(session: Session, resource: Resource, users: MemberNames) -> None:
-    """Put users on the list; who changes it at the same moment may undo that."""
+    """Add users to the list; a change at the same moment may undo that."""
     access_list, name = _split(resource)
     access_list.replace(session, name, list(dict.fromkeys([*access_list.users(session, name), *users])))
 
 
 @app.does()
 def remove(session: Session, resource: Resource, users: MemberNames) -> None:
-    """Take users off the list; who changes it at the same moment may undo that."""
+    """Remove users from the list; a change at the same moment may undo that."""
     access_list, name = _split(resource)
     found = access_list.users(session, name)
     missing = [user for user in users if user not in found]

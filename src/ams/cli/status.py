@@ -45,7 +45,7 @@ def _texts(found: dict[str, Any]) -> dict[str, str]:
 def doctor(session: Session, subscription: Subscription = None) -> None:
     """Say why nothing arrives at a subscription; without one, check endpoint, token and project, then the service.
 
-    What is wrong with the service is for service_admin and admin_viewer only; others are told of the connection. Ends
+    What is wrong with the service is for service_admin and admin_viewer only; others see the connection only. Ends
     with 1 when something is wrong.
     """
     if subscription is None:
@@ -102,7 +102,7 @@ def _check(session: Session) -> None:
 
 
 def _service(session: Session) -> wire.ServiceDiagnosis | None:
-    """Return what the service finds; None for users who may not know, and of a service that has no such route."""
+    """Return the diagnosis of the service; None for users who may not read it, and for a service without this route."""
     try:
         return session.call(wire.diagnose_service())
     except (NotAllowed, NotAuthenticated, NotFound):

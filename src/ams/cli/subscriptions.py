@@ -95,7 +95,7 @@ def show(session: Session, subscription: SubscriptionName) -> Call[wire.Subscrip
 
 @app.confirms("subscription {subscription} deleted")
 def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
-    """Remove a subscription and forget where it stood."""
+    """Remove a subscription and its cursor."""
     return wire.delete_subscription(session.project, subscription)
 
 
@@ -141,7 +141,7 @@ def acl(session: Session, subscription: SubscriptionName) -> None:
 
 @app.does()
 def set_acl(session: Session, subscription: SubscriptionName, users: Users = None, none: NoUsers = False) -> None:
-    """Say who may consume; this replaces the list."""
+    """Set the users who may consume; this replaces the list."""
     SUBSCRIPTION.replace(session, subscription, chosen_users(users, none=none))
 
 
@@ -166,7 +166,7 @@ def push_config(
     max_attempts: Annotated[int, option("How often that is; the service's is 5.", min=0)] = 0,
     none: Annotated[bool, option("Deliver no more: make it a pull subscription.", "--none")] = False,
 ) -> Call[wire.Subscription]:
-    """Say where the service delivers messages to; this replaces the push configuration."""
+    """Set the endpoint to which the service delivers messages; this replaces the push configuration."""
     if sum(map(bool, (url, mattermost, none))) != 1:
         raise Usage("give one of --url, --mattermost and --none")
     wanted = wire.PushConfig(

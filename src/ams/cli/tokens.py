@@ -101,7 +101,7 @@ def list_(session: Session, user: User = None) -> Call[wire.NamedTokens]:
 
 @app.shows(_fields)
 def show(session: Session, name: TokenName, user: User = None) -> Call[wire.NamedToken]:
-    """Show what is known of a named token; its text is shown to nobody again."""
+    """Show a named token without its text, which is shown only when the token is made."""
     return wire.get_token(_of(session, user), name)
 
 

@@ -103,7 +103,7 @@ def acl(session: Session, topic: TopicName) -> None:
 
 @app.does()
 def set_acl(session: Session, topic: TopicName, users: Users = None, none: NoUsers = False) -> None:
-    """Say who may publish; this replaces the list."""
+    """Set the users who may publish; this replaces the list."""
     TOPIC.replace(session, topic, chosen_users(users, none=none))
 
 

@@ -228,7 +228,7 @@ def _registration(found: wire.Registration) -> dict[str, str]:
 
 @registrations.shows(_registration, name="create")
 def register(session: Session, user: UserName, person: Person) -> Call[wire.Registration]:
-    """Ask that somebody become a user of this name."""
+    """Register for a user account of this name."""
     return wire.register(user, wire.UserDetails(**asdict(person)))
 
 

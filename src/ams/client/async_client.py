@@ -187,7 +187,7 @@ class AsyncSubscription:
         return await self.client._run(self.client._plans.subscribe(self.project, self.name, topic, ack_deadline))
 
     async def delete(self) -> None:
-        """Remove the subscription and forget where it stood."""
+        """Remove the subscription and its cursor."""
         await self.client.call(wire.delete_subscription(self.project, self.name))
 
     async def offsets(self) -> Offsets:

@@ -1,4 +1,4 @@
-"""Bearer tokens: sent as `Authorization: Bearer` (RFC 6750, 2.1); short-lived, so that each request asks for it."""
+"""Bearer tokens: sent as `Authorization: Bearer` (RFC 6750, 2.1); short-lived, so it is read again for each request."""
 
 import inspect
 import os
@@ -10,7 +10,7 @@ import httpx
 from ams.client.errors import BadConnection, InvalidInput
 
 Bearer: TypeAlias = str | Callable[[], str]
-"""A token, or what returns the one to be sent now: cheaply, as each request asks for it."""
+"""A token, or a function that returns the current one. It must be cheap: it is called for each request."""
 
 AsyncBearer: TypeAlias = Bearer | Callable[[], Awaitable[str]]
 """The same for asyncio, where what returns it may be a coroutine function."""

@@ -186,7 +186,7 @@ class Subscription:
         return self.client._run(self.client._plans.subscribe(self.project, self.name, topic, ack_deadline))
 
     def delete(self) -> None:
-        """Remove the subscription and forget where it stood."""
+        """Remove the subscription and its cursor."""
         self.client.call(wire.delete_subscription(self.project, self.name))
 
     def offsets(self) -> Offsets:

@@ -50,7 +50,7 @@ class NoService(BadConnection):
 
 
 class Unreachable(ClientError):
-    """Nobody answered: no connection, no trust in the certificate, or no answer in time.
+    """No answer: no connection, a certificate that is not trusted, or a timeout.
 
     A call that changes something may have been carried out all the same, unless it was never `sent`.
     """

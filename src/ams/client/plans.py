@@ -56,7 +56,7 @@ class Retry:
         """Return the seconds to wait before sending again; None when it is time to give up.
 
         `sent` is how often the call was sent, `elapsed` the seconds since the first time, `asked` the seconds that the
-        service wants to be left alone, and `chance` a random number from 0 to 1.
+        service asks to wait (Retry-After), and `chance` a random number from 0 to 1.
         """
         if self.attempts is not None and sent >= self.attempts:
             return None
@@ -191,7 +191,8 @@ class Planner:
         """Deliver messages, acknowledging each batch when all of it was taken; end at nothing unless to `follow`.
 
         A batch that was acknowledged too late comes again, and what was taken of it is passed over. Only if it comes
-        again: when the next batch begins elsewhere, somebody moved the subscription and wants what it holds.
+        again: when the next batch begins at another offset, the subscription was moved by a seek, and its messages are
+        wanted.
         """
         refused: _Refused | None = None
         while True:

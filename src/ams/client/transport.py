@@ -21,12 +21,12 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 30.0
-"""How long an unused connection is kept: shorter than the service does, lest a call meet its end."""
+"""How long an unused connection is kept: shorter than at the service, so that no call uses one being closed."""
 
 AUTHN_PORT = 8443
 """Of the certificate service, unless something else is said (clients.md A2.2)."""
 AMS = "ams"
-"""The service type that AMS has by custom; the official library knows no other name."""
+"""The usual service type of AMS; the official library uses no other name."""
 
 _PEM = "-----BEGIN"
 _NO_TLS_THERE = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")

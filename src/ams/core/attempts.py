@@ -12,7 +12,7 @@ MINUTE = 60_000
 REMEMBERED = 100_000
 """Most addresses of which anything is remembered; those that failed longest ago are forgotten first."""
 _OF_ONE = 64
-"""Bits of an address of IPv6 that tell networks apart: the smallest that is given to anybody."""
+"""Length in bits of the IPv6 prefix that counts as one client: the smallest network that providers assign."""
 
 
 class Attempts:

@@ -6,9 +6,9 @@
     │   └── Unprocessable     fields that could be read say what cannot be (400; 422 of the certificate service)
     ├── NotAuthenticated      no token, an unknown one, or a user without any role here (401)
     │   └── UnknownToken      an unknown token: a login that failed (401)
-    │       └── TokenRefused  a token that was somebody's, or an issuer's, and does not do: the message says why (401)
+    │       └── TokenRefused  an expired token, or one of an issuer that is not valid: the message says why (401)
     ├── NotAllowed            a known user whose roles do not allow this (403)
-    │   └── CertificateRefused  a certificate that is not to be believed (403)
+    │   └── CertificateRefused  a certificate that is not trusted (403)
     ├── NotFound              the resource does not exist (404)
     │   ├── TopicGone
     │   └── SubscriptionGone
@@ -19,7 +19,7 @@
     │   └── KeyReused         an idempotency key came back with other content
     ├── TooLarge              a message or a body is over the limit (413)
     ├── Overloaded            the service refuses work to protect what it has; try again (503)
-    │   └── RateLimited       a user or a project asks more often than it may (429)
+    │   └── RateLimited       more requests of a user or a project than its rate limit (429)
     ├── Unavailable           an engine cannot do its work now; try again (500)
     │   ├── LogUnavailable
     │   │   └── OutcomeUnknown  a write failed in a way that leaves open whether it was done (500)
@@ -75,9 +75,9 @@ class UnknownToken(NotAuthenticated):
 
 
 class TokenRefused(UnknownToken):
-    """A token that has expired, or one of an issuer's that is not to be believed; the message says why (RFC 6750, 3.1).
+    """A token that has expired, or an issuer's token that is not valid; the message says why (RFC 6750, 3.1).
 
-    `later` says that the same token may be believed later: what it is checked by could not be had.
+    `later`: the same token may be accepted later. The keys to check it could not be fetched.
     """
 
     def __init__(self, message: str, *, later: bool = False) -> None:
@@ -93,7 +93,7 @@ class NotAllowed(AmsError):
 
 
 class CertificateRefused(NotAllowed):
-    """A client's certificate is not to be believed; the message says why (authn contract 9.3)."""
+    """A client's certificate is not trusted; the message says why (authn contract 9.3)."""
 
 
 class NotFound(AmsError):
@@ -196,11 +196,11 @@ class RegistryUnavailable(Unavailable):
 
 
 class ServiceFailed(Unavailable):
-    """Another service this one asks did not do its part; its own words are not passed on (authn contract 15, A17)."""
+    """A request to another service failed; the text of its error is not passed on (authn contract 15, A17)."""
 
 
 class ServiceTimeout(ServiceFailed):
-    """Another service this one asks did not answer in time."""
+    """A request to another service timed out."""
 
 
 class Damaged(AmsError):

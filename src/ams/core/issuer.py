@@ -72,7 +72,7 @@ class Entitlement(NamedTuple):
     The namespace is a URN's, `urn:NID:DELEGATED[:SUBNAMESPACE*]`; subgroups go from the outer to the inner; a role
     is one in the innermost group; an authority says who keeps the group, and the guideline has deprecated it. Two
     texts mean the same if they are alike once the namespace is in lower case and percent-encodings are in upper
-    case (RFC 8141, 3.1); nothing is decoded, and groups, roles and authorities are told apart by case.
+    case (RFC 8141, 3.1); nothing is decoded, and groups, roles and authorities are case-sensitive.
     """
 
     namespace: str
@@ -146,7 +146,7 @@ class Issuer:
     introspection_url: str = ""
     """Empty: as discovery says."""
     client_id: str = ""
-    """Who asks about tokens."""
+    """Client id for requests to the introspection endpoint."""
     client_secret: str = field(default="", repr=False)
     create_users: bool = False
     """Whether who is not bound to a user becomes one at the first login, if entitlements give a role."""
@@ -161,7 +161,7 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What a token that is to be believed says."""
+    """The claims of a token that was verified."""
 
     issuer: IssuerName
     url: str
@@ -221,7 +221,7 @@ def checked(issuer: Issuer) -> Issuer:
 
 
 def check_together(issuers: Iterable[Issuer]) -> None:
-    """Raise `InvalidInput` unless names and URLs are each somebody's alone, and one takes opaque tokens at most."""
+    """Raise `InvalidInput` unless names and URLs are unique, and at most one issuer takes opaque tokens."""
     names: set[str] = set()
     urls: set[str] = set()
     opaque = ""

@@ -98,7 +98,7 @@ _sign = itemgetter(_SIGN)
 def sizes(messages: Sequence[Stored]) -> tuple[int, int]:
     """Return the bytes of messages in the log, and of their data, which a request counts for (`data_bytes`).
 
-    When none has attributes or escapes, as a rule, the one tells the other.
+    When none has attributes or escapes, which is usual, one number gives the other.
     """
     fragments = [fragment for _, _, fragment in messages]
     whole = sum(map(len, fragments))

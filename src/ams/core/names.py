@@ -101,7 +101,7 @@ def schema_path(project: str, schema: str) -> str:
 
 
 def schema_reference(reference: str) -> SchemaName:
-    """Read `projects/P/schemas/X`, whatever P and X are (contract 8); raise `InvalidInput` otherwise."""
+    """Read `projects/P/schemas/X`, with any P and X (contract 8); raise `InvalidInput` otherwise."""
     parts = reference.split("/")
     if len(parts) != 4 or parts[0] != "projects" or parts[2] != "schemas":
         raise InvalidInput("wrong schema name declaration")

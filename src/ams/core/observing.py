@@ -30,7 +30,7 @@ class Stderr(io.TextIOBase):
     """Standard error, when it can be written: a log on a full disk or a closed pipe must not stop what is logged."""
 
     def write(self, text: str, /) -> int:
-        """Write a text, or forget it."""
+        """Write a text; drop it when it cannot be written."""
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(text)
         return len(text)
@@ -54,7 +54,7 @@ class Syslog(io.TextIOBase):
         self._handler.ident = "ams: "
 
     def write(self, text: str, /) -> int:
-        """Send a line, or forget it."""
+        """Send a line; drop it when it cannot be sent."""
         self._handler.emit(logging.makeLogRecord({"msg": text.rstrip(), "levelname": "INFO"}))
         return len(text)
 
@@ -139,12 +139,12 @@ def figure(name: str, text: str, value: float) -> Figure:
 
 def background_failures(survived: Mapping[str, int]) -> Figure:
     """Return the figure of rounds of background work that failed by a defect; the work went on."""
-    text = "Rounds of background work that ended with an exception nobody expected, by work."
+    text = "Rounds of background work that ended with an unexpected exception, by work."
     return Figure("ams_background_failures", text, [({"work": work}, number) for work, number in survived.items()])
 
 
 class Figures(Protocol):
-    """What the metrics are read from when somebody asks, so that nothing is worked out on the hot path."""
+    """The source of the metrics, read at each scrape, so that nothing is computed on the hot path."""
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""

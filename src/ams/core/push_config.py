@@ -1,6 +1,6 @@
 """Push configuration: where a subscription's messages are delivered to, and the rules by which it changes.
 
-Pure values; the rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that shall be delivered:
+Pure values; the rules are those of HTTP contract 13.1 to 13.3. A verified configuration is one that is delivered:
 there is no second mark for it, so what is wanted and what is stored cannot differ.
 """
 
@@ -63,8 +63,8 @@ class AskedPush:
     mattermost_channel: str = ""
     base64_decode: bool | None = None
     dead_letter_topic: str = ""
-    """A reference `projects/P/topics/T` of the subscription's project, or a name; who asks for a configuration
-    replaces it by the name of the topic that is there."""
+    """A reference `projects/P/topics/T` of the subscription's project, or a name.
+    The caller replaces it by the name of the existing topic."""
     max_delivery_attempts: int = 0
 
 
@@ -83,15 +83,15 @@ class PushConfig:
     retry_period: int = DEFAULT_PERIOD
     """Milliseconds: between two tries of linear, the base from which exponential grows; 0 for slowstart."""
     verification_hash: str = field(default="", repr=False)
-    """What the endpoint has to answer to show that its owner wants the messages."""
+    """What the endpoint has to answer to prove that its owner agreed to get messages."""
     verified: bool = False
-    """Whether messages shall be delivered: an endpoint that was verified, or any mattermost."""
+    """Whether messages are delivered: to an endpoint that was verified, or to any mattermost."""
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
     base64_decode: bool = False
     dead_letter_topic: str = ""
-    """Name of the topic, in the same project, for messages that are refused; empty: they are tried for ever."""
+    """Name of the topic, in the same project, for messages that are refused; empty: they are retried without limit."""
     max_delivery_attempts: int = 0
     """Refusals after which a message goes there; 0 without a dead letter topic."""
     revision: int = field(default=0, compare=False)

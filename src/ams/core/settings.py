@@ -271,10 +271,10 @@ class Settings(SettingsTable):
     reserve_bytes: Bytes = setting(Bytes(64 * 2**20), "Space kept aside so that acknowledgements commit when full.")
     segment_bytes: Bytes = setting(Bytes(256 * 2**20), "Size at which a segment of the log is sealed.")
     sync: str = setting(
-        "always", "always: an answer waits for the disk; interval: the disk is told every sync_interval, and a power"
+        "always", "always: an answer waits for the disk; interval: fsync is called every sync_interval, and a power"
         " loss may take what was answered since.", choices=("always", "interval"),
     )  # fmt: skip
-    sync_interval: Seconds = setting(Seconds(0.2), "How often the disk is told when sync is interval.")
+    sync_interval: Seconds = setting(Seconds(0.2), "How often fsync is called when sync is interval.")
     max_body_bytes: Bytes = setting(Bytes(16 * 2**20), "Largest request body; beyond it 413.")
     max_message_bytes: Bytes = setting(Bytes(1_500_000), "Largest stored message; beyond it 413.")
     max_buffered_bytes: Bytes = setting(Bytes(256 * 2**20), "Memory for bodies being received; beyond it 503.")
@@ -294,7 +294,7 @@ class Settings(SettingsTable):
     trusted_proxies: str = setting(
         "", "Networks of proxies whose X-Forwarded-For says where a client is: 127.0.0.1,10.0.0.0/8."
     )
-    audit_days: int = setting(0, "Days that events stay in the audit log's table; 0 = for ever.")
+    audit_days: int = setting(0, "Days that events stay in the audit log's table; 0 = no limit.")
     max_pull_messages: int = setting(10_000, "Most messages a pull answers; larger wishes are cut silently.")
     max_pull_bytes: Bytes = setting(Bytes(16 * 2**20), "Most bytes of messages a pull answers, but one at least.")
     max_read_messages: int = setting(1_000_000, "Most messages a range read answers; larger wishes are cut silently.")
@@ -305,7 +305,7 @@ class Settings(SettingsTable):
         True, "Whether this service delivers by itself; off where `ams push` does, and with a push_server_host."
     )
     push_worker_token: str = setting(
-        "", "Token of the user who delivers; push_worker_0 is given it if it is nobody's. Empty = one of its own.",
+        "", "Token of the push worker's user; push_worker_0 gets it if no user has it. Empty = a new token.",
         secret=True,
     )  # fmt: skip
     push_server_host: str = setting("", "Host of a push server of its own; empty = none.")
@@ -319,7 +319,7 @@ class Settings(SettingsTable):
     push_ca_file: str = setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
     proxy_hostname: str = setting("", "Host name shown by /v1/version when behind a proxy.")
     metrics_labels: bool = setting(
-        False, "Whether /metrics on the operations port tells projects and topics apart, by name."
+        False, "Whether /metrics on the operations port has labels with the names of projects and topics."
     )
 
     def mistakes(self) -> Mistakes:
@@ -362,7 +362,7 @@ class Settings(SettingsTable):
         yield not self.push_worker_token.isascii(), "push_worker_token must be ASCII"
         yield (
             bool(self.push_worker_token) and self.push_worker_token == self.service_token,
-            "push_worker_token and service_token must differ: one is a user's, the other is nobody's",
+            "push_worker_token and service_token must differ: one belongs to a user, the other to none",
         )
 
     def _cluster_mistakes(self) -> Mistakes:

@@ -44,7 +44,7 @@ _WITHOUT = {
 }
 """Keys that have no counterpart, and why none is needed."""
 
-EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference listens, whatever is set
+EVERYWHERE = "0.0.0.0"  # noqa: S104  # where the reference always listens
 NO_CERTIFICATE = (
     "certificate and certificate_key are not given, and the reference then took those of its host:"
     " set cert and key, or tokens and messages are served without TLS"

@@ -2,7 +2,7 @@
 
 One policy for all of them. The end is logged with its traceback, what waits for the part is failed, the process is not
 ready from then on and says why, and the program ends it: a fresh start is the one repair that is known to work.
-Work that comes in rounds survives an exception of one round by itself, and tells it here so that it is counted.
+Work that comes in rounds survives an exception of one round by itself, and reports it here so that it is counted.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Supervisor:
         def watched() -> None:
             try:
                 work()
-            except BaseException as error:  # whatever it is, the thread ends by it
+            except BaseException as error:  # any exception ends the thread
                 # Without the loop the process is about to end, and nothing waits any more.
                 with contextlib.suppress(RuntimeError):
                     loop.call_soon_threadsafe(self.failed, part, error, give_up)
@@ -158,7 +158,7 @@ async def _unless(stop: asyncio.Event, start: Coroutine[Any, Any, T]) -> T | Non
 
 
 def end_within(seconds: float) -> None:
-    """End this process in so many seconds, whatever hangs by then: a stop that hangs would wait for a `kill -9`.
+    """End this process in so many seconds, even if a thread hangs: a stop that hangs would wait for a `kill -9`.
 
     Nothing is lost by it that was answered: what is promised is on the disk before the answer. Where every thread
     stands is written to standard error.

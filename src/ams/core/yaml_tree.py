@@ -1,4 +1,4 @@
-"""A YAML file as a tree whose every value knows its line.
+"""A YAML file as a tree in which each value has its line number.
 
 Safe for files of strangers: nothing is constructed but text, numbers, lists and mappings; size and depth are capped;
 aliases, with which a small file can stand for a huge one, and tags are refused. Plain words mean what they mean in

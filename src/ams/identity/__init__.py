@@ -1,4 +1,4 @@
-"""Identity: whether a token of an OpenID Connect issuer is to be believed, and what it says.
+"""Identity: whether a token of an OpenID Connect issuer is valid, and its claims.
 
 discovery      where an issuer has its keys and answers about tokens; its answers are read with care
 jwks           keys as an issuer publishes them (RFC 7517)

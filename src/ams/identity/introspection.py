@@ -55,7 +55,7 @@ class Introspection:
         self._log_at: dict[IssuerName, int] = {}
 
     async def ask(self, issuer: Issuer, token: str) -> Claims:
-        """Return what the issuer says of a token, with whatever members it likes; None when the token is not active.
+        """Return the issuer's response about a token, with all its members; None when the token is not active.
 
         Raises `TokenRefused` (`later`) when the issuer does not answer, or not as it should.
         """

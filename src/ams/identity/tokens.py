@@ -43,7 +43,7 @@ class Header(NamedTuple):
     kid: str | None
     """Which key it is signed with; None: not said."""
     issuer_url: str
-    """Whose it wants to be."""
+    """The issuer that it names."""
 
 
 class _Parts(NamedTuple):

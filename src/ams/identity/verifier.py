@@ -92,7 +92,7 @@ class Verifier:
         return remembered.verified
 
     async def verify(self, token: str) -> Verified:
-        """Return what a token says that is to be believed; raise `TokenRefused`, which says why not.
+        """Return the claims of a valid token; raise `TokenRefused` with the reason otherwise.
 
         For a token that is remembered it does not suspend, and returns the same object.
         """

@@ -1,4 +1,4 @@
-"""What this service asks of hosts that others name.
+"""Outgoing HTTP requests to hosts that users configure.
 
 guard, lookups   which addresses are connected to, and how they are found; which certificates are trusted
 client           HTTP requests through the guard

@@ -71,7 +71,7 @@ def new_request(
 ) -> httpcore.Request:
     """Return a request with `headers` besides those that every request has; with `closes` it is the connection's last.
 
-    Of headers with the same name, whatever its case, the first goes out: those that every request has come first.
+    Of headers with the same name (case-insensitive) the first is sent: those that every request has come first.
     """
     assert url.port is not None
     common = [
@@ -118,7 +118,7 @@ class HttpClient:
         return await self._fetched("POST", url, {"Content-Type": media_type, **headers}, body)
 
     async def ask(self, request: httpcore.Request) -> Response:
-        """Send a request as it is and return the answer, whatever its status; raise `RequestFailed`.
+        """Send a request as it is and return the response, of any status; raise `RequestFailed`.
 
         The connection is kept for the next request. One that was kept may have been closed by the other side just now.
         Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
@@ -241,7 +241,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class _Connection(httpcore.AsyncNetworkStream):
-    """A connection as httpcore wants it, for one request at a time; times are the caller's."""
+    """A connection with httpcore's interface, for one request at a time. The caller sets the timeouts."""
 
     def __init__(self, reader: _Reader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

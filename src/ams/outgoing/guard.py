@@ -78,8 +78,8 @@ def _is_public(address: Address) -> bool:
 def trust(ca_file: str = "", setting: str = "", *, verify: bool = True) -> ssl.SSLContext:
     """Return what certificates of others are checked by: the system's CAs, and those in a file (PEM).
 
-    `verify=False` believes any; only for development. Raises `BadSettings`, which names the `setting`, when the file
-    cannot be read.
+    `verify=False` accepts any certificate; only for development. Raises `BadSettings`, which names the `setting`, when
+    the file cannot be read.
     """
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2

@@ -1,7 +1,7 @@
 """Validation: whether messages are what a schema says (contract 15), for payloads in JSON and Avro and for attributes.
 
-A schema is compiled once for each of its revisions and then asked about every message. Nothing is ever fetched from
-anywhere, and no schema and no message, however made, takes long: see `limits`, `effort` and `avro`.
+A schema is compiled once for each of its revisions and then checks every message. Nothing is fetched from
+other hosts, and the work for any schema and any message is bounded: see `limits`, `effort` and `avro`.
 """
 
 from ams.validation.compiled import Compiled, compile_schema, compile_stored, parsed

@@ -135,7 +135,7 @@ def _unfinished(_data: bytes, at: int, _depth: int) -> int:
 
 
 def _null(_data: bytes, at: int, _depth: int) -> int:
-    """Walk what has no bytes; whatever is made of nothing else is this too, or a few names would make endless work."""
+    """Walk a type without bytes. A type made only of such types is one too, or a few names would make endless work."""
     return at
 
 

@@ -25,7 +25,7 @@ _LITTLE = 2000
 _ALL, _FIRST = 10_000, 300_000
 """Possible violations up to which all are collected, or the first: a second at worst."""
 _COPIED = 2**24
-"""Bytes that violations may hold: the engine makes all of them before it tells one."""
+"""Bytes that violations may hold: the engine makes all of them before it returns the first."""
 _COPYING = 8
 """Bytes copied for one unit of work."""
 _DRAFT_7 = jsonschema_rs.Draft7Validator

@@ -116,7 +116,7 @@ def serve(source: BinaryIO, sink: BinaryIO) -> None:
 
 
 def _limit_time() -> None:
-    """End this process if a task takes far too long: the system does it, whatever runs then."""
+    """End this process if a task takes far too long: the operating system does it, in any state of the process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
 

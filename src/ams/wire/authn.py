@@ -119,7 +119,7 @@ class Binding(Object, frozen=True, kw_only=True):
     updated_on: str = ""
     last_auth: str = ""
     issuer: str = ""
-    """The only issuer that is believed, in normal form; empty: any trusted CA."""
+    """The only issuer that is accepted, in normal form; empty: any trusted CA."""
     subject_sha256: str = ""
     """Of the whole subject as it was at the first login; empty: no login yet (15, A8)."""
 

@@ -28,7 +28,7 @@ class RightBody(Request, frozen=True):
 
 
 class NewToken(Request, frozen=True):
-    """What a token is good for, and how long; absent: everything, for ever."""
+    """The rights of a token and its lifetime; absent: all rights, no expiry."""
 
     expires_on: str | None = None
     expires_in: int | None = None

@@ -81,7 +81,7 @@ class ReceivedMessage(CamelObject, frozen=True):
 
 
 class Received(CamelObject, frozen=True):
-    """What a pull delivers; an empty list when there is nothing."""
+    """The messages of a pull; an empty list when there are none."""
 
     received_messages: Sequence[ReceivedMessage]
 

@@ -14,7 +14,7 @@ class NewProject(Request, frozen=True):
 
 
 class ProjectChange(Request, frozen=True):
-    """What shall be new of a project; what is empty or absent stays."""
+    """Changes of a project; what is empty or absent stays."""
 
     name: str | None = None
     description: str | None = None

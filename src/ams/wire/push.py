@@ -45,7 +45,7 @@ class PushConfigBody(CamelRequest, frozen=True):
     mattermost_channel: str | None = ""
     base64_decode: bool | None = None
     dead_letter_topic: str | None = ""
-    """Name of a topic of the project for messages that are refused too often; empty: they are tried for ever."""
+    """Name of a topic of the project for messages that are refused too often; empty: they are retried without limit."""
     max_delivery_attempts: Integer | None = 0
     """How often; 0: 5, where there is a topic for them."""
 
@@ -133,7 +133,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BeatBody(CamelRequest, frozen=True):
-    """What a process that delivers says of itself; `version` is that of the targets it was told last."""
+    """The heartbeat of a process that delivers; `version` is that of the targets in the last lease it got."""
 
     holder: str | None = None
     held: list[str] | None = None
@@ -255,7 +255,7 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Lease(CamelObject, frozen=True):
-    """What a process shall deliver until `leaseSeconds` after it asked; without `targets`: what it was told last."""
+    """What a process delivers until `leaseSeconds` after its request; without `targets`: those of its last lease."""
 
     lease_seconds: float
     beat_seconds: float

@@ -37,7 +37,7 @@ class Version(Object, frozen=True):
 
 
 class Finding(Object, frozen=True):
-    """One thing that explains the state; `wrong` when somebody should do something about it."""
+    """One line of a diagnosis; `wrong` when an operator has to act."""
 
     wrong: bool
     text: str
@@ -74,7 +74,7 @@ class Diagnosis(CamelObject, frozen=True):
 
 
 class ServiceDiagnosis(Object, frozen=True):
-    """What is known of the service as a whole; `healthy` when no finding is wrong."""
+    """What is known of the service as a whole; `healthy` when none of the findings is `wrong`."""
 
     healthy: bool
     findings: Sequence[Finding]

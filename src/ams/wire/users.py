@@ -43,7 +43,7 @@ class MemberRoles(Request, frozen=True):
 
 
 class ApplicantBody(Request, frozen=True):
-    """Somebody who wants to become a user; a name is required."""
+    """A person who applies to become a user; a name is required."""
 
     name: str | None = None
     email: str | None = None

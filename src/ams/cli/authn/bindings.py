@@ -27,11 +27,11 @@ Cert = Annotated[str | None, option("The certificate itself (PEM or DER).", meta
 ServiceTypeOption = Annotated[str | None, option("Service type.", metavar="TYPE", complete=service_type_names)]
 HostOption = Annotated[str | None, option("One of its hosts.")]
 User = Annotated[
-    str | None, option("The user of AMS, by name; asks AMS for the uuid.", metavar="USER", complete=user_names)
+    str | None, option("The user of AMS, by name; its uuid is looked up at AMS.", metavar="USER", complete=user_names)
 ]
 UniqueKey = Annotated[str | None, option("The user's id at the service, such as a uuid.", metavar="ID")]
 AuthType = Annotated[str | None, option("How one logs in by it.")]
-Issuer = Annotated[str | None, option("The only CA that is believed; empty: any that is trusted.", metavar="DN")]
+Issuer = Annotated[str | None, option("The only CA that is accepted; empty: any that is trusted.", metavar="DN")]
 
 
 _COLUMNS: Columns = {
@@ -119,7 +119,7 @@ def create(
         raise Usage("a binding needs a subject (--dn or --cert) and a user (--user or --unique-key)")
     if with_issuer and (cert is None or issuer is not None):
         raise Usage("--with-issuer takes the issuer from --cert, and no --issuer")
-    believed = _names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
+    accepted = _names_in(cert)[1] if with_issuer and cert else _issuer(issuer) or ""
     found = session.call(authn.get_service_type(service_type or "ams"))
     if host is None and len(found.hosts) != 1:
         raise Usage(f"{found.name} runs on {', '.join(found.hosts)}: give --host")
@@ -130,7 +130,7 @@ def create(
         subject,
         key,
         auth_type=auth_type or authn.X509,
-        issuer=believed,
+        issuer=accepted,
     )
 
 

@@ -36,7 +36,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A binding as a file wants it; `place` is where it says so."""
+    """A binding as a file declares it; `place` is its position in the file."""
 
     place: str
     name: str
@@ -46,7 +46,7 @@ class Wanted:
     unique_key: str
     auth_type: str = authn.X509
     issuer: str | None = None
-    """None: whatever it is; new bindings then have none."""
+    """None: any issuer; new bindings then have none."""
 
     @property
     def subject(self) -> tuple[str, str, str, str]:

@@ -1,8 +1,8 @@
 """`ams authn import`: what a database of the reference holds goes into a running certificate service.
 
-Through its API, so that everything is checked, encrypted and audited as if an administrator had done it, on whatever
-database the service keeps it. Service types, auth methods and bindings get new uuids and dates; references between
-them are followed.
+Through its API, so that everything is checked, encrypted and audited as if an administrator had done it, for any
+database of the service. Service types, auth methods and bindings get new uuids and dates; references between them are
+followed.
 
 The database is read as `mongoexport` writes it (authn contract 12): a file holds documents of one collection or of
 several, a line each or as one array; what a document is shows in its fields.
@@ -71,7 +71,7 @@ class OldBinding:
     auth_type: str
     unique_key: str
     asked_for: str = ""
-    """Another user id that somebody asked for by an update, which never came into effect (15, A1)."""
+    """Another user id that was requested by an update, which never came into effect (15, A1)."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class OldDatabase:
     auth_methods: list[OldAuthMethod] = field(default_factory=list)
     bindings: list[OldBinding] = field(default_factory=list)
     passed_over: int = 0
-    """Documents of `bindings_missing_ip_san`, which no route ever read (15, A13)."""
+    """Documents of `bindings_missing_ip_san`, which no route reads (15, A13)."""
 
 
 def read_reference(paths: Iterable[str]) -> OldDatabase:
@@ -369,7 +369,7 @@ class _Import:
         if old.asked_for:
             remarks.append(f"user {old.asked_for} was asked for and never took effect; {old.unique_key} is kept")
         if not _is_normal(old.auth_identifier):
-            remarks.append("its subject is in no normal form: nobody can log in by it")
+            remarks.append("its subject is not in normal form: no certificate matches it")
         return Report(report.place, report.name, report.outcome, "; ".join(remarks))
 
     def _name(self, name: str) -> str:

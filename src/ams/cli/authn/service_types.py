@@ -184,7 +184,7 @@ def create_auth_method(
     """Say how a host is asked for its users; for AMS the header x-api-key, with the token of a service_admin."""
     headers, access_key = _secrets(header_file, access_key_file)
     if not headers and not access_key:
-        raise Usage("give --header-file or --access-key-file, as the service type's auth method asks")
+        raise Usage("give --header-file or --access-key-file, as the service type's auth method requires")
     return authn.create_auth_method(service_type, host, port, headers=headers, access_key=access_key or "")
 
 
@@ -208,7 +208,7 @@ def update_auth_method(
 
 @auth_methods.confirms("auth method of {service_type} on {host} deleted", name="delete")
 def delete_auth_method(session: AuthnSession, service_type: ServiceTypeName, host: HostName) -> Call[None]:
-    """Forget how a host is asked: nobody can log in there until it is said anew."""
+    """Remove the auth method of a host: no client can log in there until it is created again."""
     return authn.delete_auth_method(service_type, host)
 
 

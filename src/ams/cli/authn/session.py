@@ -22,7 +22,7 @@ class AuthnSession(Session):
 
     @classmethod
     def maker(cls) -> Callable[..., "AuthnSession"]:
-        """Return what makes a session of the options that every command has that asks the certificate service."""
+        """Return what makes a session from the options of every command that calls the certificate service."""
         return _authn_session
 
     def uuid_of(self, user: str) -> str:

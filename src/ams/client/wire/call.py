@@ -53,7 +53,7 @@ def json_body(content: object) -> bytes:
 
 
 def page(size: int, token: str) -> dict[str, str]:
-    """Return the query of a list (contract 4); size 0 asks for everything."""
+    """Return the query of a list (contract 4); size 0 means all."""
     asked = {"pageSize": str(size) if size else "", "pageToken": token}
     return {name: value for name, value in asked.items() if value}
 

@@ -53,7 +53,7 @@ def list_bindings(user: str) -> Call[Bindings]:
 
 
 def create_binding(user: str, name: str, issuer: str, subject: str) -> Call[Binding]:
-    """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity bound to somebody."""
+    """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity is bound already."""
     return Call("POST", _bindings_path(user, name), _binding, json_body(BindingBody(issuer, subject)))
 
 

@@ -83,17 +83,17 @@ def create_subscription(
 
 
 def delete_subscription(project: str, subscription: str) -> Call[None]:
-    """Remove a subscription and forget where it stood."""
+    """Remove a subscription and its cursor."""
     return Call("DELETE", subscriptions_path(project, subscription), nothing)
 
 
 def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
-    """Ask who may consume."""
+    """Get the users who may consume."""
     return Call("GET", subscriptions_path(project, subscription, "acl"), _acl)
 
 
 def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:
-    """Say who may consume; replaces the list, and an empty one closes the subscription to consumers."""
+    """Set the users who may consume; replaces the list, and an empty one closes the subscription to consumers."""
     body = json_body(NewAccessList(list(users)))
     return Call("POST", subscriptions_path(project, subscription, "modifyAcl"), nothing, body)
 
@@ -182,7 +182,7 @@ def ack_id(project: str, subscription: str, offset: int) -> str:
 
 
 def zulu(moment: datetime) -> str:
-    """Write a moment as timeToOffset wants it: UTC, three digits of a second (contract 11.4)."""
+    """Write a time in the format of timeToOffset: UTC, three digits of a second (contract 11.4)."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -199,7 +199,7 @@ def lease_push(
     leaving: bool = False,
     version: str = "",
 ) -> Call[PushLease]:
-    """Say that a process delivers these subscriptions, by their ids, and ask which it shall deliver from now on.
+    """Send a heartbeat with the ids of the subscriptions that a process delivers; get those to deliver from now on.
 
     `holder` is a name of its own (at most 64 letters, digits, `.`, `_`, `:` and `-`), another one at each start;
     `states` are how deliveries go, of which the first `MAX_STATES` are sent; `version` is that of the targets it has.

@@ -69,12 +69,12 @@ def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames
 
 
 def get_topic_acl(project: str, topic: str) -> Call[Acl]:
-    """Ask who may publish."""
+    """Get the users who may publish."""
     return Call("GET", topics_path(project, topic, "acl"), _acl)
 
 
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
-    """Say who may publish; replaces the list, and an empty one closes the topic to publishers."""
+    """Set the users who may publish; replaces the list, and an empty one closes the topic to publishers."""
     return Call("POST", topics_path(project, topic, "modifyAcl"), nothing, json_body(NewAccessList(list(users))))
 
 
@@ -114,8 +114,9 @@ def _named(**values: str) -> dict[str, str]:
 def publish(project: str, topic: str, messages: Sequence[Message], *, key: str = "") -> Call[Published]:
     """Store messages, all or none, in this order.
 
-    With a `key`, of at most 255 characters, the call is repeatable: a service that knows idempotency keys answers the
-    same messages under the same key with the ids of the first time and stores nothing; other messages are a `Conflict`.
+    With a `key`, of at most 255 characters, the call is repeatable: a service that supports idempotency keys answers
+    the same messages under the same key with the ids of the first time and stores nothing; other messages are a
+    `Conflict`.
     """
     return publish_encoded(project, topic, json_body({"messages": list(messages)}), key=key)
 

@@ -37,7 +37,7 @@ def get_user_by_token(token: str) -> Call[User]:
 
 
 def get_profile() -> Call[User]:
-    """Ask who the caller is."""
+    """Get the caller's own user."""
     return Call("GET", "/v1/users/profile", _user)
 
 
@@ -94,7 +94,7 @@ def _tokens_path(user: str, name: str | None = None) -> str:
 
 
 def register(user: str, details: UserBody | None = None) -> Call[Registration]:
-    """Ask that somebody become a user of this name; of `details`, projects and roles do not count."""
+    """Register for a user account of this name; projects and roles in `details` are ignored."""
     wanted = details or UserBody()
     body = ApplicantBody(
         name=user,

@@ -41,9 +41,7 @@ def apply(
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Write tokens of new users to stdout.")] = False,
     set_secrets: Annotated[
         bool,
-        typer.Option(
-            "--set-secrets", help="Set secrets of auth methods and issuers again; AMS cannot compare them."
-        ),
+        typer.Option("--set-secrets", help="Set secrets of auth methods and issuers again; AMS cannot compare them."),
     ] = False,
     renew_tokens: Annotated[
         bool, typer.Option("--renew-tokens", help="Revoke tokens whose end or rights differ, and make them anew.")

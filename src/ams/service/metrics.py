@@ -21,7 +21,7 @@ from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
 from ams.service.retention import Losses
 from ams.storage.registry.counts import Activity, Listed, Rate
-from ams.storage.registry.records import NOBODY, Principal, Project
+from ams.storage.registry.records import NO_USERS, Principal, Project
 from ams.storage.registry.registry import Registry
 from ams.wire import service as wire
 from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
@@ -93,7 +93,7 @@ class Metrics:
         `NotFound`.
         """
         topic = await self.registry.topics.find(caller.here.id, name)
-        caller.require_listed(topic.authorized if topic else NOBODY, PUBLISHER)
+        caller.require_listed(topic.authorized if topic else NO_USERS, PUBLISHER)
         if topic is None:
             raise TopicGone
         subscriptions = await self.registry.figures.subscriptions_of(topic.project_id, name)
@@ -118,7 +118,7 @@ class Metrics:
         then `NotFound`.
         """
         subscription = await self.registry.subscriptions.find(caller.here.id, name)
-        caller.require_listed(subscription.authorized if subscription else NOBODY, CONSUMER)
+        caller.require_listed(subscription.authorized if subscription else NO_USERS, CONSUMER)
         if subscription is None:
             raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)

@@ -1,6 +1,6 @@
 """One question for many callers, so that thousands of callers cost a broker or a database a few requests.
 
-`SharedRequest` asks the same question once for all who have it; `BatchedRequest` asks about many things at a time.
+`SharedRequest` sends one request for all callers of the same key; `BatchedRequest` sends one for many items.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ AT_ONCE = 200
 
 
 class SharedRequest(Generic[Key, Answer]):
-    """Asks a question at most twice at a time: once for callers before it was sent, once for all callers since.
+    """Has at most two requests at a time for a key: one for callers before it was sent, one for all callers since.
 
     With `join` callers since then take the answer to the one that is out too.
     """
@@ -68,7 +68,7 @@ def mark_seen(task: "asyncio.Task[Any]") -> None:
 
 
 class BatchedRequest(Generic[Item, Answer]):
-    """Asks about many things at a time, one question after the other; an answer is a result, or an error to raise."""
+    """Sends one request for many items, one after the other; an item's answer is a result, or an error to raise."""
 
     def __init__(
         self, ask: Callable[[Sequence[Item]], Awaitable[Sequence[Answer | Exception]]], at_once: int = AT_ONCE

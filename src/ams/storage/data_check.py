@@ -1,4 +1,4 @@
-"""Whether a data folder can still be worked with: looked at now and then, whether or not anybody asks for anything.
+"""Whether a data folder is still usable: checked periodically, also without requests.
 
 Files that were deleted or replaced under a running process go on working for it and are gone with it, and a database
 that another process locks shows only when something is written. So a thread looks; it never keeps the event loop.
@@ -20,7 +20,7 @@ LOOK_SECONDS = 1.0
 BUSY_SECONDS = 0.5
 """How long a look waits for a locked database."""
 LOCKED_SECONDS = 4.0
-"""How long a database may be locked before it is told: our own writes lock it too, for much less."""
+"""How long a database may be locked before it is reported: our own writes lock it too, for much less."""
 SILENT_SECONDS = 15.0
 """A look that takes longer hangs: the disk does not answer."""
 
@@ -73,7 +73,7 @@ class DataCheck:
         return None if same else f"{path} was replaced while it was in use"
 
     def _locked(self, path: str) -> str | None:
-        """Begin what any write begins with; a database of which there is another trouble tells it at once."""
+        """Begin what any write begins with; a database with another fault fails at once."""
         try:
             _begin_writing(path)
         except sqlite3.OperationalError as error:

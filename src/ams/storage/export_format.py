@@ -56,7 +56,7 @@ class Log(Line, tag="log"):
     first: Count = 0
     """The offset of its first message that is still there, else of the next one to be published."""
     bytes: Count = 0
-    """Data bytes ever published to it."""
+    """Data bytes published to it in all."""
     retention: Age | None = None
     """Age limit of its messages, its own or its project's; milliseconds."""
 
@@ -207,7 +207,7 @@ class Subscription(Line, tag="subscription"):
 
 
 class Registration(Line, tag="registration"):
-    """Somebody who asked to become a user."""
+    """A person's registration for a user account."""
 
     name: str
     id: str | None = None

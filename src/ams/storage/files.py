@@ -1,6 +1,6 @@
 """The file seam: every call by which log files and databases' neighbours touch a disk.
 
-Production uses `Disk`. Tests put a double in its place that forgets, tears or reorders whatever was not synced, fails
+Production uses `Disk`. Tests put a double in its place that loses, tears or reorders writes that were not synced, fails
 a sync, or runs out of space (`tests/support/unreliable_disk.py`). Paths are plain strings; positions are explicit, so
 a handle has no state but the file it names.
 """
@@ -201,7 +201,7 @@ class Disk:
         return os.path.exists(path)
 
     def free_bytes(self, path: str) -> int:
-        """Space for unprivileged users, as statvfs tells it."""
+        """Space for unprivileged users, by statvfs."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 

@@ -105,7 +105,7 @@ class Folder:
         write_whole(Disk(), self.admin_token, f"{token}\n".encode())
 
     def forget_admin_token(self) -> None:
-        """Remove a token that is nobody's."""
+        """Remove a token that no user has."""
         Disk().unlink(self.admin_token)
 
     def release(self) -> None:
@@ -157,7 +157,7 @@ def _flocked(folder: str, path: str, flags: int, other: str) -> int:
 
 
 def check_not_foreign(path: str, ours: Callable[[str], bool]) -> None:
-    """Raise `Unusable` for a folder with files that nobody knows; `ours` says which are known."""
+    """Raise `Unusable` for a folder with unknown files; `ours` says which are known."""
     if others := sorted(name for name in os.listdir(path) if not ours(name)):
         raise Unusable(f"{path} holds other files ({others[0]}, ...); choose an empty folder with --data")
 
@@ -209,7 +209,7 @@ def _check_whole(path: str) -> None:
 
 
 def _check_not_foreign(path: str) -> None:
-    """Raise `Unusable` for a folder of somebody else.
+    """Raise `Unusable` for a folder of another program.
 
     A first start that was cut short left a lock, or half a mark; the certificate service may have been there first.
     """

@@ -1,8 +1,8 @@
 """What all who speak to PostgreSQL share: how to connect, how long to wait, and which errors pass.
 
-Whoever keeps something there (registry, cursors) makes its own connections and its own promise; here is what must be
+Each part that stores data there (registry, cursors) has its own connections and guarantees; here is what must be
 the same for all of them, so that a lost primary looks the same from everywhere: noticed within seconds, and behind us
-within `CALL_SECONDS`. The driver is loaded when something is asked for: without PostgreSQL nobody needs it.
+within `CALL_SECONDS`. The driver is loaded at its first use: without PostgreSQL it is not needed.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ async def connect(to: str) -> "Connection":
     """Connect once, in autocommit; each statement is cut off after `STATEMENT_SECONDS`, each commit is waited for.
 
     A server configured to answer commits before they are on disk, or on the disk of the standby where one is
-    synchronous, is told not to for this connection. Raises `psycopg.Error`; see `is_passing`.
+    synchronous, is set not to for this connection. Raises `psycopg.Error`; see `is_passing`.
     """
     from psycopg import AsyncConnection
 
@@ -99,7 +99,7 @@ async def connect(to: str) -> "Connection":
 
 @contextlib.contextmanager
 def limited(connection: "Connection", seconds: float) -> Iterator[None]:
-    """Give what is done on a connection so long; then the connection is gone, and whoever waits is told by an error.
+    """Give what is done on a connection so long; then the connection is closed, and its callers get an error.
 
     Nothing is cancelled: a cancelled commit that waits for its standby would be reported as done.
     """
@@ -111,7 +111,7 @@ def limited(connection: "Connection", seconds: float) -> Iterator[None]:
 
 
 def abort(connection: "Connection") -> None:
-    """End a connection at once, whatever it does and however silent the server is."""
+    """End a connection at once, in any state, also when the server does not respond."""
     if connection.closed:
         return
     with socket.socket(fileno=os.dup(connection.fileno())) as own, contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Tokens: made, encrypted to be shown again, and found by a keyed hash. Secrets of signatures and
 auth methods, sealed likewise.
 
-The database alone lets nobody in: a token is stored encrypted (AES-GCM, bound to its user) and beside it an
+The database alone is not enough to log in: a token is stored encrypted (AES-GCM, bound to its user) and beside it an
 HMAC-SHA256 by which it is looked up. Both keys come from one key of 32 bytes, kept in a file apart from the database
 or in a setting.
 """
@@ -75,7 +75,7 @@ class Secrets:
         self._lookup_key = _derived(key, b"look-up of tokens")
         self._cipher = AESGCM(_derived(key, b"encryption of tokens"))
         self.fingerprint = _derived(key, b"fingerprint").hex()
-        """Tells this key from another without telling anything about it."""
+        """Identifies this key without revealing anything about it."""
 
     def digest(self, token: str) -> str:
         """Return the keyed hash by which a token is found; any text has one."""
@@ -100,7 +100,7 @@ class Secrets:
         return self._opened(sealed, _of_push(subscription), damaged)
 
     def seal(self, text: str, bound: str) -> bytes:
-        """Encrypt a text so that it can be read back for this owner only, whatever that is."""
+        """Encrypt a text so that it can be read back for this owner only, of any kind."""
         return self._sealed(text, _of_other(bound))
 
     def open(self, sealed: bytes, bound: str) -> str:

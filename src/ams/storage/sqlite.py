@@ -1,9 +1,9 @@
 """What all who keep a SQLite file share: a commit that failed must not be there after a restart.
 
 In WAL mode a commit appends its pages to the file `-wal` and syncs it. When the sync fails, SQLite rolls back, but only
-in memory: the pages stay in the file with valid checksums, and whoever opens the database next takes the commit for
-made (https://www.sqlite.org/walformat.html, 4). So one more commit, which changes nothing, is written in their place.
-Once that is synced, the old state is what a restart finds.
+in memory: the pages stay in the file with valid checksums, and the next process that opens the database takes the
+commit for made (https://www.sqlite.org/walformat.html, 4). So one more commit, which changes nothing, is written in
+their place. Once that is synced, the old state is what a restart finds.
 """
 
 import os
@@ -41,7 +41,7 @@ def keep_files(connection: sqlite3.Connection, path: str) -> None:
 
 
 class Commits:
-    """Knows whether a restart would find the state that this process sees. For one writer at a time."""
+    """Whether a restart would find the state that this process sees. For one writer at a time."""
 
     def __init__(self) -> None:
         self._in_doubt = False

@@ -36,7 +36,7 @@ class AuditEvent:
     actor: str
     """Name of the user, or of the key; the normal form of a certificate's subject; empty when it is not known."""
     address: str
-    """Where the request came from: an IP address, that of the client where a trusted proxy tells it."""
+    """Where the request came from: an IP address, that of the client where a trusted proxy sends it."""
     code: int
     """HTTP status of the answer."""
     result: str

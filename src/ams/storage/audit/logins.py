@@ -1,4 +1,4 @@
-"""Failed logins: counted, held to a limit, and recorded so that nobody can fill the audit log with them.
+"""Failed logins: counted, held to a limit, and recorded so that they cannot fill the audit log.
 
 The first few of an address in a minute are an event each; the others of that minute are one event, which says how many
 they were, when the minute is over.
@@ -20,7 +20,7 @@ EACH = 10
 MINUTE = 60_000
 """Milliseconds."""
 ADDRESSES = 1000
-"""Addresses of a minute that are told apart; the failures of all others are one event without an address."""
+"""Addresses of a minute with events of their own; the failures of all others are one event without an address."""
 OTHERS = ""
 
 

@@ -1,8 +1,8 @@
 """The table of the audit log, for each that keeps one: what is in it, how it is asked, and what it refuses.
 
 Rows are added and never changed. They may be deleted only up to a moment that a row of the table of prunings says, so
-that whatever was taken away is known. This holds for every statement, whoever sends it; it is no protection from
-somebody who may drop triggers (`docs/decisions/0022`).
+that every removal is known. This holds for the statements of every client; it is no protection from
+a user who may drop triggers (`docs/decisions/0022`).
 """
 
 import base64
@@ -42,7 +42,7 @@ from ams.storage.database.database import Database
 from ams.wire.service import Lines
 
 USUAL_SIZE = 100
-"""Events of a page when nobody says how many."""
+"""Events of a page by default."""
 MOST = 1000
 """Most events of a page: an audit log is never asked for as a whole."""
 PORTION = 10_000
@@ -72,7 +72,7 @@ class Events:
 
     items: Sequence[AuditEvent]
     next_token: str
-    """Asks for the next page; empty on the last one."""
+    """The page token of the next page; empty on the last one."""
 
 
 class AuditRecords:
@@ -149,7 +149,7 @@ class AuditRecords:
         if wanted.until is not None:
             conditions.append(table.at < wanted.until)
         if wanted.action:
-            # Not LIKE, which knows no letter case on SQLite.
+            # Not LIKE, which ignores letter case on SQLite.
             conditions.append(func.substr(table.action, 1, len(wanted.action)) == wanted.action)
         said = {name: getattr(wanted, name) for name in ("actor", "address", "result")}
         conditions += [table[name] == value for name, value in said.items() if value]
@@ -198,7 +198,7 @@ _KEPT = "old.at >= coalesce((SELECT max(until) FROM {name}_prunings), 0)"
 _SQLITE = (
     f"CREATE TRIGGER {{name}}_unchanged BEFORE UPDATE ON {{name}} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
     f"CREATE TRIGGER {{name}}_kept BEFORE DELETE ON {{name}} WHEN {_KEPT} BEGIN SELECT raise(ABORT, '{_REFUSAL}'); END",
-    # REPLACE takes rows away without those two; whoever adds what is there already adds nothing.
+    # REPLACE takes rows away without those two; adding an event that is there already adds nothing.
     "CREATE TRIGGER {name}_once BEFORE INSERT ON {name}"
     " WHEN EXISTS (SELECT 1 FROM {name} WHERE id = new.id OR number = new.number) BEGIN SELECT raise(IGNORE); END",
 )

@@ -2,10 +2,10 @@
 
 An event is a line of the file `audit.jsonl` in the data folder before `record` returns. The file is only ever appended
 to, for the owner only. A line is written by one call and with its end, so that one which a crash or a full disk cut
-short is the last; the next begins on a line of its own. Whatever rotates logs renames the file: the next line makes a
-new one. The table gets it from there, in batches and in the order of
-the file, whenever the database can take it: what is in the table is always a beginning of the file. So a start finds
-what is missing by looking back from the end of the file for a line that the table has.
+short is the last; the next begins on a line of its own. Programs that rotate logs rename the file: the next line makes
+a new one. The table gets it from there, in batches and in the order of the file, whenever the database can take it:
+what is in the table is always a beginning of the file. So a start finds what is missing by looking back from the end of
+the file for a line that the table has.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Trail(Protocol):
 
 
 class FileTrail:
-    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is for ever."""
+    """A trail of a file and the table that follows it. `days` is how long the table keeps events; 0 is no limit."""
 
     def __init__(self, path: str, records: AuditRecords, clock: Clock, *, days: int = 0) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class FileTrail:
         while self._unwritten:
             waiting = list(self._unwritten)
             await self._records.add(waiting)
-            added = {event.id for event in waiting}  # by then the oldest may have made room for others
+            added = {event.id for event in waiting}  # by then the oldest may have been dropped for others
             self._unwritten = deque((each for each in self._unwritten if each.id not in added), UNWRITTEN)
 
     async def _follow(self, supervisor: Supervisor) -> None:
@@ -273,7 +273,7 @@ class _Reader:
         self._ahead = position
 
     def next(self) -> list[AuditEvent]:
-        if os.fstat(self._handle).st_size < self._position:  # somebody emptied it
+        if os.fstat(self._handle).st_size < self._position:  # it was truncated
             self._position = 0
         self._ahead = self._position
         events: list[AuditEvent] = []

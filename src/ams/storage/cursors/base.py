@@ -19,7 +19,7 @@ engine, so all engines share the rules and Hypothesis can walk them (`tests/stor
     offset      the next message to deliver; everything below is acknowledged
     handed      hand-outs still acknowledgeable: pairs (end, time); newer pairs have smaller ends, as a newer and
                 larger one makes an older and smaller one needless
-    generation  raised by whatever moves the cursor other than an acknowledgement, so that a hand-out read before a
+    generation  raised by each move of the cursor other than an acknowledgement, so that a hand-out read before a
                 seek is not recorded after it
 """
 
@@ -44,7 +44,7 @@ class Position(NamedTuple):
     offset: Offset
     generation: int
     lost: int
-    """Messages that retention took before they were acknowledged, ever."""
+    """Messages that retention took before they were acknowledged, in all."""
 
 
 class Handed(NamedTuple):
@@ -70,7 +70,7 @@ class Cursors(Protocol):
         ...
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Forget a cursor, but for what it had lost; no error when there is none."""
+        """Remove a cursor, but keep its number of lost messages; no error when there is none."""
         ...
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
@@ -78,7 +78,7 @@ class Cursors(Protocol):
         ...
 
     async def places(self) -> Mapping[SubscriptionId, TopicOffset]:
-        """Return where every cursor stands, as it is stored: nothing moves, whatever became of the topic."""
+        """Return the stored offset of every cursor; nothing moves, also when the topic is gone."""
         ...
 
     async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
@@ -89,7 +89,7 @@ class Cursors(Protocol):
         ...
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
-        """Return how many messages retention took before they were acknowledged, ever (`lost`); moves nothing."""
+        """Return how many messages retention took before they were acknowledged, in all (`lost`); moves nothing."""
         ...
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
@@ -198,7 +198,7 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
 
 
 def seek(cursor: Cursor, offset: Offset) -> Cursor:
-    """Move to `offset`; whatever was handed out before can no longer be acknowledged (contract 11.5)."""
+    """Move to `offset`; messages handed out before can no longer be acknowledged (contract 11.5)."""
     return cursor._replace(offset=offset, generation=cursor.generation + 1, handed=(), grace=None)
 
 

@@ -1,7 +1,7 @@
 """The cursor store of the cluster shape: it keeps nothing that another node needs.
 
 Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit. Hand-outs are in
-the row like all else, so one node may pull and another acknowledge, and a restart forgets nothing. A cursor beyond the
+the row like all else, so one node may pull and another acknowledge, and a restart loses nothing. A cursor beyond the
 end of its topic, as after a log was put back from an older copy, stays where it is: pulls are empty until the topic has
 grown up to it or the cursor is sought, and `ams doctor` names it.
 """
@@ -91,7 +91,7 @@ class PostgresCursors:
         self._mover.forget(subscription)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Forget a cursor; what it had lost is kept, in the same step."""
+        """Remove a cursor; its number of lost messages is kept, in the same step."""
         await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
         self._mover.forget(subscription)
 

@@ -43,7 +43,7 @@ MAX_SEEN = 20_000
 
 
 class Interrupted(Exception):
-    """What was asked may have been done or not: the connection was lost, or the database wants it asked again."""
+    """The outcome is unknown: the connection was lost, or the database requires a retry."""
 
 
 class ReconnectingConnection:
@@ -124,7 +124,7 @@ class ReconnectingConnection:
         await asyncio.wait((self._connecting,), timeout=max(seconds, 0))
         if not self._connecting.done():
             raise CursorsUnavailable from self._cause
-        connecting, self._connecting = self._connecting, None  # whatever came of it: the next call tries again
+        connecting, self._connecting = self._connecting, None  # also after an error: the next call tries again
         self._connection = connecting.result()
         return self._connection
 
@@ -263,7 +263,7 @@ class Mover:
         self._seen[subscription] = row
 
     def forget(self, subscription: SubscriptionId) -> None:
-        """Remember a cursor no more."""
+        """Remove a cursor from memory."""
         self._seen.pop(subscription, None)
 
     async def close(self) -> None:

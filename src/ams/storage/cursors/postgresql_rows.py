@@ -1,9 +1,9 @@
 """A cursor as a row, and the statements over such rows.
 
 Every statement is a transaction of its own, so no lock outlives one. A row's version is raised by every write, and a
-write names the version it was computed from: the second of two writes nothing, and knows. A creation and a seek begin a
-new run of versions at a random number; so a caller that lost the answer to one finds out by the row, also after others
-have written it.
+write names the version it was computed from: the second of two writes nothing, and sees that. A creation and a seek
+begin a new run of versions at a random number; so a caller that lost the answer to one finds out by the row, also after
+others have written it.
 """
 
 import secrets
@@ -264,7 +264,7 @@ async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Olde
 
 
 def _array(numbers: Iterable[object]) -> str:
-    """Write an array of numbers as PostgreSQL reads it; as the driver would, but in one type whatever their size."""
+    """Write an array of numbers as PostgreSQL reads it; as the driver would, but in one type for all sizes."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 

@@ -1,8 +1,8 @@
 """Cursors of the embedded shape: in memory, and durable in a SQLite database of their own.
 
-Offsets are written by one thread, as groups: whatever moved while the last group was being synced goes into the next
-one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and many
-are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
+Offsets are written by one thread, as groups: all cursors that moved while the last group was being synced go into the
+next one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and
+many are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
 `Grace` stands in for them.
 """
 
@@ -177,7 +177,7 @@ class SqliteCursors:
         await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
-        """Forget a cursor, durably; what it had lost is kept."""
+        """Remove a cursor, durably; its number of lost messages is kept."""
         entry = self._entries.pop(subscription, None)
         if entry is None:
             return
@@ -311,7 +311,7 @@ class SqliteCursors:
             self._supervisor.failed(PART, error, self._give_up)
 
     def _give_up(self) -> None:
-        """Fail all that waits, and whatever comes: what is here in memory is nothing to build on any more."""
+        """Fail all waiting and later calls: the state in memory is not valid any more."""
         self._has_failed = True
         written, self._writing = self._writing, None
         waiting, self._group = self._group, _Group()
@@ -357,7 +357,7 @@ class SqliteCursors:
         while (group := self._queue.get()) is not None:
             try:
                 self._write(group)
-            except Exception as error:  # whatever it is: those who wait must get an answer, and the thread goes on
+            except Exception as error:  # any error: waiting callers must get a result, and the thread goes on
                 self._tell(partial(self._failed, group, f"{type(error).__name__}: {error}"))
             else:
                 self._tell(partial(self._stored, group))

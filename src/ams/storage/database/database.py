@@ -1,4 +1,4 @@
-"""The database: transactions as functions of a connection, and who is told of what they changed.
+"""The database: transactions as functions of a connection, and invalidation of caches by them.
 
 Work runs in a thread as one transaction: on SQLite (`ams.storage.database.sqlite`) or on PostgreSQL
 (`ams.storage.database.postgresql`), where it may run several times until it is whole. A driver's exceptions never leave
@@ -30,7 +30,7 @@ def sqlite_url(path: str) -> str:
 class Database:
     """Runs work against the database at a URL, SQLite's or PostgreSQL's (then without password).
 
-    `on_full` is asked for room when the disk is full and answers whether it made some; the work is then tried once
+    `on_full` is called to free space when the disk is full and returns whether it did; the work is then tried once
     more. Raises `Unusable` for a URL that cannot be used.
     """
 
@@ -45,12 +45,12 @@ class Database:
     async def prepare(self, work: Work[T]) -> T:
         """Run the work that makes or migrates the tables, as one node after the other does.
 
-        Raises `RegistryUnavailable`, also while another node takes long over it, and whatever the work raises.
+        Raises `RegistryUnavailable`, also while another node takes long over it, and all that the work raises.
         """
         return await self._store.prepare(work)
 
     async def listen(self) -> None:
-        """Begin to hear what other nodes write; only from then on are caches believed, where there can be others."""
+        """Begin to receive the changes of other nodes; only then are caches used, where there can be other nodes."""
         await self._store.listen()
 
     async def read(self, work: Work[T]) -> T:
@@ -62,14 +62,14 @@ class Database:
 
         What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.
         Raises `AlreadyExists` for a name that is taken, `NotFound` for a project that is gone, `RegistryUnavailable`,
-        and whatever the work raises.
+        and all that the work raises.
         """
         writing = asyncio.ensure_future(self._store.write(work, forgets, large=large))
         writing.add_done_callback(lambda _: self.invalidations.apply(forgets))
         return await self._to_its_end(writing)
 
     async def put(self, work: Work[T]) -> T:
-        """Run one statement and commit it: one that is right whatever happens beside it, and however often it is run.
+        """Run one statement and commit it. It must be correct beside any others, and when it is run repeatedly.
 
         Cheaper than `write`. Raises as `write`.
         """
@@ -89,14 +89,14 @@ class Database:
         return None if self.invalidations.trusted else "PostgreSQL does not answer"
 
     async def at_length(self, work: Work[T]) -> T:
-        """Run work on all there is, once, however long it takes; nobody makes or migrates tables meanwhile.
+        """Run work on the whole database, once, without a time limit; no process makes or migrates tables meanwhile.
 
-        For an installation that nobody serves. Raises `RegistryUnavailable`, and whatever the work raises.
+        For an installation that no node serves. Raises `RegistryUnavailable`, and all that the work raises.
         """
         return await self._to_its_end(asyncio.ensure_future(self._store.prepare(work, waits=True)))
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it while no other node serves; caches are not believed afterwards.
+        """Run work and commit it while no other node serves; caches are not used afterwards.
 
         Raises `Unusable` while one does, and as `write`.
         """

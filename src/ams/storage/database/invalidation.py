@@ -3,8 +3,8 @@
 Caches are filled on a miss, and emptied entry by entry when something is written. A writer names what has to be
 forgotten as small values. They go out with the transaction where several nodes share a database
 (`ams.storage.database.postgresql.listening`), and are applied here by one hub. A fill is dropped when anything was
-forgotten since its query began: the query may have read what stood there before. What a cache holds is believed only
-while the node surely hears of every change: that is its trust; else the database is asked each time.
+forgotten since its query began: the query may have read what stood there before. Entries of a cache are used only
+while the node surely gets every change: that is its trust. Otherwise the database is read each time.
 """
 
 import math
@@ -20,7 +20,7 @@ FOREVER = math.inf
 
 
 class Trust:
-    """Until when entries may be believed, as a moment of `time.monotonic`; for ever where nobody else writes."""
+    """Until when entries may be used, as a moment of `time.monotonic`; without limit where no other process writes."""
 
     __slots__ = ("until",)
 
@@ -28,7 +28,7 @@ class Trust:
         self.until = until
 
     def holds(self) -> bool:
-        """Whether entries may be believed now."""
+        """Whether entries may be used now."""
         return self.until == FOREVER or time.monotonic() < self.until
 
 
@@ -43,7 +43,7 @@ class Cache(LruCache[K, V]):
         self._forgotten = 0
 
     def known(self, key: K) -> V | None:
-        """Return the entry if it is there and to be believed, None if it has to be looked for: see `find`.
+        """Return the entry if it is there and valid, None if it has to be looked for: see `find`.
 
         For the hot paths, which a coroutine for each thing they need would cost more than the things.
         """
@@ -55,7 +55,7 @@ class Cache(LruCache[K, V]):
         return value
 
     async def find(self, key: K, fill: Callable[[], Awaitable[V | None]]) -> V | None:
-        """Return the entry, without suspending when it is there and to be believed; else ask `fill`."""
+        """Return the entry, without suspending when it is there and valid; else call `fill`."""
         value = self.known(key)
         if value is not None:
             return value
@@ -115,7 +115,7 @@ class Forget(NamedTuple):
 
 
 class Invalidations:
-    """The hub: caches are made here and say how they forget; it applies what anybody wrote."""
+    """The hub: makes caches, and applies the invalidations of all writers to them."""
 
     def __init__(self) -> None:
         self._trust = Trust()
@@ -123,23 +123,23 @@ class Invalidations:
         self._kinds: dict[str, list[Callable[..., None]]] = {}
 
     def new_cache(self, size: int) -> Cache[Any, Any]:
-        """Make a cache that is believed only while changes are heard of."""
+        """Make a cache that is used only while changes are received."""
         cache: Cache[Any, Any] = Cache(size, trust=self._trust)
         self._caches.append(cache)
         return cache
 
     def on(self, kind: str, forget: Callable[..., None]) -> None:
-        """Have `forget` called too, with the keys, whenever something of a kind is to be forgotten."""
+        """Have `forget` called too, with the keys, at each invalidation of a kind."""
         self._kinds.setdefault(kind, []).append(forget)
 
     def apply(self, forgets: Iterable[Forget]) -> None:
-        """Forget; all there is for a kind nobody knows here: a newer node may know more kinds."""
+        """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
         for each in forgets:
             for forget in self._kinds.get(each.kind, [self._forget_unknown]):
                 forget(*each.keys)
 
     def forget_all(self) -> None:
-        """Forget everything, and drop every fill that is under way."""
+        """Invalidate everything, and drop every fill that is under way."""
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
 
@@ -147,14 +147,14 @@ class Invalidations:
         self.forget_all()
 
     def distrust(self) -> None:
-        """Believe no cache from now on, until `trust` says so: others may write, and nothing is heard yet."""
+        """Use no cache from now on, until `trust` is called: others may write, and no change is received yet."""
         self._trust.until = -math.inf
 
     def trust(self, until: float) -> None:
-        """Believe the caches until a moment of `time.monotonic`."""
+        """Use the caches until a moment of `time.monotonic`."""
         self._trust.until = until
 
     @property
     def trusted(self) -> bool:
-        """Whether the caches are believed now."""
+        """Whether the caches are used now."""
         return self._trust.holds()

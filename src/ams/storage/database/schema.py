@@ -1,4 +1,4 @@
-"""A schema: what the registry, or the certificate service, tells the database of its tables; and what errors mean.
+"""A schema: the tables of the registry, or of the certificate service, for the database; and what errors mean.
 
 Two may share one database of PostgreSQL: the names of their tables, locks and channels differ.
 """

@@ -1,6 +1,6 @@
 """Tables in a SQLite file: one process has it for itself.
 
-Writes go through one thread, one after the other, as SQLite wants it; reads run beside them.
+Writes go through one thread, one after the other, as SQLite requires; reads run beside them.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ logger = structlog.get_logger("ams.registry")
 class SqliteStore:
     """Runs work in threads against a file.
 
-    `on_full` is asked for room when the disk is full and answers whether it made some; the work is then tried once
+    `on_full` is called to free space when the disk is full and returns whether it did; the work is then tried once
     more.
     """
 
@@ -54,7 +54,7 @@ class SqliteStore:
         return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
 
     async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
-        """Run work and commit it. Nobody else has this file open, so nobody else has anything to forget."""
+        """Run work and commit it. No other process has this file open, so no other cache has to be invalidated."""
         return await self.put(work)
 
     async def put(self, work: Work[T]) -> T:
@@ -67,11 +67,11 @@ class SqliteStore:
         return await self.put(work)
 
     async def alone(self, work: Work[T]) -> T:
-        """Run work and commit it: nobody else has this file open."""
+        """Run work and commit it: no other process has this file open."""
         return await self.put(work)
 
     async def listen(self) -> None:
-        """Hear what others write: nobody else does."""
+        """Receive the changes of other processes: there are none."""
 
     async def close(self) -> None:
         """Finish what was accepted and close all connections."""

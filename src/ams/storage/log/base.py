@@ -46,7 +46,7 @@ class Bounds(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """What was ever published to a topic, also what retention took since."""
+    """All that was published to a topic, including what retention removed."""
 
     messages: int
     bytes: int
@@ -61,7 +61,7 @@ class Origin(NamedTuple):
     first: Offset = Offset(0)
     """The offset of the first message that is loaded, or the next one to be given when none is."""
     bytes: int = 0
-    """Data bytes ever published to it, those of the messages that will be loaded too: loading counts none."""
+    """Data bytes published to it in all, including the messages that will be loaded: loading counts none."""
 
 
 NEW = Origin()
@@ -85,13 +85,13 @@ class Log(Protocol):
         """Store messages with the offsets and publish times they had in another log; durable when it returns.
 
         Only for a topic that is neither published to nor read. Offsets grow from the topic's end on; those left out are
-        holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. Whatever ends it early
-        leaves the messages up to some batch: the rest can be loaded by another call.
+        holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. When it ends early,
+        the messages up to some batch stay: the rest can be loaded by another call.
         """
         ...
 
     async def drop(self, topic: TopicId) -> None:
-        """Forget a topic and free its space in time; its waiters wake. Dropping an unknown topic is no error."""
+        """Remove a topic; its space is freed later; its waiters wake. Dropping an unknown topic is no error."""
         ...
 
     def held(self, topic: TopicId) -> AbstractAsyncContextManager[None]:
@@ -149,7 +149,7 @@ class Log(Protocol):
         ...
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return what was ever published to the topic; it never shrinks, and survives what messages survive."""
+        """Return the totals of all that was published to the topic. They never shrink, and are durable."""
         ...
 
     async def offset_at(self, topic: TopicId, time: Milliseconds) -> Offset | None:

@@ -158,7 +158,7 @@ class TallyRecords:
         return await self._database.write(work)
 
     async def restart(self, identities: Iterable[TopicId]) -> None:
-        """Forget what was counted of topics that lost their logs; their projects' days stay."""
+        """Reset the counts of topics that lost their logs; their projects' days stay."""
         texts = [topic_id_text(each) for each in identities]
 
         def work(connection: Connection) -> None:

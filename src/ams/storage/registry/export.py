@@ -258,7 +258,7 @@ class Loaded(NamedTuple):
 
     topic: TopicId
     bytes: int
-    """Ever published to it."""
+    """Published to it in all."""
 
 
 class Placed(NamedTuple):
@@ -294,7 +294,7 @@ class Filling:
 
     @singledispatchmethod
     def add(self, line: Line) -> None:
-        """Add what a line tells."""
+        """Add the record of a line."""
         raise TypeError(f"{line!r} is nothing a registry holds")
 
     @add.register
@@ -428,9 +428,9 @@ class Filling:
     def _user(self, name: str | None) -> str | None:
         return None if name is None else self._users[name]
 
-    def _time(self, *told: int | None) -> int:
-        """Return the first time that was told; now, when none was."""
-        return next((each for each in told if each is not None), self._now)
+    def _time(self, *given: int | None) -> int:
+        """Return the first time that is given; now, when none was."""
+        return next((each for each in given if each is not None), self._now)
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:

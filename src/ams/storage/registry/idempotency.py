@@ -1,7 +1,7 @@
 """Idempotency keys and sizes of topics, kept for the log on Kafka (`ams.storage.log.kafka.idempotency_store`).
 
-Publish requests wait for claims, so each step on one is a single statement: right whatever runs beside it, and right
-again when its answer was lost, as a claim bears the mark of who made it. Times are the database's where several nodes
+Publish requests wait for claims, so each step on one is a single statement: right beside all other statements, and
+right again when its answer was lost, as a claim has the mark of its maker. Times are the database's where several nodes
 share it.
 """
 
@@ -79,13 +79,13 @@ class IdempotencyRecords:
         await self._database.put(lambda connection: connection.execute(change))
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
-        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
+        """Give up a claim of ours. Its messages were not stored by us, and will not be."""
         is_ours = (publish_claims.c.mark == mark) & publish_claims.c.first.is_(None)
         removal = delete(publish_claims).where(_is(topic, key), is_ours)
         await self._database.put(lambda connection: connection.execute(removal))
 
     async def forget(self, topic: TopicId) -> None:
-        """Forget all about a topic that is gone."""
+        """Remove all claims of a topic that is gone."""
         identity = topic_id_text(topic)
 
         def work(connection: Connection) -> None:
@@ -95,7 +95,7 @@ class IdempotencyRecords:
         await self._database.put(work)
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Forget claims older than the age their topic remembers keys for, a portion at a time."""
+        """Remove claims older than the age for which their topic keeps them, a portion at a time."""
         rows = [(topic_id_text(topic), age) for topic, age in ages.items()]
         said = {"now": self._clock.wall(), "most": PORTION, "youngest": min(ages.values(), default=0)}
 
@@ -106,14 +106,15 @@ class IdempotencyRecords:
             pass
 
     async def lighten(self, topics: Iterable[TopicId]) -> None:
-        """Forget all but the newest claims of topics that are to go: they go in one statement, which has little time.
+        """Remove all but the newest claims of topics that are to be removed: they go in one statement, which has little
+        time.
 
         Should they stay after all, keys used long before are new again.
         """
         await self.forget_old(dict.fromkeys(topics, RECENT))
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
-        """Add to the bytes ever published; once, so it is more than one statement can promise."""
+        """Add to the bytes published in all, exactly once, so one statement is not enough."""
         rows = sorted((topic_id_text(topic), added) for topic, added in published.items())
 
         def work(connection: Connection) -> None:
@@ -122,7 +123,7 @@ class IdempotencyRecords:
         await self._database.write(work)
 
     async def bytes_of(self, topic: TopicId) -> int:
-        """Return the bytes ever published to a topic, as far as they were added."""
+        """Return the bytes published to a topic in all, as far as they were added."""
         query = select(topic_sizes.c.bytes).where(topic_sizes.c.topic_id == topic_id_text(topic))
         return await self._database.read(lambda connection: connection.scalar(query)) or 0
 
@@ -145,7 +146,7 @@ _CLAIM = ByDialect(
     RETURNING {_COLUMNS}
     """  # noqa: S608 - nothing but constants is joined
 )
-"""Returns the row that is there, whoever made it; so it is changed to what it is."""
+"""Returns the existing row, of any maker; RETURNING needs an update, so it is set to its own values."""
 _KNOWN = ByDialect(f"SELECT {_COLUMNS} FROM publish_claims WHERE topic_id = :topic AND key = :key")  # noqa: S608 - as above
 _TAKE_OVER = ByDialect(
     """
@@ -166,7 +167,7 @@ def _forget_old(dialect: str) -> ByRows:
     row, among = _AMONG_ROWS[dialect]
     now = NOW[dialect]
     found = among.format(old=_OLD.format(row=row, now=now))
-    # Once more how old, as whoever takes one over at this moment makes it new.
+    # The age once more, as a claim that is taken over at this moment is new.
     return ByRows(f"DELETE FROM publish_claims WHERE {row} {found} AND claimed_at < {now} - :youngest")  # noqa: S608 - as above
 
 

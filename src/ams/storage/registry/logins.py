@@ -56,7 +56,7 @@ class NamedTokenRecords:
         rights: Rights | None,
         created_by: UserId | None,
     ) -> tuple[NamedToken, str]:
-        """Make a token of a user; return it with its text, which nobody can ask for again.
+        """Make a token of a user; return it with its text, which cannot be read again.
 
         Raises `AlreadyExists` when the user has one of this name, `NotFound` when the user is gone.
         """
@@ -91,7 +91,7 @@ class NamedTokenRecords:
         return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
-        """Keep when tokens were last used, each the latest that anybody told; those that are gone are passed over."""
+        """Store when tokens were last used, the latest of all nodes; tokens that are gone are skipped."""
         rows = list(uses.items())
         if rows:
             await self._database.put(lambda connection: _NOTE_USES.run(connection, rows))
@@ -166,7 +166,7 @@ class BindingRecords:
     async def principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         """Return who is bound to an identity, and whether its binding was made at the first login.
 
-        None when nobody is; cached, unknown identities are not.
+        None when no user is; cached, unknown identities are not.
         """
         return await self._principals.find((issuer, subject), lambda: self._read_principal(issuer, subject))
 
@@ -180,7 +180,7 @@ class BindingRecords:
     ) -> Binding:
         """Bind a user to an identity.
 
-        Raises `AlreadyExists` when the user has a binding of this name, or anybody one to the identity; `NotFound`
+        Raises `AlreadyExists` when the user has a binding of this name, or any user one to the identity; `NotFound`
         when the user is gone.
         """
 
@@ -192,16 +192,16 @@ class BindingRecords:
         return await self._database.write(work)
 
     async def delete(self, user: UserId, name: BindingName) -> bool:
-        """Remove a binding: nobody logs in by it when this returns. False when it is gone already."""
+        """Remove a binding: no login by it succeeds when this returns. False when it is gone already."""
         removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
         forget = Forget(PRINCIPAL, (user,))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
 
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
-        """Make a user with memberships and bind it to an identity, all or nothing; nobody is its maker.
+        """Make a user with memberships and bind it to an identity, all or nothing; the user has no creator.
 
         Raises `AlreadyExists` "Identity is already bound to a user", also when another login was faster, or "User
-        already exists" when the name is anybody else's; `NotFound` when a project is gone.
+        already exists" when another user has the name; `NotFound` when a project is gone.
         """
         creation = self._users.creation(name, details, roles, None)
 
@@ -363,7 +363,7 @@ def fields_of(row: Row[Any], secret: str) -> dict[str, Any]:
 
 
 def issuer_on(line: export_format.Issuer) -> Issuer:
-    """Return the issuer that a line of an export tells of, not yet checked."""
+    """Return the issuer of a line of an export, not yet checked."""
     said: Mapping[str, Any] = msgspec.to_builtins(line)
     return msgspec.convert({field: said[field] for field in _FIELDS if field in said}, Issuer)
 

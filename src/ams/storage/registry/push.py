@@ -33,7 +33,7 @@ logger = structlog.get_logger("ams.registry")
 
 
 class Pushed(NamedTuple):
-    """A subscription that shall be delivered."""
+    """A subscription that is to be delivered."""
 
     id: SubscriptionId
     project: ProjectName
@@ -56,7 +56,7 @@ def read(text: str | None) -> PushConfig | None:
 
 
 class PushedRecords:
-    """All that shall be delivered. It is asked for all the time and changes seldom: so it is read when it changed."""
+    """All subscriptions to deliver. They are used often and change seldom, so they are read after a change only."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -117,8 +117,8 @@ Check = Callable[[PushConfig | None], None]
 class PushSecretRecords:
     """Secrets by subscription: what deliveries are signed with, sealed as tokens are, and bound to the subscription.
 
-    A subscription has none, one, or, for a while after a rotation, two that are valid. They are shown to nobody but who
-    delivers.
+    A subscription has none, one, or, for a while after a rotation, two that are valid. They are given only to processes
+    that deliver.
     """
 
     def __init__(self, database: Database, secrets: Secrets, clock: Clock) -> None:
@@ -158,7 +158,7 @@ class PushSecretRecords:
         return self._opened((row.subscription_id, row.sealed) for row in rows)
 
     def _opened(self, rows: Iterable[tuple[SubscriptionId, bytes]]) -> Mapping[SubscriptionId, Sequence[str]]:
-        """Read secrets; a damaged one is passed over, so that it stops the deliveries of nobody else."""
+        """Read secrets; a damaged one is skipped, so that it stops no other subscription's deliveries."""
         found: defaultdict[SubscriptionId, list[str]] = defaultdict(list)
         for subscription, sealed in rows:
             try:
@@ -226,7 +226,7 @@ class StoredLeases:
         """
 
     async def heartbeat(self, heartbeat: Heartbeat, wanted: Subscriptions) -> Subscriptions:
-        """Note that a holder lives; return what it shall hold. Raises `RegistryUnavailable`."""
+        """Store a heartbeat of a holder; return what it is to hold. Raises `RegistryUnavailable`."""
         known = {**self._waiting.get(heartbeat.holder, {}), **heartbeat.states}
         states = {each: state for each, state in known.items() if each in heartbeat.held}
         first = dict(itertools.islice(states.items(), MAX_STATES))
@@ -244,14 +244,14 @@ class StoredLeases:
         return renewed.told
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
-        """Return how a delivery goes, as its living holder told last. Raises `RegistryUnavailable`."""
+        """Return the state of a delivery, as its live holder reported last. Raises `RegistryUnavailable`."""
         found = await self._database.read(
             lambda connection: _STATE.run(connection, self._clock, subscription=subscription).scalar()
         )
         return None if found is None else _state.decode(found)
 
     async def is_held(self) -> bool:
-        """Whether any holder lives. Raises `RegistryUnavailable`."""
+        """Whether any holder is alive. Raises `RegistryUnavailable`."""
         return bool(await self._database.read(lambda connection: _IS_HELD.run(connection, self._clock).scalar()))
 
     # In the threads.

@@ -24,7 +24,7 @@ from ams.core.names import (
 from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 
-NOBODY: frozenset[UserId] = frozenset()
+NO_USERS: frozenset[UserId] = frozenset()
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -43,7 +43,7 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     next_token: str
-    """Asks for the next page; empty on the last one."""
+    """The page token of the next page; empty on the last one."""
     total: int
     """Items of the whole list, not of the page."""
 
@@ -101,7 +101,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How somebody logged in who did not show the user's own token."""
+    """How a client logged in without the user's own token."""
 
     name: str
     """Of the named token, or of the issuer."""
@@ -170,7 +170,7 @@ class Topic:
     retention: Milliseconds | None
     """Age limit of its messages; None: the project's, then the log's default."""
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NOBODY
+    authorized: frozenset[UserId] = NO_USERS
     """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
 
 
@@ -187,7 +187,7 @@ class Subscription:
     push: PushConfig | None
     """None: a pull subscription."""
     created_on: Milliseconds
-    authorized: frozenset[UserId] = NOBODY
+    authorized: frozenset[UserId] = NO_USERS
     """Its access list, as in `Topic`."""
 
 
@@ -211,13 +211,13 @@ class UserDetails:
     organization: str = ""
     description: str = ""
     grants: tuple[Grant, ...] | None = None
-    """All memberships the user shall have."""
+    """All memberships that the user will have."""
     service_roles: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """What somebody who wants to become a user says (contract 6)."""
+    """A person who applies to become a user (contract 6)."""
 
     name: str
     """The name the user is to have."""
@@ -237,7 +237,7 @@ class Registration:
     status: str
     """pending, accepted or declined."""
     activation_token: str = field(repr=False)
-    """Empty once decided; no route asks for it."""
+    """Empty once decided; no route uses it."""
     decline_comment: str
     registered_at: Milliseconds
     modified_at: Milliseconds | None

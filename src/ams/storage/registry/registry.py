@@ -69,8 +69,8 @@ class Registry:
     ) -> Self:
         """Open the database at `url`, making or migrating its tables: see `database.sqlite_url`, or PostgreSQL's.
 
-        `key` (32 bytes) encrypts the tokens; `on_full` is asked for room when the disk is full and answers whether it
-        made some. Raises `Unusable` for a database that is not ours, or a key that is not this database's;
+        `key` (32 bytes) encrypts the tokens; `on_full` is called to free space when the disk is full and returns
+        whether it did. Raises `Unusable` for a database that is not ours, or a key that is not this database's;
         `RegistryUnavailable`, which says why, for a PostgreSQL that does not answer now.
         """
         secrets = Secrets(key)
@@ -81,7 +81,7 @@ class Registry:
 
     @property
     def invalidations(self) -> Invalidations:
-        """Through which others forget what they made of the registry's records."""
+        """For the invalidation of caches that are made of the registry's records."""
         return self._database.invalidations
 
     @property
@@ -90,7 +90,7 @@ class Registry:
         return self._database.away
 
     async def is_empty(self) -> bool:
-        """Whether the registry knows no user and no topic: it is new, or it was lost."""
+        """Whether the registry has no user and no topic: it is new, or it was lost."""
         return not await self.users.exist() and not await self.topics.ids()
 
     async def change_key(self, key: bytes) -> int:
@@ -109,7 +109,7 @@ class Registry:
         *,
         with_secrets: bool,
     ) -> T:
-        """Give everything to `take` as lines of an export; on a thread. Nobody may change it meanwhile.
+        """Give everything to `take` as lines of an export; on a thread. No process may change it meanwhile.
 
         `standings` are the cursors of the subscriptions. Raises `Damaged` for a token that cannot be read, if tokens
         are wanted.

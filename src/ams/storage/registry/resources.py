@@ -28,7 +28,7 @@ from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache
 from ams.storage.registry import push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.records import (
-    NOBODY,
+    NO_USERS,
     AttachedSchema,
     Page,
     PageRequest,
@@ -75,7 +75,7 @@ class _ResourceRecords(Generic[R, N]):
         self._clock = clock
         self._by_name: Cache[tuple[str, str], R] = database.invalidations.new_cache(cache_size)
         self.known: Callable[[tuple[str, str]], R | None] = self._by_name.known
-        """Return what is in memory, by project and name; None says nothing: `find` does."""
+        """Return what is in memory, by project and name; None means unknown: see `find`."""
         database.invalidations.on(self._kind, lambda project, name: self._by_name.forget((project, name)))
 
     async def find(self, project: ProjectId, name: N) -> R | None:
@@ -149,7 +149,7 @@ class _ResourceRecords(Generic[R, N]):
     def _forget(self, project: ProjectId, name: N) -> Forget:
         return Forget(self._kind, (project, name))
 
-    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> R:
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> R:
         raise NotImplementedError
 
 
@@ -270,7 +270,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         query = select(topics.c.id).where(condition)
         return await self._database.read(lambda connection: [topic_id(text) for text in connection.scalars(query)])
 
-    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Topic:
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Topic:
         schema = AttachedSchema(row.schema_id, row.schema_name, row.revision) if row.schema_id else None
         return Topic(topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized)
 
@@ -341,7 +341,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return {row.id: Title(row.project, row.name) for row in rows}
 
     async def pushed(self) -> Sequence[push.Pushed]:
-        """Return all subscriptions that shall be delivered, oldest first; the same object when nothing has changed."""
+        """Return all subscriptions that are to be delivered, oldest first; the same object when nothing has changed."""
         return await self._pushed.all()
 
     async def create(
@@ -392,7 +392,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         What is not delivered to an endpoint any more loses the secrets its deliveries were signed with.
 
-        Raises `SubscriptionGone`, then whatever `change` raises.
+        Raises `SubscriptionGone`, then all that `change` raises.
         """
 
         def work(connection: Connection) -> None:
@@ -432,7 +432,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
         return await self._database.write(work, self._forget(project, name))
 
-    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NOBODY) -> Subscription:
+    def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         config = push.read(row.push)
         return Subscription(
             row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, config, row.created_on, authorized

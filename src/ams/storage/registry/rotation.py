@@ -1,4 +1,4 @@
-"""Changing the key that encrypts the tokens and whatever else is secret. They stay what they are.
+"""Changing the key that encrypts the tokens and all other secrets. The tokens themselves stay the same.
 
 With the key in a file, three steps, each of them whole or not at all:
 

@@ -131,7 +131,7 @@ def read_page(
 
     Items made after the first page do not shift the later ones, and an item deleted in between is simply not there.
     What the query joins must not change how many rows there are: they are counted in the table of `number` alone,
-    unless the caller knows their `total`.
+    unless the caller gives their `total`.
     """
     if total is None:
         total = _count(connection, query, number)

@@ -306,7 +306,7 @@ push_states = Table(
     Column("state", Text, nullable=False, comment="JSON"),
     Column("changed_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
 )
-"""How deliveries go; what is told under a lease goes with it."""
+"""The states of deliveries; those reported under a lease are deleted with it."""
 
 named_tokens = _identified(
     "named_tokens",

@@ -74,15 +74,15 @@ class UserRecords:
         self._database = database
         self._secrets = secrets
         self._clock = clock
-        # Keyed by the token's text: a dictionary compares hashes that differ in every process, so how long a miss
-        # takes tells nothing about the tokens that are there.
+        # Keyed by the token's text: a dictionary compares hashes that differ in every process, so the time of
+        # a miss reveals nothing about the tokens that are there.
         self._principals: Cache[str, Principal] = database.invalidations.new_cache(cache_size)
         self.known_principal = self._principals.known
         """Return whom a token stands for if that is in memory; None says nothing: `principal` does."""
         database.invalidations.on(PRINCIPAL, self._forget)
 
     async def principal(self, token: str) -> Principal | None:
-        """Return whom a token stands for, None when it is nobody's; cached, unknown tokens are not.
+        """Return the user of a token, None when no user has it; cached, unknown tokens are not.
 
         It may be a named token, also one that has expired: `login` says so.
         """
@@ -175,8 +175,8 @@ class UserRecords:
     async def delete(self, user: UserId) -> bool:
         """Remove a user, its memberships and its places on access lists; False when it is gone already."""
         removal = delete(users).where(users.c.id == user)
-        # Cached access lists may still hold the identity; nobody can bear it any more.
-        # Large: all that it made forgets who made it.
+        # Cached access lists may still hold the identity; no user can have it any more.
+        # Large: the creator is removed from all that the user made.
         forget = Forget(PRINCIPAL, (user,))
         return await self._database.write(lambda each: each.execute(removal).rowcount, forget, large=True) > 0
 
@@ -219,7 +219,7 @@ class UserRecords:
         return await self._database.read(lambda connection: bearer_of(connection, own, named))
 
     async def _write(self, user: UserId, work: Work[T]) -> T:
-        """Run work that changes a user: whatever its token stood for is forgotten before anyone sees the outcome."""
+        """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
         return await self._database.write(work, Forget(PRINCIPAL, (user,)))
 
     def _forget(self, user: str) -> None:
@@ -248,7 +248,7 @@ _MANY = 1000
 _USERS = with_creator(users)
 
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
-# Built once: a login by certificate asks for one user, and to build these takes longer than to ask them.
+# Built once: a login by certificate reads one user, and to build these takes longer than to run them.
 _MEMBERS: Select[Any] = (
     select(memberships.c.user_id, memberships.c.project_id, memberships.c.roles, projects.c.name)
     .join(projects, projects.c.id == memberships.c.project_id)
@@ -418,7 +418,7 @@ def add_memberships(connection: Connection, user: UserId, roles: Roles) -> None:
 
 
 def roles_to_change(connection: Connection, user: UserId, roles: Roles) -> Roles:
-    """Return those of the roles that a user does not have just so, in whatever order; no roles are no membership."""
+    """Return those of the roles that a user does not have just so, in any order; no roles are no membership."""
     query = select(memberships.c.project_id, memberships.c.roles).where(memberships.c.user_id == user)
     held = {row.project_id: row.roles for row in connection.execute(query)}
     return {project: given for project, given in roles.items() if not _are_held(held.get(project), given)}
@@ -489,7 +489,7 @@ class RegistrationRecords:
         return made
 
     async def accept(self, registration: RegistrationId, decided_by: UserId | None) -> User | None:
-        """Make the user a pending registration asks for, and decide it, in one step; None when none is pending.
+        """Make the user of a pending registration, and decide it, in one step; None when none is pending.
 
         Raises `AlreadyExists` when the name is a user's by now; the registration then stays pending.
         """
@@ -512,7 +512,7 @@ class RegistrationRecords:
         return await self._database.write(lambda connection: connection.execute(change).rowcount) > 0
 
     async def delete(self, registration: RegistrationId) -> bool:
-        """Forget a registration, decided or not; False when there is none."""
+        """Remove a registration, decided or not; False when there is none."""
         removal = delete(registrations).where(registrations.c.id == registration)
         return await self._database.write(lambda connection: connection.execute(removal).rowcount) > 0
 

@@ -24,7 +24,7 @@ LOCK_SECONDS = 2.0
 IDLE_SECONDS = 5.0
 """How long a transaction may do nothing: a node that was stopped must not hold up the others."""
 READING_SECONDS = 60.0
-"""The same for one that only reads, which holds nobody up: a long list takes a busy node seconds to work through."""
+"""The same for a transaction that only reads, which blocks no other: a long list takes a busy node seconds."""
 SILENCE_SECONDS = STATEMENT_SECONDS + 0.5
 """After this the server is not asked again: it has not even said that a statement took too long."""
 
@@ -58,7 +58,7 @@ class Watched(psycopg.Connection[TupleRow]):
 
 
 def connected(to: str) -> Watched:
-    """Connect in autocommit: transactions are begun by who wants one. Raises `psycopg.Error`."""
+    """Connect in autocommit: callers begin transactions where they need one. Raises `psycopg.Error`."""
     connection = Watched.connect(to, autocommit=True)
     try:
         take_any_text(connection)
@@ -70,7 +70,7 @@ def connected(to: str) -> Watched:
 
 
 def engine_to(to: str, connections: int) -> Engine:
-    """Return an engine of so many connections at most, in which a transaction is begun as its connection is told."""
+    """Return an engine of so many connections at most; transactions begin with the options of the connection."""
     engine = create_engine(
         "postgresql+psycopg://",
         creator=lambda: connected(to),
@@ -127,7 +127,7 @@ def _note_loss(context: ExceptionContext) -> None:
 ESCAPE = "\x1a"
 """PostgreSQL takes no NUL; clients may send one, and SQLite keeps it. It is written as `ESCAPE 0`, and `ESCAPE` (a
 control character of the same kind) as `ESCAPE 1`. Equal texts stay equal and different ones different, so the database
-compares and finds them as ever."""
+compares and finds them as before."""
 _ESCAPE_BYTE = ESCAPE.encode()
 
 

@@ -1,8 +1,8 @@
-"""Hearing what other nodes write, so that caches may be believed.
+"""LISTEN for the changes of other nodes, so that caches may be used.
 
-One connection listens. It is probed all the time: what it was told before an answer to a probe has arrived with it, so
-from the sending of an answered probe the caches are believed for a second, and no longer. A connection that is lost,
-or that nothing comes through, thus costs belief by itself; the registry is then asked each time until it is back.
+One connection listens. It is probed all the time: notifications sent before the answer to a probe have arrived with it,
+so from the sending of an answered probe the caches are used for a second, and no longer. A connection that is lost, or
+that transports nothing, thus ends the use of caches; the registry is then read each time until it is back.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Listener:
         invalidations.distrust()
 
     def start(self) -> None:
-        """Begin; until it hears, caches are not believed."""
+        """Begin; until it is connected, caches are not used."""
         self._listening = asyncio.create_task(self._keep_listening())
 
     async def close(self) -> None:

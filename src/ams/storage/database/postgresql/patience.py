@@ -1,7 +1,7 @@
-"""Waiting for a database that is away: every call a while, and all of them together with one who asks.
+"""Waiting for a database that is away: each call for a while, and one attempt on behalf of all.
 
 A call that met trouble has `CALL_SECONDS` in all. As soon as one meets a database that is away, only one call at a
-time asks for it; when that one is answered, the others go on. So a database that is away costs no threads, however
+time tries it; when that one gets an answer, the others go on. So a database that is away costs no threads, however
 many calls wait; once it has been away for `CALL_SECONDS` they do not wait any more. Where it works, a call waits for
 its turn as long as that takes.
 """
@@ -53,7 +53,7 @@ class Patience:
     async def keep_trying(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         """Return what `attempt` returns as soon as it does not raise `Passing`; raise `RegistryUnavailable` else.
 
-        It is told whether it asks for all: then it is to be made although the database is away.
+        Its argument says whether it is the attempt for all: then it is made although the database is away.
         """
         began = time.monotonic()
         failure = self.away
@@ -72,12 +72,12 @@ class Patience:
             raise unavailable(failure.__cause__ or failure) from failure.__cause__
 
     async def _at_once(self, attempt: Callable[[bool], Awaitable[T]], failure: Passing) -> T:
-        """Ask for a database that has been away for long, unless somebody does; wait for nothing."""
+        """Try a database that has been away for long, unless another call does; do not wait."""
         if not self._one_asks.locked():
             async with self._one_asks:
                 with contextlib.suppress(Passing):
                     return await self._made(attempt, asks=True)
-        raise RegistryUnavailable from failure.__cause__  # not logged: whoever waited before has said so
+        raise RegistryUnavailable from failure.__cause__  # not logged: calls that waited before did it
 
     async def _try_again(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         pauses = Pauses(BACKOFF)
@@ -94,7 +94,7 @@ class Patience:
         return await self._made(attempt, asks=False)
 
     async def _made(self, attempt: Callable[[bool], Awaitable[T]], *, asks: bool) -> T:
-        """Make an attempt, and note what it shows: whatever is answered, also with an error, is not away."""
+        """Make an attempt, and note its result: a database that responds, also with an error, is not away."""
         try:
             value = await attempt(asks)
         except Passing as error:

@@ -53,7 +53,7 @@ _IN_TURN = "BEGIN"
 
 _MY_TURN = text(f"SELECT pg_advisory_xact_lock({0x616D735F72656769})")  # "ams_regi" in ASCII
 _TURN = text("SELECT set_config('idle_in_transaction_session_timeout', '1000', true), pg_advisory_xact_lock(:turn)")
-"""Whoever stands still in its turn loses it within a second: others wait for theirs."""
+"""A transaction that is idle in its turn is ended within a second: others wait for theirs."""
 _ALONE = text("SELECT pg_try_advisory_xact_lock(:serving)")
 _ENCODING = text("SELECT current_setting('server_encoding')")
 _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
@@ -71,7 +71,7 @@ class Write(Generic[T]):
         self.refused = False
         """Whether an attempt broke a rule."""
         self.running = False
-        """Whether an attempt is being made: it goes on when nobody waits for it any more."""
+        """Whether an attempt is being made: it goes on when no caller waits for it any more."""
 
     @property
     def is_unknown(self) -> bool:
@@ -99,7 +99,7 @@ class PostgresStore:
     async def prepare(self, work: Work[T], *, waits: bool = False) -> T:
         """Run the work that makes or migrates the tables: one node at a time, however long it takes.
 
-        Tried once: whoever starts may wait as long as it likes. Raises `RegistryUnavailable`; unless it `waits`, also
+        Tried once: a program that starts may wait without limit. Raises `RegistryUnavailable`; unless it `waits`, also
         when others are at it for longer than `LOCK_SECONDS`: a start that is to end must not wait for all of an import.
         """
 
@@ -126,7 +126,7 @@ class PostgresStore:
         return await self._patiently(self._putters, self._run, work, _AUTOCOMMIT)
 
     async def in_turn(self, work: Work[T], turn: int) -> T:
-        """Run work and commit it while nobody runs work of the same turn; again when its answer was lost."""
+        """Run work and commit it while no other work of the same turn runs; again when its answer was lost."""
 
         def after_others(connection: Connection) -> T:
             connection.execute(_TURN, {"turn": turn})
@@ -135,7 +135,7 @@ class PostgresStore:
         return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
 
     async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
-        """Run work and commit it, once, and have the other nodes forget what it changed."""
+        """Run work and commit it, once, and have the other nodes invalidate what it changed."""
         write = Write(work, forgets, large=large)
         try:
             return await self._patiently(self._writers, self._commit, write)
@@ -255,7 +255,7 @@ def _take_turn(connection: Connection) -> None:
 def _meanings(schema: Schema, write: Write[T] | None = None) -> Iterator[None]:
     """Turn what the driver raises into what it means, or into `Passing` when another attempt may do.
 
-    A broken rule is believed when a second attempt of a write breaks it too: the first may have met a row of a
+    A violated constraint counts when a second attempt of a write violates it too: the first may have met a row of a
     transaction that ended after its own began, which a later one sees.
     """
     began = time.monotonic()
@@ -327,5 +327,5 @@ def _is_committed(connection: Connection, outcomes: Table, asked: Asked[T]) -> b
 
 
 def _prune(connection: Connection, outcomes: Table) -> None:
-    """Remove marks that are so old that nobody can be in doubt about their transactions."""
+    """Remove marks that are so old that no transaction of theirs can be in doubt."""
     connection.execute(delete(outcomes).where(outcomes.c.made_at < func.now() - _AN_HOUR))

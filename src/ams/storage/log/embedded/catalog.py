@@ -100,7 +100,7 @@ class SegmentCatalog:
         self.by_sequence[segment.sequence] = segment
 
     def remove(self, segment: Segment) -> None:
-        """Forget a segment whose file goes."""
+        """Remove a segment whose file is deleted."""
         self.by_class[segment.kind.code].remove(segment)
         del self.by_sequence[segment.sequence]
         self.pages.drop(segment.sequence)

@@ -2,10 +2,10 @@
 
 Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
 so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
-loop hears of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with the
-event loop, and every time it lets go of it getting it back may take long.
+loop is notified of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with
+the event loop, and every time it lets go of it getting it back may take long.
 
-`Space` tells when the disk is too short for appends, and keeps the reserve that lets others commit on a full one.
+`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _NOWHERE = Offset(0)
 
 
 _TRUST_MS = 50
-"""How long a measured amount of free space is believed, less what we write meanwhile."""
+"""How long a measured amount of free space is used, less what we write meanwhile."""
 _EMPTY = 1024 * 1024
 """Less than this, or than half of `min_free_bytes`, is a full disk: SQLite needs about as much to commit."""
 

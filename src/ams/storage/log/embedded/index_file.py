@@ -9,7 +9,7 @@ Little-endian, unsigned. Checksums are CRC-32.
         10    6  0
         16    8  sequence           of the segment
         24    8  length             good bytes of the segment
-        32    8  commit             the table knows every create, drop and retention up to this group commit
+        32    8  commit             the table has every create, drop and retention up to this group commit
         40    8  newest             largest time of a record in the segment
         48    4  rows               of the directory
         52    4  blocks             of entries
@@ -108,7 +108,7 @@ class Row(NamedTuple):
     time: Milliseconds
     """Of its last message."""
     published: int
-    """Data bytes ever published to it."""
+    """Data bytes published to it in all."""
     commit: int
     """Of its last record: records of later commits are not in these figures."""
     retention: int

@@ -32,7 +32,7 @@ logger = structlog.get_logger("ams.log")
 MAX_APPEND_BYTES = 256 * MIB
 """Fragments of one append: an append never crosses a segment, and a segment's positions are 32 bits."""
 WRITING, MEMORY = "writing of the log", "memory of the log"
-"""What of it is vital: the thread that stores, and what this process knows of what is stored."""
+"""The vital parts: the thread that stores, and the state in memory of what is stored."""
 _INDEX_MEMORY = 64 * MIB
 _AT_ONCE = 64
 """Topics looked at before other tasks get their turn."""
@@ -129,7 +129,7 @@ class EmbeddedLog:
             await asyncio.gather(*map(self._stored, list(loads(state, batch, self._loop.create_future))))
 
     async def drop(self, topic: TopicId) -> None:
-        """Forget a topic (`Log.drop`); its space goes with its segments."""
+        """Remove a topic (`Log.drop`); its space is freed with its segments."""
         self._check_open()
         state = self._state.topics.get(topic)
         if state is None:
@@ -212,7 +212,7 @@ class EmbeddedLog:
         return found
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return what was ever published to the topic (`Log.totals`)."""
+        """Return the totals of all that was published to the topic (`Log.totals`)."""
         tail = self._topic(topic).tail
         return Totals(tail.end, tail.published, tail.time if tail.commit else None)
 

@@ -1,7 +1,7 @@
 """Reading files without keeping the event loop waiting: from memory at once, from the disk on a thread.
 
-What an index says is asked for in plain functions (`ams.storage.log.embedded.catalog`). When one needs bytes the page
-cache does not have, it raises `NotLoaded`; `Pages.looked_up` gets them on a thread and asks again. So the logic is
+An index is read by plain functions (`ams.storage.log.embedded.catalog`). When one needs bytes the page
+cache does not have, it raises `NotLoaded`; `Pages.looked_up` gets them on a thread and calls again. So the logic is
 written once, runs on the event loop alone, and needs no locks.
 """
 

@@ -28,7 +28,7 @@ The body of a messages record:
     fragments       one after the other
 
 The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
-mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes ever
+mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes
 published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage. An oldest
 says what retention took of a topic that has messages in several retention classes.
 """
@@ -204,7 +204,7 @@ def requests_of(header: Header, body: bytes) -> list[Request]:
 
 
 def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[KeyNote]]:
-    """Read what a record adds to its topic's published bytes, and the keys in it; all that recovery wants of it."""
+    """Read what a record adds to its topic's published bytes, and the keys in it; recovery needs no more."""
     if header.requests == 1:
         _, data_bytes, note_bytes, _ = _REQUEST.unpack_from(body)
         if not note_bytes:

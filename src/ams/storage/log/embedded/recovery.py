@@ -1,9 +1,10 @@
 """Recovery: from the files of a folder to a log that is whole, at every start.
 
-Segments with an index are believed. The newest table of topics is taken from the newest index; every segment without
-an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are cut, what
-a failed write or sync left behind is cut where the segment after it says so, and all that is kept is put on stable
-storage before anything is served: what no record knows to be there is written again, as its sync may have failed.
+Segments with an index are not read again. The newest table of topics is taken from the newest index; every segment
+without an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are
+cut, what a failed write or sync left behind is cut where the segment after it says so, and all that is kept is put on
+stable storage before anything is served: bytes that no record confirms as synced are written again, as their sync may
+have failed.
 """
 
 import contextlib
@@ -208,7 +209,7 @@ class _Recovering:
                 segments.remove(segment)
 
     def _table_is_sound(self, segment: Segment) -> bool:
-        """Whether the index may be believed: its table is the one taken, or older; else it was found damaged."""
+        """Whether the index is valid: its table is the one taken, or older; else it was found damaged."""
         assert segment.head is not None
         return segment.index_path == self._log.table or segment.head.commit <= self._known
 

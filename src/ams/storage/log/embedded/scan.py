@@ -1,7 +1,7 @@
 """Reading a segment from its beginning to its end: for recovery, for rebuilding an index, and for verifying.
 
 A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
-`durable` length every record carries. A later record that knows the place to be on stable storage makes it damage;
+`durable` length every record carries. A later record that confirms the bytes as synced makes it damage;
 without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
 """
 
@@ -98,7 +98,7 @@ class Reached:
     end: Offset = Offset(0)
     time: Milliseconds = Milliseconds(0)
     published: int = 0
-    """Data bytes of records of commits later than the caller knows of."""
+    """Data bytes of records of commits that are later than the caller's."""
     commit: int = 0
 
 
@@ -160,7 +160,7 @@ class Scanner:
         return header if header is not None and position + header.size <= self.length else None
 
     def _lone_header(self, position: int) -> Header | None:
-        """Return the header at a position, whatever there is of its record."""
+        """Return the header at a position, even if its record is not whole."""
         offset = self._offset(position, HEADER_BYTES)
         return decode_header(self._window, self.seed, offset)
 
@@ -212,7 +212,7 @@ class Scanner:
         return self.length
 
     def _is_durable(self, position: int, following: int) -> bool:
-        """Whether a later record, were it torn itself, knows that the bytes at `position` were on stable storage."""
+        """Whether a later record, even a torn one, confirms that the bytes at `position` were on stable storage."""
         if self.closed:
             return True
         while following < self.length:

@@ -189,7 +189,7 @@ class Writer:
         return is_full or self.is_old(now)
 
     def is_old(self, now: Milliseconds) -> bool:
-        """Whether the open segment's first record is so old that retention wants it sealed."""
+        """Whether the open segment's first record is so old that it must be sealed for retention."""
         first = self.open.first_time if self.open else None
         return first is not None and now - first >= self.kind.age // SEAL_PART
 

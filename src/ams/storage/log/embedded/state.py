@@ -148,7 +148,7 @@ class LogState:
             control.done.set_result(None)
 
     def give_up(self, works: Iterable[Append | Control], *, is_known: bool = True) -> None:
-        """Fail work that a part left which failed, and whatever waits for it; of what `is_known` nothing is stored."""
+        """Fail the open work of a part that failed, and all that waits for it; of what `is_known` nothing is stored."""
         for work in works:
             if not work.done.done():
                 self._fail(work, LogUnavailable() if is_known else OutcomeUnknown())

@@ -18,7 +18,7 @@ class Tail(NamedTuple):
     time: Milliseconds = Milliseconds(0)
     """Publish time of the last one."""
     published: int = 0
-    """Data bytes ever published."""
+    """Data bytes published in all."""
     commit: int = 0
     """The group commit that brought it here."""
 

@@ -290,12 +290,12 @@ class Upkeep:
         except asyncio.CancelledError:
             try:
                 await removing
-            except Exception as error:  # whatever it is, the log is being closed
+            except Exception as error:  # any error: the log is being closed
                 logger.warning("log.upkeep_failed", reason=str(error))
             raise
 
     async def _forget_and_unlink(self, segment: Segment) -> None:
-        """Forget a segment and free its space; the newest table stays until there is a newer one."""
+        """Remove a segment and free its space; the newest table stays until there is a newer one."""
         state = self._state
         ends = await self._ends_of_spread(segment)
         state.catalog.remove(segment)

@@ -141,7 +141,7 @@ class AlterRequest(Request[AlterStruct]):
 
 
 async def list_topics(connection: Connection, prefix: str, until: float) -> dict[TopicId, Listed]:
-    """Return the topics of ours that a broker knows."""
+    """Return the topics of ours that a broker lists."""
     return await connection.ask_any(ListTopics(), lambda answer: listed(prefix, answer.data), until=until)
 
 

@@ -1,8 +1,8 @@
 """Batches: what is sent to a topic at once, whole requests only.
 
 The broker stores a batch wholly or not at all, with consecutive offsets; so a request that is whole in one batch is
-stored as one by construction, whatever else is sent meanwhile. A batch carries the identity of its producer and a
-sequence number: sent again, unchanged, it is stored once.
+stored as one by construction, independent of all else that is sent meanwhile. A batch carries the identity of its
+producer and a sequence number: sent again, unchanged, it is stored once.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class Batch:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody still waits for it."""
+        """Whether any request still waits for it."""
         return any(not each.done.done() for each in self.requests)
 
     def expire(self, now: float) -> None:
@@ -223,7 +223,7 @@ async def make(queue: TopicQueue, batch: Batch, limit: int, time: Milliseconds) 
         times = request.times or repeat(time)
         for (value, headers), at in zip(request.records, times, strict=False):
             if builder.append(number, at, None, value, headers) is None:  # what was reckoned for it was wrong
-                raise ValueError("a batch has no room for its messages")
+                raise ValueError("the messages do not fit into a batch")
             number += 1
             if not number % _MADE_AT_ONCE:
                 await asyncio.sleep(0)

@@ -24,7 +24,7 @@ AT_ONCE = 1000
 """Topics in one question."""
 Answer = TypeVar("Answer")
 UNKNOWN_FOR = 1.0
-"""Seconds the brokers must go on not knowing a topic before it is believed: what is new is news to some."""
+"""Seconds for which brokers must report a topic as unknown before it counts as gone: some see a new topic late."""
 AWAY_FOR = 0.5
 """Seconds no broker has answered after which callers are refused at once."""
 PAUSES = (0.02, 0.05, 0.1, 0.2)

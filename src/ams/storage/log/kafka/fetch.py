@@ -37,15 +37,15 @@ MADE_AT_ONCE = 100
 """Messages made at once, before others get their turn; some 0.2 ms."""
 UNCOMMITTED, CONSUMER = 0, -1
 FOLLOWER = 0
-"""Asks as brokers that follow do: of what the leader has, whether enough brokers have it yet or not. Any id that is no
-consumer's is answered so."""
+"""Fetch as a follower: all that the leader has, also what is not replicated yet. Each id that is not a
+consumer's has this effect."""
 LATEST, EARLIEST = -1, -2
 AT_ONCE = 1000
 """Topics in one question."""
 NOT_KNOWN = -1
 """Stands for the leader's epoch and the start of the log, which only replicas give."""
 NONE, FULL = 0, 0
-"""Session id of who has none yet, and the epoch that asks for one."""
+"""Session id of a client without one, and the epoch that requests one."""
 LAST_EPOCH = 2**31 - 1
 
 
@@ -67,7 +67,7 @@ class Part(NamedTuple):
 
 
 class Fetcher:
-    """Asks, and makes messages of the answers."""
+    """Sends fetch requests, and makes messages of the responses."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -90,13 +90,13 @@ class Fetcher:
         """Return the messages in an answer, and where to go on."""
         found: list[Stored] = []
         count = enough.messages_left if enough else len(part.data)
-        room = enough.bytes_left if enough else len(part.data) * 2
+        space = enough.bytes_left if enough else len(part.data) * 2
         next_ = start
         for batch in batches(part.data):
             for made in pieces(partition, batch, start, MADE_AT_ONCE):
                 found += made
-                room -= sum([len(each.fragment) for each in made])
-                if len(found) >= count or room < 0:
+                space -= sum([len(each.fragment) for each in made])
+                if len(found) >= count or space < 0:
                     return found, Offset(found[-1].offset + 1)
                 await asyncio.sleep(0)
             next_ = Offset(max(next_, batch.next_offset + partition.first))
@@ -233,7 +233,7 @@ class FetchSession:
         return True
 
     def reset(self) -> None:
-        """Begin again: what the broker knows is not known."""
+        """Begin again: the state of the broker's session is unknown."""
         self._id, self._epoch = NONE, FULL
 
 

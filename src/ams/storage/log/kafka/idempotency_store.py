@@ -1,6 +1,6 @@
-"""What Kafka cannot keep for the log: who claimed an idempotency key, and how many bytes were ever published.
+"""What Kafka cannot keep for the log: claims of idempotency keys, and the number of bytes published in all.
 
-The registry's database keeps it (`ams.storage.registry.idempotency`); the log knows only this promise. A claim is
+The registry's database keeps it (`ams.storage.registry.idempotency`); the log uses only this protocol. A claim is
 stored before the append it is for, so that a crash between the append and its answer leaves a trace; it is settled
 afterwards.
 
@@ -57,23 +57,23 @@ class IdempotencyStore(Protocol):
         ...
 
     async def release(self, topic: TopicId, key: bytes, mark: str) -> None:
-        """Give a claim of ours up, whose messages are surely not stored by us, nor ever will be."""
+        """Give up a claim of ours. Its messages were not stored by us, and will not be."""
         ...
 
     async def forget(self, topic: TopicId) -> None:
-        """Forget all about a topic that is gone."""
+        """Remove all claims of a topic that is gone."""
         ...
 
     async def forget_old(self, ages: Mapping[TopicId, Milliseconds]) -> None:
-        """Forget claims older than the age their topic remembers keys for."""
+        """Remove claims older than the age for which their topic keeps them."""
         ...
 
     async def add_bytes(self, published: Mapping[TopicId, int]) -> None:
-        """Add to the bytes ever published."""
+        """Add to the bytes published in all."""
         ...
 
     async def bytes_of(self, topic: TopicId) -> int:
-        """Return the bytes ever published to a topic, as far as they were added."""
+        """Return the bytes published to a topic in all, as far as they were added."""
         ...
 
 
@@ -94,7 +94,7 @@ class PublishedBytes:
         self._added.pop(topic, None)
 
     async def of(self, topic: TopicId) -> int:
-        """Return the bytes ever published to a topic, as far as they are in the store or were counted here."""
+        """Return the bytes published to a topic in all, as far as they are in the store or were counted here."""
         async with self._turn:
             return await self._store.bytes_of(topic) + self._added.get(topic, 0)
 

@@ -1,4 +1,4 @@
-"""Appends with an idempotency key, each stored once however often it is asked for, on whatever node.
+"""Appends with an idempotency key, each stored once, however often and on whichever node it is sent.
 
 A key is claimed in the idempotency store before its append, durably, with the end of the topic at that moment; after
 the append the claim is settled: where the messages are. So any node can answer a repeated call. The first message
@@ -8,8 +8,8 @@ carries the key as well. A claim that is not settled is one of
   answered to try again;
 - one whose node died: what it sent is in the topic by now or nowhere, once all that the leader has is seen by everyone
   (while too few brokers are in sync it is not, and it is not known). The messages from the end at the claim on are
-  searched for the key; when they are there the claim is settled, else it is taken over, by one of those who ask. Who
-  asks with other messages takes it over as well: of a key whose messages are nowhere none is taken for them.
+  searched for the key; when they are there the claim is settled, else it is taken over, by one of the callers. A
+  caller with other messages takes it over as well: a key without stored messages can be used again.
 
 What stays possible: an append is stored twice when its node stood still for half a minute after the claim, or was cut
 off with its request under way, another node took the claim over meanwhile, and the first request still reached a
@@ -104,12 +104,12 @@ class Keys:
             return await self._answer(partition, hashed, claim, messages, until)
 
     async def forget(self, topic: TopicId) -> None:
-        """Forget what the store knows of a topic that is gone; what cannot be forgotten now does no harm."""
+        """Remove the claims of a topic that is gone; what cannot be removed now does no harm."""
         with contextlib.suppress(RegistryUnavailable):
             await self._store.forget(topic)
 
     async def forget_old(self) -> None:
-        """Forget keys of topics that were looked at when they are older than their topic remembers keys for."""
+        """Remove keys of topics that were looked at, when they are older than their topic keeps them."""
         window = self._options.idempotency_window
         await self._store.forget_old({topic: window or age for topic, age in self._topics.standards.ages().items()})
 

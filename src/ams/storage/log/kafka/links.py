@@ -2,7 +2,7 @@
 
 This stands on aiokafka's connections and its request objects, not on its client class: that class opens one
 connection at a time, so a broker that is stopped holds up the way to all the others, and it keeps the metadata of
-every topic it was ever asked about.
+every topic it was asked about before.
 
 A broker answers the requests of a connection one after another, so what may wait long at a broker has a lane of its
 own: a connection of its own to each broker. All trouble with a connection is `KafkaConnectionError`.

@@ -27,7 +27,7 @@ from ams.storage.log.kafka.standards import BROKER, GIVEN, TIMES
 
 _PAUSE = 0.05
 _SETTLES = 0.2
-"""Seconds after which a broker that knows of a change goes by it."""
+"""Seconds after which a broker applies a change that it has got."""
 _BYTES, _RECORDS = 2**20, 2000
 """A request is no larger than this, but for one message."""
 _FILLER: Record = (b"", [(HOLE, b"")])
@@ -95,7 +95,7 @@ class Loader:
         until = self._connection.deadline()
         appended = await self._sender.submit(partition, part.records, (), 0, part.times, until=until)
         if appended.first != part.first:
-            raise InvalidInput(f"somebody else publishes to {partition.name}: offset {part.first} is taken")
+            raise InvalidInput(f"another producer publishes to {partition.name}: offset {part.first} is taken")
         if appended.time >= 0:
             raise LogUnavailable(f"a broker gave messages of {partition.name} other times: drop it, and load it again")
 

@@ -216,7 +216,7 @@ class KafkaLog:
         return {partition.topic: bounds for partition, bounds in found.items()}
 
     async def totals(self, topic: TopicId) -> Totals:
-        """Return what was ever published to the topic (`Log.totals`).
+        """Return the totals of all that was published to the topic (`Log.totals`).
 
         Messages are exact; the bytes of a node that was killed lack what it published in its last second. The time is
         None when the brokers have deleted all messages.

@@ -42,7 +42,7 @@ def memory_of(messages: Sequence[Stored]) -> int:
 
 
 class PendingRead:
-    """What a read may answer, filled up piece by piece: at least one message, whatever its size."""
+    """The result of a read, filled piece by piece: at least one message, of any size."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
         self.messages: list[Stored] = []
@@ -93,7 +93,7 @@ class MessageRun:
     def fill(self, pending: PendingRead, start: Offset) -> Offset:
         """Give a read what is here from `start` on; return where to go on."""
         index = self._index(start)
-        # One more than may be taken, so that the read knows whether there is more.
+        # One more than may be taken: it shows whether there is more.
         pending.take(self.messages[index : index + pending.messages_left + 1])
         return Offset(pending.messages[-1].offset + 1) if pending.full and pending.messages else self.next
 
@@ -201,7 +201,7 @@ class TailCache:
             self.bytes += run.bytes - before
 
     def forget(self, topic: TopicId) -> None:
-        """Let a topic go."""
+        """Remove a topic."""
         run = self._runs.pop(topic, None)
         if run is not None:
             self.bytes -= run.bytes
@@ -274,12 +274,12 @@ class ReadAhead:
             self._drop(topic, run.start)
 
     def forget(self, topic: TopicId) -> None:
-        """Let a topic go."""
+        """Remove a topic."""
         for run in list(self._of.get(topic, ())):
             self._drop(topic, run.start)
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
-        """Forget an end; return whether there was one."""
+        """Remove an end; return whether there was one."""
         end = self._ends.pop(key, None)
         self._sequels -= end is not None and end.sequel
         return end is not None

@@ -1,4 +1,4 @@
-"""Options of the Kafka engine: where the brokers are, what it asks of them, and how much it may hold and wait."""
+"""Options of the Kafka engine: where the brokers are, the settings of topics, and limits of memory and time."""
 
 import ssl
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class KafkaOptions:
     idempotency_window: Milliseconds | None = None
     """How long idempotency keys are known; None = as long as their topic's messages are kept."""
     max_batch_bytes: int = 17 * 2**20
-    """Largest batch a topic takes: a whole request of 16 MiB, and room for what is around its messages."""
+    """Largest batch a topic takes: a whole request of 16 MiB, and space for the headers of its messages."""
     tail_cache_bytes: int = 64_000_000
     """Memory for the newest messages of all topics together."""
     ahead_bytes: int = 32_000_000

@@ -129,7 +129,7 @@ class Reader:
         self._ahead.drop_before(partition.topic, oldest)
 
     def forget(self, partition: Partition) -> None:
-        """Let go of a topic that is no more; its waiting readers get an error."""
+        """Remove a topic that is gone; its waiting readers get an error."""
         self._cache.forget(partition.topic)
         self._ahead.forget(partition.topic)
         self._sizes.pop(partition.topic, None)

@@ -41,7 +41,7 @@ PART = "writing of the log"
 LANES = tuple(Lane(f"publish {number}") for number in range(4))
 FLYING_BYTES = 64 * 2**20
 """Bytes on their way at once, to all brokers."""
-ROOM = 1024
+BATCH_OVERHEAD = 1024
 """Bytes of a batch beside its records, and more."""
 _ALL = -1
 """Acknowledged by all brokers in sync."""
@@ -51,10 +51,10 @@ _LOOK_EVERY = 0.25
 """Seconds between looks at what waited too long."""
 _TOO_FEW = (errors.NotEnoughReplicasError, errors.NotEnoughReplicasAfterAppendError)
 _TOO_FEW_SECONDS = 15.0
-"""How long it is believed that too few brokers are in sync when nothing is published."""
+"""How long too few brokers count as in sync while nothing is published."""
 _LOST_SEQUENCE = (errors.OutOfOrderSequenceNumber, errors.UnknownProducerId, errors.InvalidProducerEpoch)
 Stored = Callable[[Partition, Appended, Sequence[Fragment], int], None]
-"""Told of each batch that is stored: where, its fragments and data bytes."""
+"""Called for each batch that is stored: where, its fragments and data bytes."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Sender:
         if self._closing or not self._connection.reachable or until <= self._loop.time():
             raise Unsent
         request = Request(records, fragments, data_bytes, until, times)
-        if request.size + ROOM > self._options.max_batch_bytes:
+        if request.size + BATCH_OVERHEAD > self._options.max_batch_bytes:
             raise TooLarge
         queue = self._queues.get(partition.topic)
         if queue is None:
@@ -136,7 +136,7 @@ class Sender:
         return "too few brokers are in sync" if self._loop.time() < self._too_few_until else None
 
     def forget(self, topic: TopicId) -> None:
-        """Tell all who wait for a topic that it is gone.
+        """Fail all requests that wait for a topic that is gone.
 
         Should it be there all the same, as when a broker had not heard of it yet, it goes on with another producer:
         sequence numbers that begin again would be taken for repeats.
@@ -154,7 +154,7 @@ class Sender:
             await asyncio.wait((queue.quiet,))
 
     async def close(self) -> None:
-        """Send what was accepted, as long as anybody waits for it, and end."""
+        """Send the accepted requests that callers still wait for, and end."""
         self._closing = True
         await self._idle.wait()
         for task in [*self._tasks, *([self._identifying] if self._identifying else [])]:
@@ -225,12 +225,12 @@ class Sender:
             self._supervisor.failed(PART, error, self._end)
 
     def _load(self, broker: _Broker) -> list[tuple[TopicQueue, Batch]]:
-        """Take batches for one request: the first, whatever its size, and more while they are small."""
+        """Take batches for one request: the first, of any size, and more while they are small."""
         load: list[tuple[TopicQueue, Batch]] = []
         size = 0
         while broker.ready:
             queue = broker.ready[0]
-            batch = queue.next_batch(self._options.max_batch_bytes - ROOM, self._loop.time())
+            batch = queue.next_batch(self._options.max_batch_bytes - BATCH_OVERHEAD, self._loop.time())
             if batch is not None and load and size + batch.size > GATHER_BYTES:
                 break
             broker.ready.popleft()

@@ -22,7 +22,7 @@ GIVEN, BROKER = "CreateTime", "LogAppendTime"
 """Whose times a topic's are: those its messages are given, or those of the broker."""
 SEGMENT_BYTES = 256 * 2**20
 _INDEX_BYTES = 2**20
-"""Room for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic."""
+"""Space for the indexes of such a segment; the brokers' 10 MiB are set aside for each topic."""
 _LEAST_SEGMENT_MS = 600_000
 _OWN_AGE = "delete.retention.ms"
 """Means nothing where nothing is compacted: it remembers that a topic's age is its own, not the log's default."""
@@ -32,7 +32,7 @@ _NAMES = (
 )  # fmt: skip
 _AT_ONCE = 100
 """Topics in one question: reading the answer must not hold up the event loop."""
-_NOBODY_S = 86_400_000
+_DEFAULT_S = 86_400_000
 """The brokers' default of `delete.retention.ms`, for a topic it was not set for."""
 
 
@@ -53,7 +53,7 @@ def age_configs(own: Milliseconds | None, default: Milliseconds) -> dict[str, st
     return {
         "retention.ms": str(age),
         "segment.ms": str(max(age // 8, _LEAST_SEGMENT_MS)),
-        _OWN_AGE: None if own is None else str(own + _NOBODY_S),
+        _OWN_AGE: None if own is None else str(own + _DEFAULT_S),
     }
 
 
@@ -73,7 +73,7 @@ def new_configs(options: KafkaOptions, own: Milliseconds | None) -> dict[str, st
 
 def settings_of(options: KafkaOptions, listed: Listed, configs: Configs) -> TopicSettings:
     """Return what a topic's settings come to."""
-    own = int(configs[_OWN_AGE]) - _NOBODY_S
+    own = int(configs[_OWN_AGE]) - _DEFAULT_S
     return TopicSettings(
         "; ".join(_weaknesses(options, listed, configs)) or None,
         Milliseconds(own) if own > 0 else None,
@@ -118,7 +118,7 @@ class Standards:
         self._kept[topic] = TopicSettings(weakness, own, own or self._options.retention)
 
     def forget(self, topic: TopicId) -> None:
-        """Forget a topic that is gone."""
+        """Remove a topic that is gone."""
         self._kept.pop(topic, None)
 
     def check(self, topic: TopicId) -> None:

@@ -43,7 +43,7 @@ _REMEMBERED = 10_000
 _SLOW = 2.0
 """Seconds a broker may take to learn of a new topic before it is not waited for."""
 _BELIEVED = 1.0
-"""Seconds lists must lack a topic before it is believed gone: a broker that has just come back knows too little."""
+"""Seconds that lists must lack a topic before it counts as gone: the list of a broker that just started is short."""
 _LOOKED_AT = 100
 """Topics not looked at yet whose settings are asked for with those of one that is needed."""
 _SETTLED = 5.0

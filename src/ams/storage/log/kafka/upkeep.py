@@ -1,4 +1,4 @@
-"""What the log on Kafka does by itself: count bytes, look at topics, forget old keys, and say when Kafka is away."""
+"""What the log on Kafka does by itself: count bytes, look at topics, remove old keys, and log when Kafka is away."""
 
 import asyncio
 

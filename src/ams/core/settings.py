@@ -235,7 +235,7 @@ class Settings(SettingsTable):
     ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
     ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
     drain_seconds: Seconds = setting(
-        Seconds(0.0), "How long a service told to stop serves on while /readyz fails, so that a proxy turns away first."
+        Seconds(0.0), "How long a service serves after SIGTERM while /readyz fails, so that a proxy turns away first."
     )
     tls_self_signed: bool = setting(False, "Serve https with a local CA and certificate made in the data folder.")
     cert: str = setting("", "Certificate chain (PEM) to serve https with; read again on change and on SIGHUP.")

@@ -25,9 +25,9 @@ from ams.outgoing.sharing import Shared
 logger = structlog.get_logger("ams.identity")
 
 MOST_AT_ONCE = 100
-"""Tokens that one issuer is asked about at the same time: one who makes tokens up must not have us ask for them all.
+"""Requests to one issuer at the same time: made-up tokens must not cause a request each without limit.
 
-Those that were active the last time are not counted: no good token is refused for what others make up.
+Those that were active the last time are not counted: no valid token is refused because of made-up ones.
 """
 MOST_ACTIVE = 10_000
 """Tokens that are known to have been active."""

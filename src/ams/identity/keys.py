@@ -1,8 +1,8 @@
 """The keys of issuers: fetched when a token needs them, shared by all who wait, kept for when the issuer is away.
 
 What was verified by a key is only as good as the key. So a key set has a generation, which is another one as soon as a
-key has vanished: what was verified is remembered with the generation, which is asked for each time. That
-asking also has the keys fetched again, every hour, behind the back of the request that asks.
+key has vanished: a cache of verified tokens keeps the generation with each entry, and compares it at each use. That
+comparison also starts a new fetch of the keys, every hour, in the background.
 
 The keys are kept in a file as well, so that a start needs no issuer. It is used only when the issuer cannot be had.
 """
@@ -143,7 +143,7 @@ class Keys:
     """Keys by issuer. `folder` is where they are kept; empty: nothing is kept over a restart."""
 
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
-        """`discovery` is shared with what asks the same issuers for something else."""
+        """`discovery` is shared with other requests to the same issuers."""
         self._client = client
         self._kept = KeptKeys(folder)
         self._clock = clock
@@ -243,7 +243,7 @@ class Keys:
         """Fetch the keys for one that is not among them: the issuer may have begun to use a new one."""
         if not self._may_ask(issuer):
             raise TokenRefused("The token is signed with a key that is not known yet", later=True)
-        # Noted before it is asked: made-up names of keys do not have us ask the issuer for each.
+        # Noted before the request: made-up key ids must not cause a request to the issuer each.
         self._known[_source(issuer)] = replace(self._of(issuer), again_at=self._clock.monotonic() + AGAIN)
         await self._fetch(issuer)
 
@@ -261,7 +261,7 @@ class Keys:
         except IssuerFailed as error:
             logger.warning("issuer.no_keys", issuer=issuer.name, reason=str(error))
             await self._go_on(issuer, str(error))
-        except Exception:  # whatever an issuer may answer, it is no error of the client with the token
+        except Exception:  # no response of an issuer is an error of the client with the token
             logger.exception("issuer.no_keys", issuer=issuer.name)
             await self._go_on(issuer, "its answer could not be read")
         else:

@@ -2,7 +2,7 @@
 
 A JWT is read here, strictly, and PyJWT checks its signature, with a key of the issuer's that is for the algorithm
 (RFC 7515, 7519, 8725, 9068). The header says which of the issuer's keys it is; where else a key might be (`jku`, `jwk`,
-`x5u`, `x5c`) is not looked at. Whatever is wrong is `TokenRefused`, in words for the client: never the token, and of
+`x5u`, `x5c`) is not looked at. Every fault is `TokenRefused`, with a text for the client: never the token, and of
 what it says at most `SHOWN` characters that may stand in a header (RFC 6750, 3).
 """
 
@@ -36,7 +36,7 @@ _NOT_SHOWN = re.compile(r'[^\x20-\x7e]|["\\]')
 
 
 class Header(NamedTuple):
-    """What a token says of how it is to be checked; any client can write that."""
+    """The JOSE header: how the token is to be checked. It is not verified yet."""
 
     algorithm: str
     """One of `ALGORITHMS`."""
@@ -73,7 +73,7 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
     algorithm = _algorithm(_parameters(parts))
     if key.algorithm_name != algorithm:
         raise TokenRefused(f"The token's key is not one for {algorithm}")
-    # Before the payload is looked at: a token is easily made up, and one that is shall cost little.
+    # Before the payload is read: forged tokens must cost little.
     if not _is_signed(parts, key):
         raise TokenRefused("The token's signature is wrong")
     said = _object(parts.payload, "payload")
@@ -84,8 +84,8 @@ def claims(token: str, issuer: Issuer, key: jwt.PyJWK, *, now: Milliseconds, lee
 
 
 def check(said: Mapping[str, Any], issuer: Issuer, *, now: Milliseconds, leeway: float) -> None:
-    """Raise `TokenRefused` unless what a token says, or its issuer of it, is of `issuer`, about a user, good now, and
-    for us. What says no expiry is good.
+    """Raise `TokenRefused` unless the claims of a token, or of its introspection, are of `issuer`, have a subject, are
+    valid now, and are for us. Claims without an expiry are valid.
     """
     if said.get("iss") != issuer.url:
         raise TokenRefused("The token is of another issuer")
@@ -191,7 +191,7 @@ def _is_signed(parts: _Parts, key: jwt.PyJWK) -> bool:
 
 
 def _parts(token: str) -> _Parts:
-    """Return the parts of a JWT, as any client may have written them."""
+    """Return the parts of a JWT; nothing of them is verified."""
     if len(token) > LONGEST:
         raise TokenRefused(f"The token is longer than {LONGEST} characters")
     parts = token.split(".")

@@ -1,6 +1,6 @@
 """Comparators of the cluster shape: what Kafka and PostgreSQL do when asked by as little as possible.
 
-`python -m bench.beside` reads a `Job` on stdin, asks for so many seconds, and writes an `Asked` to stdout. It is a
+`python -m bench.beside` reads a `Job` on stdin, asks for so many seconds, and writes an `Measured` to stdout. It is a
 process of its own, as a node is.
 """
 
@@ -51,7 +51,7 @@ class Job(msgspec.Struct):
     seconds: float
 
 
-class Asked(msgspec.Struct):
+class Measured(msgspec.Struct):
     """What came of it: messages or rows a second, and seconds for each batch or statement."""
 
     per_second: float
@@ -59,7 +59,7 @@ class Asked(msgspec.Struct):
     p99: float
 
 
-def beside(job: Job) -> Asked:
+def beside(job: Job) -> Measured:
     """Run the comparator; raises `Failed`."""
     run = subprocess.run(
         [sys.executable, "-m", "bench.beside"],
@@ -70,10 +70,10 @@ def beside(job: Job) -> Asked:
     )
     if run.returncode:
         raise Failed(last_line(run.stderr.decode(errors="replace")))
-    return msgspec.json.decode(run.stdout, type=Asked)
+    return msgspec.json.decode(run.stdout, type=Measured)
 
 
-async def _ask(job: Job) -> Asked:
+async def _ask(job: Job) -> Measured:
     match job.work:
         case Batches():
             return await _batches(job.work, job.seconds)
@@ -81,7 +81,7 @@ async def _ask(job: Job) -> Asked:
             return await _statements(job.work, job.seconds)
 
 
-async def _batches(work: Batches, seconds: float) -> Asked:
+async def _batches(work: Batches, seconds: float) -> Measured:
     admin = AIOKafkaAdminClient(bootstrap_servers=work.servers)
     await admin.start()
     wanted = {"max.message.bytes": str(LARGEST_BATCH), "message.timestamp.type": "LogAppendTime"}
@@ -136,7 +136,7 @@ MOVE = """
 """
 
 
-async def _statements(work: Statements, seconds: float) -> Asked:
+async def _statements(work: Statements, seconds: float) -> Measured:
     connection = await psycopg.AsyncConnection.connect(work.url, autocommit=True, prepare_threshold=0)
     await connection.execute("CREATE TABLE IF NOT EXISTS bare (id int PRIMARY KEY, position bigint, version bigint)")
     await connection.execute("ALTER TABLE bare SET (fillfactor = 50)")
@@ -157,7 +157,7 @@ async def _statements(work: Statements, seconds: float) -> Asked:
         await connection.close()
 
 
-async def _measured(ask: Callable[[], Awaitable[int]], seconds: float) -> Asked:
+async def _measured(ask: Callable[[], Awaitable[int]], seconds: float) -> Measured:
     """Ask again and again; nothing of the warm-up counts."""
     warm = time.perf_counter() + WARM_UP_SECONDS
     while time.perf_counter() < warm:
@@ -167,7 +167,7 @@ async def _measured(ask: Callable[[], Awaitable[int]], seconds: float) -> Asked:
         done += await ask()
         times.append(time.perf_counter() - asked)
     times.sort()
-    return Asked(done / (time.perf_counter() - began), percentile(times, 50), percentile(times, 99))
+    return Measured(done / (time.perf_counter() - began), percentile(times, 50), percentile(times, 99))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from bench.connection import Answer, Pieces, request
+from bench.connection import Pieces, Response, request
 
 BODIES = 4
 """Different publish bodies a load sends in turn, so that no two neighbours are equal."""
@@ -90,7 +90,7 @@ class Step(NamedTuple):
     """Whether the script looks at the body of the answer."""
 
 
-Script = Generator[Step, Answer, None]
+Script = Generator[Step, Response, None]
 
 
 class Unexpected(Exception):
@@ -163,7 +163,7 @@ def _acknowledge(subscriptions: list[str], batch: int, token: str) -> Script:
                 yield Step(request("POST", path, token, ack_body(name, numbers[turn])), 1)
 
 
-def _pull_from_oldest(subscription: str, messages: int, token: str) -> Generator[Step, Answer, list[int]]:
+def _pull_from_oldest(subscription: str, messages: int, token: str) -> Generator[Step, Response, list[int]]:
     yield Step(request("POST", f"/v1/{subscription}:modifyOffset", token, b'{"offset":0}'), counted=False)
     pull = request("POST", f"/v1/{subscription}:pull", token, pull_body(messages))
     pulled = yield Step(pull, counted=False, reads_body=True)
@@ -241,6 +241,6 @@ def ack_body(subscription: str, number: int) -> bytes:
     return f'{{"ackIds":["{subscription}:{number}"]}}'.encode()
 
 
-def ack_numbers(answer: Answer) -> list[int]:
+def ack_numbers(answer: Response) -> list[int]:
     """Return the numbers of the ack ids in a pull's answer."""
     return [int(number) for number in _NUMBER.findall(answer.body)]

@@ -22,7 +22,7 @@ CLOSED = 0
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What came back; the body is empty unless the connection keeps bodies."""
 
     status: int
@@ -51,7 +51,7 @@ class Address(NamedTuple):
 class Connection(asyncio.Protocol):
     """A connection with at most one request on its way; `answered` is called with each answer."""
 
-    answered: Callable[[Answer], None]
+    answered: Callable[[Response], None]
 
     def __init__(self) -> None:
         self.keep_bodies = True
@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._missing = 0
         self._tail: bytes | None = None
         """The last bytes of an answer in chunks; None for any other."""
-        self._answer = Answer(CLOSED)
+        self._answer = Response(CLOSED)
         self._waiting = False
         self.closed = False
 
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         if self._waiting:
-            self._finish(Answer(CLOSED))
+            self._finish(Response(CLOSED))
 
     def send(self, request: Pieces) -> None:
         """Send one whole request; the answer comes to `answered`, also when the connection ends first."""
@@ -109,7 +109,7 @@ class Connection(asyncio.Protocol):
         stop = head.find(b"\r\n", place)
         self._missing = int(head[place + 15 : stop if stop >= 0 else None]) if place >= 0 else 0
         self._tail = b"" if b"\r\ntransfer-encoding: chunked" in head else None
-        self._answer = Answer(int(head[9:12]), b"", self._missing, b"\r\nretry-after:" in head)
+        self._answer = Response(int(head[9:12]), b"", self._missing, b"\r\nretry-after:" in head)
 
     def _take_chunks(self, data: bytes) -> None:
         """Count chunks, framing included, until the last one; their bodies are not kept."""
@@ -132,20 +132,20 @@ class Connection(asyncio.Protocol):
             self._parts.clear()
         self._finish(answer)
 
-    def _finish(self, answer: Answer) -> None:
+    def _finish(self, answer: Response) -> None:
         self._waiting = False
         self.answered(answer)
 
 
-class Asker:
+class SerialClient:
     """Asks one question at a time and waits for each answer; for preparing and for what need not be fast."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._coming: asyncio.Future[Answer] | None = None
+        self._coming: asyncio.Future[Response] | None = None
         connection.answered = self._on_answer
 
-    async def ask(self, request: Pieces) -> Answer:
+    async def ask(self, request: Pieces) -> Response:
         """Send a request and return its answer."""
         self._coming = asyncio.get_running_loop().create_future()
         self._connection.send(request)
@@ -155,7 +155,7 @@ class Asker:
         """End the connection."""
         self._connection.close()
 
-    def _on_answer(self, answer: Answer) -> None:
+    def _on_answer(self, answer: Response) -> None:
         if self._coming is not None and not self._coming.done():
             self._coming.set_result(answer)
 

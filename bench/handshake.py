@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench.connection import Address, Asker, Pieces, connect
+from bench.connection import Address, Pieces, SerialClient, connect
 from bench.processes import Failed
 
 CALLERS = 8
@@ -67,7 +67,7 @@ async def _call_until(end: float, address: Address, context: ssl.SSLContext, req
     made = 0
     while time.perf_counter() < end:
         connection = await connect(address, context)
-        if request is not None and (await Asker(connection).ask(request)).status != 200:
+        if request is not None and (await SerialClient(connection).ask(request)).status != 200:
             raise Failed("a call over a new connection was refused")
         connection.close()
         made += 1

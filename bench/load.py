@@ -11,7 +11,7 @@ import uvloop
 
 from bench.callers import Unexpected, Work, scripts
 from bench.connection import Address
-from bench.loops import Lane, Loop, OpenLoop
+from bench.loops import Loop, OpenLoop, ScriptedConnection
 from bench.tally import Outcome, Tally
 
 
@@ -34,7 +34,9 @@ async def run(job: Job) -> Outcome:
     loop = OpenLoop(job.rate) if job.rate else Loop()
     tally = Tally()
     address = Address.of(job.url)
-    lanes = [Lane(address, script, tally, loop) for script in scripts(job.work, job.connections, job.token)]
+    lanes = [
+        ScriptedConnection(address, script, tally, loop) for script in scripts(job.work, job.connections, job.token)
+    ]
     try:
         await loop.prepare(lanes)
         loop.begin(lanes)

@@ -12,14 +12,14 @@ from collections import deque
 from typing import Any
 
 from bench.callers import Script, Unexpected
-from bench.connection import Address, Answer, Connection, connect
+from bench.connection import Address, Connection, Response, connect
 from bench.tally import Tally
 
 TICK_SECONDS = 0.001
 RECONNECT_SECONDS = 0.1
 
 
-class Lane:
+class ScriptedConnection:
     """One connection following its script."""
 
     def __init__(self, address: Address, script: Script, tally: Tally, loop: "Loop") -> None:
@@ -73,7 +73,7 @@ class Lane:
         self._connection.keep_bodies = self._step.reads_body
         self._connection.send(self._step.request)
 
-    def _answered(self, answer: Answer) -> None:
+    def _answered(self, answer: Response) -> None:
         now = time.perf_counter()
         self._tally.add(self._step, answer, now - self._due)
         try:
@@ -98,7 +98,7 @@ class Loop:
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reconnecting: set[asyncio.Task[None]] = set()
 
-    async def prepare(self, lanes: list[Lane]) -> None:
+    async def prepare(self, lanes: list[ScriptedConnection]) -> None:
         """Connect all lanes and make what comes before their first counted step."""
         preparing = asyncio.gather(*(lane.prepare() for lane in lanes))
         first: list[asyncio.Future[Any]] = [preparing, self._failure]
@@ -108,17 +108,17 @@ class Loop:
             await self._failure
         await preparing
 
-    def begin(self, lanes: list[Lane]) -> None:
+    def begin(self, lanes: list[ScriptedConnection]) -> None:
         """Start all lanes."""
         now = time.perf_counter()
         for lane in lanes:
             lane.start(now)
 
-    def free(self, lane: Lane, now: float) -> None:
+    def free(self, lane: ScriptedConnection, now: float) -> None:
         """Give a lane that was answered its next request."""
         lane.start(now)
 
-    def lost(self, lane: Lane) -> None:
+    def lost(self, lane: ScriptedConnection) -> None:
         """Let a lane whose connection ended connect again; while preparing that is a failure."""
         if not lane.is_prepared:
             self.fail(Unexpected("a connection ended before the measurement began"))
@@ -156,16 +156,16 @@ class OpenLoop(Loop):
         super().__init__()
         self._gap = 1 / rate
         self._next_due = 0.0
-        self._idle: deque[Lane] = deque()
+        self._idle: deque[ScriptedConnection] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, lanes: list[Lane]) -> None:
+    def begin(self, lanes: list[ScriptedConnection]) -> None:
         """Begin to look at due times."""
         self._idle.extend(lanes)
         self._next_due = time.perf_counter()
         self._tick()
 
-    def free(self, lane: Lane, now: float) -> None:
+    def free(self, lane: ScriptedConnection, now: float) -> None:
         """Give a free lane the request that is due longest, or let it rest."""
         if self._next_due <= now:
             self._start(lane)
@@ -188,7 +188,7 @@ class OpenLoop(Loop):
             self._start(self._idle.popleft())
         self._timer = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
 
-    def _start(self, lane: Lane) -> None:
+    def _start(self, lane: ScriptedConnection) -> None:
         due = self._next_due
         self._next_due += self._gap
         lane.start(due)

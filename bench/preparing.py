@@ -7,7 +7,7 @@ import msgspec
 import uvloop
 
 from bench.callers import publish_body
-from bench.connection import Address, Asker, Pieces, connect, request
+from bench.connection import Address, Pieces, SerialClient, connect, request
 from bench.processes import Failed, Service
 
 CONNECTIONS = 16
@@ -110,7 +110,7 @@ async def _send_all(url: str, requests: Iterator[Pieces]) -> None:
 
 
 async def _send_some(url: str, requests: Iterator[Pieces]) -> None:
-    asker = Asker(await connect(Address.of(url)))
+    asker = SerialClient(await connect(Address.of(url)))
     try:
         for each in requests:
             answer = await asker.ask(each)

@@ -12,7 +12,7 @@ import msgspec
 import pybase64
 import uvloop
 
-from bench.connection import Address, Asker, connect, request
+from bench.connection import Address, SerialClient, connect, request
 from bench.processes import Failed, Service
 from bench.run import Bench
 from tests.support.pushed import Api, Endpoint, pushed
@@ -83,8 +83,8 @@ def publish(service: Service, topics: Sequence[str], rate: float, count: int) ->
 
 
 async def _publish(service: Service, topics: Sequence[str], rate: float, count: int) -> None:
-    free: asyncio.Queue[Asker] = asyncio.Queue()
-    askers = [Asker(await connect(Address.of(service.url))) for _ in range(PUBLISHERS)]
+    free: asyncio.Queue[SerialClient] = asyncio.Queue()
+    askers = [SerialClient(await connect(Address.of(service.url))) for _ in range(PUBLISHERS)]
     for asker in askers:
         free.put_nowait(asker)
     began = time.time()
@@ -97,7 +97,7 @@ async def _publish(service: Service, topics: Sequence[str], rate: float, count: 
         asker.close()
 
 
-async def _publish_one(service: Service, free: asyncio.Queue[Asker], topic: str, due: float) -> None:
+async def _publish_one(service: Service, free: asyncio.Queue[SerialClient], topic: str, due: float) -> None:
     data = pybase64.b64encode(repr(due).encode()).decode()
     body = b'{"messages":[{"data":"%b"}]}' % data.encode()
     asker = await free.get()

@@ -1,6 +1,6 @@
 """The comparator of deliveries: the HTTP client library in a bare loop, one request in flight.
 
-`python -m bench.push_bare` reads a `Job` on stdin, POSTs its body to the URL again and again, and writes a `Done` to
+`python -m bench.push_bare` reads a `Job` on stdin, POSTs its body to the URL repeatedly, and writes a `LoadResult` to
 stdout. The library is httpcore with its pool of kept connections, on the event loop that the service has. Deliveries
 speak httpcore's HTTP over streams of their own, without its pool, which is faster: that connection is tried likewise.
 """
@@ -37,7 +37,7 @@ class Job(msgspec.Struct):
     warm_up: float = 0.3
 
 
-class Done(msgspec.Struct):
+class LoadResult(msgspec.Struct):
     """What came of it, in requests a second."""
 
     library: float
@@ -46,9 +46,9 @@ class Done(msgspec.Struct):
     """On a connection as deliveries have it."""
 
 
-async def run(job: Job) -> Done:
+async def run(job: Job) -> LoadResult:
     """Send in both ways, each for the whole time."""
-    return Done(await _library(job), await _connection(job))
+    return LoadResult(await _library(job), await _connection(job))
 
 
 async def _library(job: Job) -> float:

@@ -16,7 +16,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
-class Taken:
+class RunCost:
     """What a run took."""
 
     seconds: float = 0.0
@@ -39,7 +39,7 @@ class Taken:
         self.memory = max(self.memory, resident)
 
 
-def pipeline(service: Service, project: str, work: Path, name: str, *options: str) -> Taken:
+def pipeline(service: Service, project: str, work: Path, name: str, *options: str) -> RunCost:
     """Run a job to its end; raise `Failed` when it fails."""
     settings = [word for option in options for word in ("--set", option)]
     command = ["-m", "ams.cli.main", "pipeline", "run", name, "--work", str(work), *settings]
@@ -51,8 +51,8 @@ def pipeline(service: Service, project: str, work: Path, name: str, *options: st
     return _measured([sys.executable, *command], environment)
 
 
-def _measured(command: Sequence[str], environment: dict[str, str]) -> Taken:
-    taken, ended = Taken(), threading.Event()
+def _measured(command: Sequence[str], environment: dict[str, str]) -> RunCost:
+    taken, ended = RunCost(), threading.Event()
     started = time.perf_counter()
     with subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -69,7 +69,7 @@ def _measured(command: Sequence[str], environment: dict[str, str]) -> Taken:
     return taken
 
 
-def _look_until(ended: threading.Event, taken: Taken, session: int) -> None:
+def _look_until(ended: threading.Event, taken: RunCost, session: int) -> None:
     while not ended.wait(LOOK_SECONDS):
         taken.look(session)
 

@@ -7,7 +7,7 @@ from collections import Counter
 import msgspec
 
 from bench.callers import Step
-from bench.connection import Answer
+from bench.connection import Response
 from bench.stats import percentile
 
 
@@ -56,7 +56,7 @@ class Tally:
         self.open = True
         self._began, self._began_cpu = time.perf_counter(), time.process_time()
 
-    def add(self, step: Step, answer: Answer, latency: float) -> None:
+    def add(self, step: Step, answer: Response, latency: float) -> None:
         """Count one answer."""
         if not self.open or not step.counted:
             return

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import uvloop
 
 from bench.callers import ack_body, ack_numbers, publish_body, pull_body
-from bench.connection import Address, Answer, Asker, connect, request
+from bench.connection import Address, Response, SerialClient, connect, request
 from bench.processes import Failed, Service
 from bench.stats import percentile
 
@@ -38,8 +38,8 @@ def wakes(
 
 
 async def _wakes(service: Service, waiting: Service, pairs: list[tuple[str, str]]) -> Wakes:
-    publisher = Asker(await connect(Address.of(service.url)))
-    consumer = Asker(await connect(Address.of(waiting.url)))
+    publisher = SerialClient(await connect(Address.of(service.url)))
+    consumer = SerialClient(await connect(Address.of(waiting.url)))
     woken, published = [], []
     for topic, subscription in pairs:
         wake, publish = await _wake(publisher, consumer, service.token, topic, subscription)
@@ -52,7 +52,9 @@ async def _wakes(service: Service, waiting: Service, pairs: list[tuple[str, str]
     return Wakes(percentile(woken, 50), percentile(woken, 99), percentile(published, 50))
 
 
-async def _wake(publisher: Asker, consumer: Asker, token: str, topic: str, subscription: str) -> tuple[float, float]:
+async def _wake(
+    publisher: SerialClient, consumer: SerialClient, token: str, topic: str, subscription: str
+) -> tuple[float, float]:
     pull = request("POST", f"/v1/{subscription}:pull", token, pull_body(1, wait=True))
     waiting = asyncio.create_task(_timed(consumer, pull))
     await asyncio.sleep(PAUSE_SECONDS)
@@ -67,6 +69,6 @@ async def _wake(publisher: Asker, consumer: Asker, token: str, topic: str, subsc
     return woken - sent, answered - sent
 
 
-async def _timed(asker: Asker, asked: Sequence[bytes]) -> tuple[Answer, float]:
+async def _timed(asker: SerialClient, asked: Sequence[bytes]) -> tuple[Response, float]:
     answer = await asker.ask(asked)
     return answer, time.perf_counter()

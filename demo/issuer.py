@@ -71,7 +71,7 @@ def _jwk(private: PrivateKey) -> dict[str, Any]:
     return {"kty": "EC", "crv": "P-256", "x": _number(numbers.x, 32), "y": _number(numbers.y, 32)}
 
 
-class Answer(NamedTuple):
+class IssuerResponse(NamedTuple):
     """What is sent."""
 
     status: int
@@ -95,7 +95,7 @@ class ExampleIssuer:
         self.client_id, self.client_secret = CLIENT, CLIENT_SECRET
         self.requests: Counter[str] = Counter()
         """How often each path was asked for."""
-        self.instead: dict[str, Answer] = {}
+        self.instead: dict[str, IssuerResponse] = {}
         """What is answered at a path instead of the truth."""
 
     def __enter__(self) -> Self:
@@ -150,7 +150,7 @@ class ExampleIssuer:
         if body is None:
             self.instead.pop(JWKS, None)
         else:
-            self.instead[JWKS] = Answer(200, body)
+            self.instead[JWKS] = IssuerResponse(200, body)
 
     def public_keys(self) -> list[dict[str, Any]]:
         """Return the public keys, as JSON Web Keys."""
@@ -217,7 +217,7 @@ class ExampleIssuer:
         }
         return _without_none({**usual, **claims})
 
-    def answer(self, path: str, query: str, form: str, authorization: str) -> Answer:
+    def answer(self, path: str, query: str, form: str, authorization: str) -> IssuerResponse:
         """Answer a request; without a form it is a GET."""
         self.requests[path] += 1
         if path == JWKS:
@@ -245,7 +245,7 @@ class ExampleIssuer:
             "id_token_signing_alg_values_supported": list(ALGORITHMS),
         }
 
-    def _about(self, form: str, authorization: str) -> Answer:
+    def _about(self, form: str, authorization: str) -> IssuerResponse:
         """Say whether a token is good, and for whom (RFC 7662, 2.2)."""
         if _client(authorization) != (self.client_id, self.client_secret):
             return _json({"error": "invalid_client"}, 401)
@@ -254,7 +254,7 @@ class ExampleIssuer:
             return _json({"active": False})
         return _json({"active": True, **said})
 
-    def _given(self, query: str, form: str, authorization: str) -> Answer:
+    def _given(self, query: str, form: str, authorization: str) -> IssuerResponse:
         """Issue a token: to a client with its credentials, or to any client for the subject in the request."""
         asked = _values(form or query)
         client = _client(authorization)[0] or asked.get("client", "app")
@@ -268,7 +268,7 @@ class ExampleIssuer:
             audience = asked.get("audience", "ams")
             token = self.token(subject, audience=audience, client=client, lifetime=int(lifetime), claims=said)
         if not form:
-            return Answer(200, token.encode() + b"\n", {"Content-Type": "text/plain"})
+            return IssuerResponse(200, token.encode() + b"\n", {"Content-Type": "text/plain"})
         return _json({"access_token": token, "token_type": "Bearer", "expires_in": int(lifetime)})
 
 
@@ -333,8 +333,8 @@ def _without_none(values: Claims) -> Claims:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _json(value: Claims, status: int = 200) -> Answer:
-    return Answer(status, json.dumps(value).encode())
+def _json(value: Claims, status: int = 200) -> IssuerResponse:
+    return IssuerResponse(status, json.dumps(value).encode())
 
 
 def _part(value: Claims) -> str:

@@ -19,7 +19,7 @@ ALLOWED_BYTES = 20_000
 
 
 @dataclass(frozen=True)
-class Side:
+class NodeTopics:
     """A node with its topics and a subscription of each."""
 
     node: Service
@@ -40,12 +40,12 @@ def cluster_topics(bench: Bench) -> Iterator[Result]:
         yield _compared(bench, few, many, "pull", CONNECTIONS, lambda side: Pull(side.subscriptions, PER_TOPIC))
 
 
-def _side(node: Service, count: int) -> Side:
+def _side(node: Service, count: int) -> NodeTopics:
     topics = preparing.topics(node, preparing.project(node, "BENCH"), "topic", count)
-    return Side(node, topics, preparing.subscriptions(node, topics, count))
+    return NodeTopics(node, topics, preparing.subscriptions(node, topics, count))
 
 
-def _use(side: Side) -> None:
+def _use(side: NodeTopics) -> None:
     """Publish to every topic, so that the node has it in memory."""
     preparing.fill(side.node, side.topics, PER_TOPIC, per_request=PER_TOPIC, size=64)
 
@@ -69,7 +69,9 @@ def _memory(before: int, node: Service) -> Result:
     )
 
 
-def _compared(bench: Bench, few: Side, many: Side, case: str, connections: int, work: Callable[[Side], Work]) -> Result:
+def _compared(
+    bench: Bench, few: NodeTopics, many: NodeTopics, case: str, connections: int, work: Callable[[NodeTopics], Work]
+) -> Result:
     pairs = bench.in_turn(
         f"{case} at {connections} connections over {FEW} and {MANY} topics",
         lambda: bench.load(few.node, work(few), connections),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import uvloop
 
 from bench import preparing
-from bench.connection import Address, Asker, connect, request
+from bench.connection import Address, SerialClient, connect, request
 from bench.processes import Failed, Service
 from bench.report import Result, at_most, progress
 from bench.run import Bench
@@ -66,7 +66,7 @@ def _seconds(service: Service, path: str) -> float:
 
 
 async def _median_of(service: Service, path: str) -> float:
-    asker = Asker(await connect(Address.of(service.url)))
+    asker = SerialClient(await connect(Address.of(service.url)))
     ask = request("GET", f"/v1/{path}", service.token)
     taken = []
     for _ in itertools.repeat(None, REQUESTS):

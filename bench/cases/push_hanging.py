@@ -33,7 +33,7 @@ CROWD = Crowd(100, 100, 100, 50, 650)
 SMALL = Crowd(10, 10, 10, 5, 65)
 
 
-class Found(NamedTuple):
+class HangingResult(NamedTuple):
     """Latencies of the good ones, sorted, and the service's memory."""
 
     latencies: list[float]
@@ -64,12 +64,12 @@ def push_hanging(bench: Bench) -> Iterator[Result]:
     )
 
 
-def _alone(bench: Bench, crowd: Crowd) -> Found:
+def _alone(bench: Bench, crowd: Crowd) -> HangingResult:
     with receivers(bench, crowd.good) as to, bench.service(*to.flags()) as service:
         return _measured(bench, service, to, _good(service, to, crowd))
 
 
-def _beside(bench: Bench, crowd: Crowd) -> Found:
+def _beside(bench: Bench, crowd: Crowd) -> HangingResult:
     with contextlib.ExitStack() as stack, contextlib.ExitStack() as until_verified:
         to = stack.enter_context(receivers(bench, crowd.good))
         bad = stack.enter_context(receivers(bench, crowd.hanging + crowd.dripping + crowd.endless))
@@ -98,7 +98,7 @@ def _good(service: Service, to: Receivers, crowd: Crowd) -> list[Endpoint]:
     return good
 
 
-def _measured(bench: Bench, service: Service, to: Receivers, good: list[Endpoint]) -> Found:
+def _measured(bench: Bench, service: Service, to: Receivers, good: list[Endpoint]) -> HangingResult:
     topics = [topic(each) for each in good]
     publish(service, topics, RATE, len(good))  # connections are made
     latencies(to.receiving, "/ok/", len(good))
@@ -107,4 +107,4 @@ def _measured(bench: Bench, service: Service, to: Receivers, good: list[Endpoint
     publish(service, topics, RATE, count)
     found = latencies(to.receiving, "/ok/", count)
     progress(f"    p99 {1000 * percentile(found, 99):.1f} ms, {service.anonymous_memory() / 1e6:.0f} MB")
-    return Found(found, service.anonymous_memory())
+    return HangingResult(found, service.anonymous_memory())

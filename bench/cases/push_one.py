@@ -12,7 +12,7 @@ import uvloop
 from bench import preparing
 from bench.processes import ROOT, Failed, Service, last_line
 from bench.push import PROJECT, make, receivers, topic
-from bench.push_bare import Done, Job
+from bench.push_bare import Job, LoadResult
 from bench.report import Result, at_least
 from bench.run import Bench
 from bench.stats import median
@@ -51,7 +51,7 @@ def _measured(bench: Bench, case: str, batch: int, rate: int, goal: float) -> Re
         def ours() -> float:
             return _delivered(service, to.receiving.ca, next(rounds), messages, seconds)
 
-        def bare() -> Done:
+        def bare() -> LoadResult:
             return _bare(Job(to.receiving.url("/ok/bare?quiet"), to.receiving.ca, body, seconds))
 
         pairs = bench.in_turn(f"{batch} in a body, beside the bare loop", ours, bare)
@@ -117,11 +117,11 @@ async def _delivered_meanwhile(service: Service, ca: str, endpoint: Endpoint, me
     return (last - first) / (ended - began)
 
 
-def _bare(job: Job) -> Done:
+def _bare(job: Job) -> LoadResult:
     process = subprocess.run(
         [sys.executable, "-m", "bench.push_bare"], input=msgspec.json.encode(job), capture_output=True, cwd=ROOT,
         timeout=BARE_SECONDS + 2 * job.seconds,
     )  # fmt: skip
     if process.returncode != 0:
         raise Failed(last_line(process.stderr.decode(errors="replace")))
-    return msgspec.json.decode(process.stdout, type=Done)
+    return msgspec.json.decode(process.stdout, type=LoadResult)

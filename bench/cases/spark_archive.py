@@ -10,7 +10,7 @@ import duckdb
 from bench import preparing
 from bench.report import Result, progress
 from bench.run import Bench
-from bench.spark import Taken, pipeline
+from bench.spark import RunCost, pipeline
 
 TOPICS = 4
 BACKLOGS = 10
@@ -39,7 +39,7 @@ def spark_archive(bench: Bench) -> Iterator[Result]:
         yield _result("spark-metrics", messages, counted, again, beside)
 
 
-def _result(case: str, messages: int, run: Taken, start: Taken, more: dict[str, float]) -> Result:
+def _result(case: str, messages: int, run: RunCost, start: RunCost, more: dict[str, float]) -> Result:
     figures = {
         "seconds": run.seconds,
         "start_s": start.seconds,

@@ -21,7 +21,7 @@ CONNECTIONS = 64
 
 
 @dataclass(frozen=True)
-class Side:
+class ServiceTopics:
     """A service with its topics and subscriptions."""
 
     service: Service
@@ -42,7 +42,7 @@ def topics(bench: Bench) -> Iterator[Result]:
         yield _woken(bench, few, lots)
 
 
-def _one(bench: Bench, service: Service) -> Side:
+def _one(bench: Bench, service: Service) -> ServiceTopics:
     project = preparing.project(service, "BENCH")
     topics = preparing.topics(service, project, "one", 1)
     small = preparing.topics(service, project, "small", 1)
@@ -51,17 +51,24 @@ def _one(bench: Bench, service: Service) -> Side:
     preparing.fill(service, topics, bench.plan.backlog, per_request=PER_TOPIC)
     preparing.fill(service, small, ONE_TOPIC_ACKS, size=64)
     preparing.spread(service, pulled, bench.plan.backlog)
-    return Side(service, topics, pulled, acknowledged, ONE_TOPIC_ACKS)
+    return ServiceTopics(service, topics, pulled, acknowledged, ONE_TOPIC_ACKS)
 
 
-def _many(bench: Bench, service: Service) -> Side:
+def _many(bench: Bench, service: Service) -> ServiceTopics:
     topics = preparing.topics(service, preparing.project(service, "BENCH"), "many", bench.plan.topics)
     subscriptions = preparing.subscriptions(service, topics, bench.plan.topics)
     preparing.fill(service, topics, PER_TOPIC, per_request=PER_TOPIC)
-    return Side(service, topics, subscriptions, subscriptions, min(PER_TOPIC, ACKS // len(topics)))
+    return ServiceTopics(service, topics, subscriptions, subscriptions, min(PER_TOPIC, ACKS // len(topics)))
 
 
-def _compared(bench: Bench, one: Side, many: Side, case: str, connections: int, work: Callable[[Side], Work]) -> Result:
+def _compared(
+    bench: Bench,
+    one: ServiceTopics,
+    many: ServiceTopics,
+    case: str,
+    connections: int,
+    work: Callable[[ServiceTopics], Work],
+) -> Result:
     pairs = bench.in_turn(
         f"{case} at {connections} connections over 1 and {bench.plan.topics} topics",
         lambda: bench.load(one.service, work(one), connections),
@@ -80,7 +87,7 @@ def _size(work: Work) -> dict[str, int | str]:
     return {}
 
 
-def _woken(bench: Bench, one: Side, many: Side) -> Result:
+def _woken(bench: Bench, one: ServiceTopics, many: ServiceTopics) -> Result:
     few, lots = _waited_for(bench, one), _waited_for(bench, many)
     tries = max(100, bench.plan.wakes // bench.plan.pairs)
     found = bench.in_turn(
@@ -97,7 +104,7 @@ def _woken(bench: Bench, one: Side, many: Side) -> Result:
     )
 
 
-def _waited_for(bench: Bench, side: Side) -> tuple[list[str], list[str]]:
+def _waited_for(bench: Bench, side: ServiceTopics) -> tuple[list[str], list[str]]:
     """Return some of a side's topics and for each a subscription that stands at its end."""
     topics = side.topics[:: max(1, len(side.topics) // bench.plan.wakes)]
     return topics, preparing.subscriptions(side.service, topics, len(topics), name="wake")

@@ -13,9 +13,9 @@ from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer, RoleRule
 from ams.core.names import BindingName, ProjectId, ProjectName, UserName
-from ams.identity.verifier import Remembered, Verifier
+from ams.identity.verifier import CachedToken, Verifier
 from ams.storage.audit.event import AuditEvent
-from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Forget
+from ams.storage.database.invalidation import FOREVER, ISSUERS, Cache, Invalidation
 from ams.storage.registry.records import Principal, Project, User, UserDetails
 from ams.storage.registry.registry import Registry
 from tests.identity.signing import ISSUER, NOW, SAID, public_key, signed
@@ -44,7 +44,7 @@ class LoginSetup:
     """The generation of the issuer's keys."""
 
     def __post_init__(self) -> None:
-        remembered: Cache[bytes, Remembered] = self.registry.invalidations.new_cache(100)
+        remembered: Cache[bytes, CachedToken] = self.registry.invalidations.new_cache(100)
         verifier = Verifier(self, self, self, self.clock, 30, remembered)
         self.registry.invalidations.on(ISSUERS, verifier.forget)
         self.logins = Logins(self.registry, self, verifier, self, self.clock, lambda: "192.0.2.1")
@@ -154,7 +154,7 @@ async def test_a_token_is_known_without_waiting_as_long_as_all_that_it_stands_on
     assert await is_known_again()
     await setup.registry.users.update(alice.id, UserDetails(service_roles=("metrics_viewer",)), None)
     assert await is_known_again()
-    setup.registry.invalidations.apply([Forget(ISSUERS, ())])
+    setup.registry.invalidations.apply([Invalidation(ISSUERS, ())])
     assert await is_known_again()
 
     setup.registry.invalidations.distrust()

@@ -6,20 +6,20 @@ import json
 import pytest
 
 from bench.callers import Acknowledge, Consume, Publish, Pull, Script, Unexpected, ack_body, publish_body, scripts
-from bench.connection import Answer
+from bench.connection import Response
 
-GOOD = Answer(200)
+GOOD = Response(200)
 NAME = "projects/P/subscriptions/s"
 
 
-def pulled(*numbers: int) -> Answer:
+def pulled(*numbers: int) -> Response:
     body = json.dumps(
         {"receivedMessages": [{"ackId": f"{NAME}:{number}"} for number in numbers]}, separators=(",", ":")
     )
-    return Answer(200, body.encode(), len(body))
+    return Response(200, body.encode(), len(body))
 
 
-def answer(script: Script, given: Answer) -> str:
+def answer(script: Script, given: Response) -> str:
     return shown(script.send(given).request)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from ams.core.errors import Unusable
-from ams.core.observing import Both, Stderr, Syslog
+from ams.core.observing import Stderr, Syslog, TeeStream
 
 
 def test_a_line_goes_to_the_syslog_as_this_program_s(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_line_goes_to_both_places(tmp_path: Path, capsys: pytest.CaptureFixtur
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(address)
         with Syslog(address) as syslog:
-            both = Both(Stderr(), syslog)
+            both = TeeStream(Stderr(), syslog)
             both.write("a line\n")
             both.flush()
         assert b"a line" in listener.recv(1000)

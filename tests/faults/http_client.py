@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from bench.connection import CLOSED, Address, Answer, Asker, Connection, connect, request
+from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
 from tests.faults.attempts import Facts, Outcome
 from tests.faults.target import Target
 
@@ -191,17 +191,17 @@ class HttpClient:
                 await asyncio.sleep(0.01)
         return self._connection
 
-    async def _ask(self, connection: Connection, pieces: tuple[bytes, ...]) -> Answer:
+    async def _ask(self, connection: Connection, pieces: tuple[bytes, ...]) -> Response:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await Asker(connection).ask(pieces)
+                answer = await SerialClient(connection).ask(pieces)
         except TimeoutError:
-            answer = Answer(CLOSED)
+            answer = Response(CLOSED)
         if answer.status == CLOSED:
             self.close()
         return answer
 
-    def _refused(self, kind: Kind, answer: Answer) -> None:
+    def _refused(self, kind: Kind, answer: Response) -> None:
         self._traffic.refusals[f"{kind.value}: {answer.status} {_text(answer)}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
 
@@ -214,11 +214,11 @@ class HttpClient:
         return float("inf")
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: Response) -> Outcome:
     if answer.status == CLOSED:
         return Outcome.UNKNOWN
     return Outcome.DONE if answer.status == 200 else Outcome.REFUSED
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Response) -> str:
     return str(json.loads(answer.body)["error"]["message"])

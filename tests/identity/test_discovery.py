@@ -13,14 +13,14 @@ from ams.core.issuer import Issuer
 from ams.http.tls import self_signed
 from ams.identity.discovery import KEPT, Discovery, IssuerFailed, issuer_client, read_object
 from ams.outgoing.guard import trust
-from demo.issuer import DISCOVERY, Answer, ExampleIssuer
+from demo.issuer import DISCOVERY, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 
 
 def says(example: ExampleIssuer, **said: object) -> None:
     """Let the example describe itself like this."""
     described = {"issuer": example.url, "jwks_uri": f"{example.url}/jwks", **said}
-    example.instead[DISCOVERY] = Answer(200, json.dumps(described).encode())
+    example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(described).encode())
 
 
 async def test_an_issuer_is_asked_once_for_all_it_has(
@@ -62,7 +62,9 @@ async def test_the_path_comes_after_the_url_with_or_without_a_slash(
 ) -> None:
     for url in (f"{example.url}/realms/a", f"{example.url}/realms/b/"):
         path = url.removeprefix(example.url).rstrip("/") + DISCOVERY
-        example.instead[path] = Answer(200, json.dumps({"issuer": url, "jwks_uri": "http://example.org/k"}).encode())
+        example.instead[path] = IssuerResponse(
+            200, json.dumps({"issuer": url, "jwks_uri": "http://example.org/k"}).encode()
+        )
 
         assert await discovery.jwks_url(replace(issuer, url=url)) == "http://example.org/k"
 
@@ -92,7 +94,7 @@ async def test_a_description_that_cannot_be_is_not_believed(
 async def test_a_description_that_does_not_say_whose_it_is_is_not_believed(
     discovery: Discovery, example: ExampleIssuer, issuer: Issuer
 ) -> None:
-    example.instead[DISCOVERY] = Answer(200, json.dumps({"jwks_uri": f"{example.url}/jwks"}).encode())
+    example.instead[DISCOVERY] = IssuerResponse(200, json.dumps({"jwks_uri": f"{example.url}/jwks"}).encode())
 
     with pytest.raises(IssuerFailed, match="its description is of another issuer: None"):
         await discovery.jwks_url(issuer)
@@ -130,14 +132,14 @@ async def test_an_issuer_by_https_is_asked_if_its_certificate_is_trusted_and_has
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (Answer(404, b"{}"), "its description cannot be had: the answer was 404"),
-        (Answer(302, b"", {"Location": "/jwks"}), "the answer was 302"),
-        (Answer(200, b"{"), "its description is no JSON object"),
-        (Answer(200, b" " * (1024 * 1024 + 1)), "it has more than 1048576 bytes"),
+        (IssuerResponse(404, b"{}"), "its description cannot be had: the answer was 404"),
+        (IssuerResponse(302, b"", {"Location": "/jwks"}), "the answer was 302"),
+        (IssuerResponse(200, b"{"), "its description is no JSON object"),
+        (IssuerResponse(200, b" " * (1024 * 1024 + 1)), "it has more than 1048576 bytes"),
     ],
 )
 async def test_an_answer_that_is_no_description_is_one_error(
-    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, answer: Answer, reason: str
+    discovery: Discovery, example: ExampleIssuer, issuer: Issuer, answer: IssuerResponse, reason: str
 ) -> None:
     example.instead[DISCOVERY] = answer
 

@@ -13,7 +13,7 @@ from ams.core.issuer import Issuer
 from ams.identity.discovery import Discovery
 from ams.identity.introspection import LOGGED_AGAIN, MOST_AT_ONCE, Introspection
 from ams.outgoing.client import HttpClient
-from demo.issuer import INTROSPECT, Answer, ExampleIssuer
+from demo.issuer import INTROSPECT, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 
 
@@ -58,13 +58,14 @@ async def test_names_and_secrets_with_signs_in_them_arrive(
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(200, b"active"), Answer(200, b"{}"), Answer(200, b'{"active": "true"}'), Answer(200, b"[true]"),
-        Answer(200, b'{"active": 1}'), Answer(500, b"{}"), Answer(302, b"", {"Location": "/"}),
-        Answer(200, b'{"active": true, "x": "' + b"x" * 1024 * 1024 + b'"}'),
+        IssuerResponse(200, b"active"), IssuerResponse(200, b"{}"), IssuerResponse(200, b'{"active": "true"}'),
+        IssuerResponse(200, b"[true]"),
+        IssuerResponse(200, b'{"active": 1}'), IssuerResponse(500, b"{}"), IssuerResponse(302, b"", {"Location": "/"}),
+        IssuerResponse(200, b'{"active": true, "x": "' + b"x" * 1024 * 1024 + b'"}'),
     ],
 )  # fmt: skip
 async def test_an_answer_that_says_nothing_may_be_another_one_later(
-    introspection: Introspection, example: ExampleIssuer, issuer: Issuer, answer: Answer
+    introspection: Introspection, example: ExampleIssuer, issuer: Issuer, answer: IssuerResponse
 ) -> None:
     example.instead[INTROSPECT] = answer
 
@@ -97,7 +98,7 @@ async def test_all_who_ask_about_a_token_wait_for_one_answer(
 async def test_that_an_issuer_cannot_be_asked_is_logged_twice_a_minute_and_no_more(
     introspection: Introspection, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
 ) -> None:
-    example.instead[INTROSPECT] = Answer(500, b"")
+    example.instead[INTROSPECT] = IssuerResponse(500, b"")
 
     async def logged() -> int:
         with capture_logs() as lines, pytest.raises(TokenRefused, match="cannot be asked"):

@@ -15,9 +15,9 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import TokenRefused
 from ams.core.issuer import Issuer
 from ams.identity.jwks import KeySet
-from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, Kept, KeptKeys, Keys, KeysState
+from ams.identity.keys import AGAIN, GOOD, NO_GENERATION, REFRESH, KeyFiles, Keys, KeysState, StoredKeySet
 from ams.outgoing.client import HttpClient
-from demo.issuer import DISCOVERY, JWKS, Answer, ExampleIssuer
+from demo.issuer import DISCOVERY, JWKS, ExampleIssuer, IssuerResponse
 from tests.identity.conftest import LOOPBACK
 
 FETCHED_ON = Milliseconds(1_700_000_000_000)
@@ -221,21 +221,21 @@ async def test_made_up_key_ids_have_the_issuer_asked_once_in_half_a_minute(
 
 
 NOTHING_TO_USE = [
-    Answer(500, b""),
-    Answer(302, b"", {"Location": "/moved"}),
-    Answer(200, b"<html>Welcome</html>"),
-    Answer(200, b"{}"),
-    Answer(200, b'{"keys": []}'),
-    Answer(200, b'{"keys": [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}]}'),
-    Answer(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
-    Answer(200, b'{"keys": [' + b"[" * 100_000),
-    Answer(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}'),
+    IssuerResponse(500, b""),
+    IssuerResponse(302, b"", {"Location": "/moved"}),
+    IssuerResponse(200, b"<html>Welcome</html>"),
+    IssuerResponse(200, b"{}"),
+    IssuerResponse(200, b'{"keys": []}'),
+    IssuerResponse(200, b'{"keys": [{"kty": "oct", "kid": "a", "k": "c2VjcmV0"}]}'),
+    IssuerResponse(200, b'{"keys": [{"kty": "EC", "crv": "P-256", "x": "AQ", "y": "AQ", "d": "AQ"}]}'),
+    IssuerResponse(200, b'{"keys": [' + b"[" * 100_000),
+    IssuerResponse(200, b'{"keys": [], "x": "' + b"x" * 1024 * 1024 + b'"}'),
 ]
 
 
 @pytest.mark.parametrize("answer", NOTHING_TO_USE, ids=range(len(NOTHING_TO_USE)))
 async def test_a_key_set_that_lies_is_a_refusal_that_is_shown_and_ends(
-    keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock, answer: Answer
+    keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock, answer: IssuerResponse
 ) -> None:
     example.instead[JWKS] = answer
 
@@ -308,11 +308,11 @@ async def test_keys_that_moved_are_found_again(
     keys: Keys, example: ExampleIssuer, issuer: Issuer, clock: ManualClock
 ) -> None:
     await accepts(keys, issuer, example.token())
-    example.instead[JWKS] = Answer(404, b"")
+    example.instead[JWKS] = IssuerResponse(404, b"")
     moved = {"issuer": example.url, "jwks_uri": f"{example.url}/keys"}
-    example.instead[DISCOVERY] = Answer(200, json.dumps(moved).encode())
+    example.instead[DISCOVERY] = IssuerResponse(200, json.dumps(moved).encode())
     example.rotate()
-    example.instead["/keys"] = Answer(200, json.dumps({"keys": example.public_keys()}).encode())
+    example.instead["/keys"] = IssuerResponse(200, json.dumps({"keys": example.public_keys()}).encode())
 
     assert await refusal(keys, issuer, example.token()) == (AWAY, True)
     clock.advance(AGAIN)
@@ -407,8 +407,8 @@ async def test_keys_that_cannot_be_kept_are_used_all_the_same(
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> KeptKeys:
-    return KeptKeys(str(tmp_path / "issuers"))
+def kept(tmp_path: Path) -> KeyFiles:
+    return KeyFiles(str(tmp_path / "issuers"))
 
 
 @pytest.fixture
@@ -417,17 +417,17 @@ def found(example: ExampleIssuer) -> KeySet:
 
 
 def test_keys_are_read_as_they_were_written_and_are_for_the_owner_only(
-    kept: KeptKeys, found: KeySet, issuer: Issuer, tmp_path: Path
+    kept: KeyFiles, found: KeySet, issuer: Issuer, tmp_path: Path
 ) -> None:
     kept.write(issuer, found.keys, FETCHED_ON)
 
-    assert kept.read(issuer) == Kept(found, FETCHED_ON)
+    assert kept.read(issuer) == StoredKeySet(found, FETCHED_ON)
     path = tmp_path / "issuers" / "example.json"
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert os.listdir(path.parent) == ["example.json"]
 
 
-def test_keys_of_another_url_are_not_those_of_the_issuer(kept: KeptKeys, found: KeySet, issuer: Issuer) -> None:
+def test_keys_of_another_url_are_not_those_of_the_issuer(kept: KeyFiles, found: KeySet, issuer: Issuer) -> None:
     kept.write(issuer, found.keys, FETCHED_ON)
 
     assert kept.read(replace(issuer, url="https://example.org")) is None
@@ -435,7 +435,7 @@ def test_keys_of_another_url_are_not_those_of_the_issuer(kept: KeptKeys, found: 
 
 
 def test_a_file_that_is_torn_or_nonsense_is_as_if_it_were_not_there(
-    kept: KeptKeys, found: KeySet, issuer: Issuer, tmp_path: Path
+    kept: KeyFiles, found: KeySet, issuer: Issuer, tmp_path: Path
 ) -> None:
     assert kept.read(issuer) is None
     kept.write(issuer, found.keys, FETCHED_ON)
@@ -460,13 +460,13 @@ def test_a_file_that_is_torn_or_nonsense_is_as_if_it_were_not_there(
 def test_what_cannot_be_written_is_not_kept(found: KeySet, issuer: Issuer, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in ("", str(tmp_path / "file" / "issuers")):
-        kept = KeptKeys(folder)
+        kept = KeyFiles(folder)
         kept.write(issuer, found.keys, FETCHED_ON)
         assert kept.read(issuer) is None
         kept.remove(issuer)
 
 
-def test_what_was_removed_is_gone(kept: KeptKeys, found: KeySet, issuer: Issuer) -> None:
+def test_what_was_removed_is_gone(kept: KeyFiles, found: KeySet, issuer: Issuer) -> None:
     kept.write(issuer, found.keys, FETCHED_ON)
     kept.remove(issuer)
 

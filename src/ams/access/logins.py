@@ -34,7 +34,7 @@ Roles = dict[ProjectId, tuple[str, ...]]
 logger = structlog.get_logger("ams.logins")
 
 
-class _Seen(NamedTuple):
+class _CachedLogin(NamedTuple):
     """What came of a token, as long as both halves are what they were."""
 
     verified: Verified
@@ -61,7 +61,7 @@ class Logins:
         self._trail = trail
         self._clock = clock
         self._address = address
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _CachedLogin] = {}
         self._first_logins: Shared[tuple[str, str], Principal] = Shared()
 
     def known(self, token: str) -> Principal | None:
@@ -93,7 +93,7 @@ class Logins:
         """Begin nothing more."""
         await self._first_logins.close()
 
-    def _seen_of(self, verified: Verified) -> _Seen | None:
+    def _seen_of(self, verified: Verified) -> _CachedLogin | None:
         # The verifier remembers what it made of a token, so the same object is the same token: no need to look again.
         # What was seen holds the object, so that no other has its id meanwhile.
         return self._seen.get(id(verified))
@@ -104,7 +104,7 @@ class Logins:
         self._seen.pop(id(verified), None)
         if len(self._seen) >= REMEMBERED:
             del self._seen[next(iter(self._seen))]
-        self._seen[id(verified)] = _Seen(verified, bound, made)
+        self._seen[id(verified)] = _CachedLogin(verified, bound, made)
         return made
 
     async def _at_first_login(self, verified: Verified) -> Principal:

@@ -80,7 +80,7 @@ class Ini:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given(OptionSet):
+class ProvisionOptions(OptionSet):
     """What command line, environment and file say together."""
 
     ini: Ini
@@ -95,7 +95,7 @@ class Given(OptionSet):
     output: Format
 
     @classmethod
-    def maker(cls) -> Callable[..., "Given"]:
+    def maker(cls) -> Callable[..., "ProvisionOptions"]:
         """Return what puts a run together of the options both commands have, and those of every client command."""
         return _given
 
@@ -125,7 +125,7 @@ def _given(
     max_removals: Annotated[int, typer.Option(min=0, metavar="N", help="If they are no more than these.")] = 5,
     _verify: Annotated[bool, typer.Option("-verify", "-v", help="As the scripts have it; always so here.")] = True,
     **session: Any,
-) -> Given:
+) -> ProvisionOptions:
     """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
     asked = Source(**{each.name: session[each.name] for each in dataclasses.fields(Source) if each.name in session})
@@ -142,7 +142,7 @@ def _given(
     at = _authn(
         Source(authn_endpoint=authn_endpoint, authn_key_file=authn_key_file, authn_ca=authn_ca), profile, ini, found
     )
-    return Given(
+    return ProvisionOptions(
         ini=ini,
         feed=Feed(endpoints_at, sites_at, ca=feed_ca, cert=cert, key=cert_key),
         ams=Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout),
@@ -170,7 +170,7 @@ _given.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see i
 
 
 @app.does()
-def gocdb(given: Given) -> None:
+def gocdb(given: ProvisionOptions) -> None:
     """Let the endpoints of a type publish to the topic of the type.
 
     Each gets a user and a binding for its certificate, and is put on the access list of the topic that is called as the
@@ -180,7 +180,7 @@ def gocdb(given: Given) -> None:
 
 
 @app.does("cloud-info")
-def cloud_info(*, consumer: Consumer = "", given: Given) -> None:
+def cloud_info(*, consumer: Consumer = "", given: ProvisionOptions) -> None:
     """Let each endpoint publish to a topic for itself, SITE_<site>_ENDPOINT_<key>.
 
     Each gets a user, a binding for its certificate, the topic and a subscription of the same name. Run again, there is
@@ -192,7 +192,7 @@ def cloud_info(*, consumer: Consumer = "", given: Given) -> None:
     _run(given, dataclasses.replace(given.wishes, own_topics=True, consumer=reads))
 
 
-def _run(given: Given, wishes: Wishes) -> None:
+def _run(given: ProvisionOptions, wishes: Wishes) -> None:
     for key in given.ini.unknown:
         note(f"{printable(key)} in the configuration means nothing here")
     with given.feed, given.ams, given.certificates:

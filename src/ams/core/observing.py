@@ -64,7 +64,7 @@ class Syslog(io.TextIOBase):
         super().close()
 
 
-class Both(io.TextIOBase):
+class TeeStream(io.TextIOBase):
     """Two places for log lines."""
 
     def __init__(self, *places: io.TextIOBase) -> None:
@@ -85,7 +85,7 @@ class Both(io.TextIOBase):
 def _destination(facilities: str) -> io.TextIOBase:
     if facilities == "console":
         return Stderr()
-    return Both(Stderr(), Syslog()) if "console" in facilities else Syslog()
+    return TeeStream(Stderr(), Syslog()) if "console" in facilities else Syslog()
 
 
 def configure_logs(level: str, form: str, facilities: str = "console") -> None:

@@ -58,7 +58,7 @@ class KeysState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _SourceState:
     """What is known of a source. Moments are of the monotonic clock, but `fetched_on`."""
 
     keys: tuple[PublishedKey, ...] = ()
@@ -74,10 +74,10 @@ class _Known:
     oddities: tuple[str, ...] = ()
 
 
-_NOTHING = _Known()
+_NOTHING = _SourceState()
 
 
-class Kept(NamedTuple):
+class StoredKeySet(NamedTuple):
     """Keys as they were kept."""
 
     keys: KeySet
@@ -95,14 +95,14 @@ class _File(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_File)
 
 
-class KeptKeys:
+class KeyFiles:
     """The files. What cannot be read or written is logged, and is as if it were not there."""
 
     def __init__(self, folder: str) -> None:
         """`folder` is made when it is needed; empty: nothing is kept."""
         self._folder = folder
 
-    def read(self, issuer: Issuer) -> Kept | None:
+    def read(self, issuer: Issuer) -> StoredKeySet | None:
         """Return what was kept for an issuer of this name and these URLs."""
         if not self._folder:
             return None
@@ -111,7 +111,7 @@ class KeptKeys:
                 kept = _decoder.decode(file.read())
             if (kept.url, kept.jwks_url) != (issuer.url, issuer.jwks_url):
                 return None
-            return Kept(KeySet.of(kept.keys), Milliseconds(kept.fetched_on))
+            return StoredKeySet(KeySet.of(kept.keys), Milliseconds(kept.fetched_on))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError, IssuerFailed) as error:
@@ -145,10 +145,10 @@ class Keys:
     def __init__(self, client: HttpClient, folder: str, clock: Clock, discovery: Discovery | None = None) -> None:
         """`discovery` is shared with other requests to the same issuers."""
         self._client = client
-        self._kept = KeptKeys(folder)
+        self._kept = KeyFiles(folder)
         self._clock = clock
         self._discovery = discovery or Discovery(client, clock)
-        self._known: dict[_Source, _Known] = {}
+        self._known: dict[_Source, _SourceState] = {}
         self._going_on: Shared[_Source, None] = Shared()
         self._generations = itertools.count(NO_GENERATION + 1)
 
@@ -219,13 +219,13 @@ class Keys:
         await self._going_on.close()
         await self._discovery.close()
 
-    def _of(self, issuer: Issuer) -> _Known:
+    def _of(self, issuer: Issuer) -> _SourceState:
         return self._known.get(_source(issuer), _NOTHING)
 
-    def _is_too_old(self, known: _Known) -> bool:
+    def _is_too_old(self, known: _SourceState) -> bool:
         return self._clock.monotonic() >= known.good_until
 
-    def _refresh_if_due(self, issuer: Issuer, known: _Known) -> None:
+    def _refresh_if_due(self, issuer: Issuer, known: _SourceState) -> None:
         if self._clock.monotonic() >= known.refresh_at:
             self._refresh(issuer)
 
@@ -292,7 +292,7 @@ class Keys:
         if set(before.keys) != set(found.keys) or before.oddities != found.oddities:
             ids = [key.kid for key in found.keys]
             logger.info("issuer.keys_changed", issuer=issuer.name, ids=ids, left_out=found.oddities[:MOST_ODDITIES])
-        self._known[_source(issuer)] = _Known(
+        self._known[_source(issuer)] = _SourceState(
             keys=found.keys,
             generation=before.generation if has_lost_none else next(self._generations),
             fetched_on=fetched_on,

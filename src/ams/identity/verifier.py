@@ -51,7 +51,7 @@ class IssuerSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CachedToken:
     """What was found of a token, and what that stands on."""
 
     verified: Verified
@@ -72,7 +72,7 @@ class Verifier:
         introspection: Introspection,
         clock: Clock,
         leeway_seconds: float,
-        cache: Cache[bytes, Remembered],
+        cache: Cache[bytes, CachedToken],
     ) -> None:
         self._issuers = issuers
         self._keys = keys
@@ -111,14 +111,14 @@ class Verifier:
         self._cache.forget_where(lambda _digest, _remembered: True)
         self._refused.clear()
 
-    def _is_good(self, remembered: Remembered) -> bool:
+    def _is_good(self, remembered: CachedToken) -> bool:
         if self._clock.wall() >= remembered.verified.expires_on:
             return False
         if remembered.ask_again_on is not None and self._clock.monotonic() >= remembered.ask_again_on:
             return False
         return remembered.generation is None or remembered.generation == self._keys.generation(remembered.issuer)
 
-    async def _look_at(self, token: str, digest: bytes) -> Remembered:
+    async def _look_at(self, token: str, digest: bytes) -> CachedToken:
         if not _TOKEN.fullmatch(token):
             raise TokenRefused("The token has characters that are in no token")
         if token.count(".") == 2:
@@ -128,7 +128,7 @@ class Verifier:
             raise TokenRefused("The token is not known here")
         return await self._asked(issuer, token, digest, {}, None)
 
-    async def _look_at_jwt(self, token: str, digest: bytes) -> Remembered:
+    async def _look_at_jwt(self, token: str, digest: bytes) -> CachedToken:
         header = tokens.header(token)
         issuer = await self._issuers.by_url(header.issuer_url)
         if issuer is None:
@@ -140,11 +140,11 @@ class Verifier:
             return await self._asked(issuer, token, digest, said, generation)
         expires_on = tokens.expiry(said, self._leeway)
         assert expires_on is not None  # or it would have been refused
-        return Remembered(_verified(issuer, said, expires_on), issuer, generation, None)
+        return CachedToken(_verified(issuer, said, expires_on), issuer, generation, None)
 
     async def _asked(
         self, issuer: Issuer, token: str, digest: bytes, said: Mapping[str, Any], generation: int | None
-    ) -> Remembered:
+    ) -> CachedToken:
         """Ask the issuer about a token, which has `said` this by itself: nothing if it is no JWT."""
         answer = await self._answer(issuer, token, digest)
         if any(answer.get(name, said[name]) != said[name] for name in ("iss", "sub") if name in said):
@@ -155,7 +155,7 @@ class Verifier:
         ends = [tokens.expiry(said, self._leeway), tokens.expiry(answer, self._leeway), now + ACTIVE_SECONDS * 1000]
         expires_on = Milliseconds(min(end for end in ends if end is not None))
         ask_again_on = Milliseconds(self._clock.monotonic() + ACTIVE_SECONDS * 1000)
-        return Remembered(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
+        return CachedToken(_verified(issuer, both, expires_on), issuer, generation, ask_again_on)
 
     async def _answer(self, issuer: Issuer, token: str, digest: bytes) -> Mapping[str, Any]:
         if self._refused.get(digest):

@@ -16,7 +16,7 @@ from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
 from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.storage.cursors.base import Cursors, Handed, Position
+from ams.storage.cursors.base import Cursors, Outstanding, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
@@ -34,7 +34,7 @@ class Standing:
 
     bounds: Bounds
     position: Position
-    hand_out: Handed | None
+    hand_out: Outstanding | None
     """The newest one that is not acknowledged."""
     pulled_ago: Milliseconds | None
     """Since the last pull; one that got nothing is known to have been only since the service started."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bench.connection import CLOSED, Address, Answer, Asker, Connection, connect, request
+from bench.connection import CLOSED, Address, Connection, Response, SerialClient, connect, request
 from tests.faults.attempts import Facts, Outcome
 from tests.faults.cluster.calls import SERVER_ERRORS, Call, CallLog
 from tests.faults.http_client import PROJECT, Kind, Tried
@@ -104,12 +104,12 @@ class FrontClient:
         until = FOREVER if outcome is Outcome.UNKNOWN else ended
         return Tried(Facts(request=name, started=started, ended=until, outcome=outcome), document), call
 
-    async def _ask(self, pieces: tuple[bytes, ...]) -> Answer:
+    async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await Asker(await self._connected()).ask(pieces)
+                answer = await SerialClient(await self._connected()).ask(pieces)
         except (TimeoutError, OSError):
-            answer = Answer(CLOSED)
+            answer = Response(CLOSED)
         if answer.status == CLOSED:
             self.close()
         return answer
@@ -120,7 +120,7 @@ class FrontClient:
         return self._connection
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: Response) -> Outcome:
     if answer.status == CLOSED or answer.status in SERVER_ERRORS:
         return Outcome.UNKNOWN
     return Outcome.DONE if answer.status == 200 else Outcome.REFUSED
@@ -131,7 +131,7 @@ def _what(path: str) -> str:
     return verb if verb in _VERBS else "read"
 
 
-def _text(answer: Answer) -> str:
+def _text(answer: Response) -> str:
     """Return what an error says, haproxy's own pages included."""
     if answer.status in (CLOSED, 200):
         return ""

@@ -5,7 +5,7 @@ from itertools import count
 
 from ams.core.clock import Milliseconds
 from ams.storage.audit.event import AuditEvent
-from ams.storage.audit.records import AuditRecords, Wanted
+from ams.storage.audit.records import AuditRecords, EventFilter
 
 NOON = 1_700_000_000_000
 _numbers = count(1)
@@ -29,4 +29,4 @@ def event(at: int = 0, **said: object) -> AuditEvent:
 
 async def kept(records: AuditRecords) -> Sequence[AuditEvent]:
     """Return what the table has, newest first."""
-    return (await records.list(Wanted(), size=1000)).items
+    return (await records.list(EventFilter(), size=1000)).items

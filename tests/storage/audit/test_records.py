@@ -6,7 +6,7 @@ from sqlalchemy import delete, insert, text, update
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, RegistryUnavailable
-from ams.storage.audit.records import AuditRecords, Wanted
+from ams.storage.audit.records import AuditRecords, EventFilter
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import audit
 from tests.storage.audit.events import NOON, event, kept
@@ -30,7 +30,7 @@ async def test_a_list_is_cut_by_what_is_wanted(records: AuditRecords) -> None:
     await records.add([anna, bert, eve])
 
     async def ids(**said: object) -> list[str]:
-        found = await records.list(Wanted(**said))  # type: ignore[arg-type]  # tests name filters freely
+        found = await records.list(EventFilter(**said))  # type: ignore[arg-type]  # tests name filters freely
         return [each.id for each in found.items]
 
     assert await ids(since=Milliseconds(NOON + 10)) == [eve.id, bert.id]
@@ -47,11 +47,11 @@ async def test_pages_hold_every_event_once_also_those_of_one_moment(records: Aud
     events = [event(at // 3) for at in range(10)]
     await records.add(events)
 
-    page = await records.list(Wanted(), size=3)
+    page = await records.list(EventFilter(), size=3)
     seen = list(page.items)
     while page.next_token:
         await records.add([event(100)])  # does not shift what follows
-        page = await records.list(Wanted(), size=3, token=page.next_token)
+        page = await records.list(EventFilter(), size=3, token=page.next_token)
         seen += page.items
 
     assert [each.id for each in seen] == [each.id for each in reversed(events)]
@@ -60,14 +60,14 @@ async def test_pages_hold_every_event_once_also_those_of_one_moment(records: Aud
 @pytest.mark.parametrize("token", ["x", "MQ==", "MS4yLjM=", "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk5OTk="])
 async def test_a_token_that_is_none_is_refused(records: AuditRecords, token: str) -> None:
     with pytest.raises(InvalidInput, match="Invalid page token"):
-        await records.list(Wanted(), token=token)
+        await records.list(EventFilter(), token=token)
 
 
 async def test_a_list_is_never_all_there_is(records: AuditRecords) -> None:
     await records.add([event(each) for each in range(101)])
 
-    assert len((await records.list(Wanted())).items) == 100
-    assert len((await records.list(Wanted(), size=10**18)).items) == 101
+    assert len((await records.list(EventFilter())).items) == 100
+    assert len((await records.list(EventFilter(), size=10**18)).items) == 101
 
 
 async def test_a15_no_row_can_be_changed_or_deleted(records: AuditRecords, registry: Registry) -> None:

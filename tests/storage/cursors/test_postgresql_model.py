@@ -14,7 +14,7 @@ from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AmsError
 from ams.core.names import Offset, SubscriptionId, TopicId, new_uuid
 from ams.storage.cursors import base
-from ams.storage.cursors.base import Cursor, Cursors, Handed, Position
+from ams.storage.cursors.base import Cursor, Cursors, Outstanding, Position
 from ams.storage.cursors.postgresql import PostgresCursors
 from tests.storage.cursors.clocks import StandingTime
 
@@ -77,7 +77,7 @@ def retain(generation: int, oldest: Offset) -> Deed:
 def handed() -> Deed:
     def expect(cursor: Cursor, now: Milliseconds) -> tuple[Cursor, object]:
         newest = cursor.handed[-1] if cursor.handed else None
-        return cursor, newest and Handed(newest.end, Milliseconds(now - newest.time))
+        return cursor, newest and Outstanding(newest.end, Milliseconds(now - newest.time))
 
     return Deed("handed", lambda store, sub: store.handed(sub), expect)
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from ams.core.errors import AlreadyExists, NotFound, RegistryUnavailable
 from ams.storage.database import opening
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import Forget
+from ams.storage.database.invalidation import Invalidation
 from ams.storage.registry.tables import REGISTRY, projects, topics
 
 
@@ -79,7 +79,7 @@ async def test_caches_forget_before_anyone_sees_the_outcome(database: Database) 
     told: list[str] = []
     database.invalidations.on("letter", told.append)
 
-    await database.write(count_projects, Forget("letter", ("a",)), Forget("letter", ("b",)))
+    await database.write(count_projects, Invalidation("letter", ("a",)), Invalidation("letter", ("b",)))
     told.append("caller")
 
     assert told == ["a", "b", "caller"]
@@ -88,7 +88,9 @@ async def test_caches_forget_before_anyone_sees_the_outcome(database: Database) 
 async def test_caches_forget_also_when_the_caller_has_left(database: Database) -> None:
     forgotten = asyncio.Event()
     database.invalidations.on("letter", forgotten.set)
-    writing = asyncio.create_task(database.write(lambda connection: add_project("P", connection), Forget("letter", ())))
+    writing = asyncio.create_task(
+        database.write(lambda connection: add_project("P", connection), Invalidation("letter", ()))
+    )
     await asyncio.sleep(0)
 
     writing.cancel()

@@ -1,7 +1,7 @@
 import asyncio
 import time
 
-from ams.storage.database.invalidation import ISSUERS, TOPIC, Cache, Forget, Invalidations
+from ams.storage.database.invalidation import ISSUERS, TOPIC, Cache, Invalidation, Invalidations
 
 
 async def value() -> str:
@@ -13,15 +13,15 @@ async def other() -> str:
 
 
 def test_what_is_said_to_other_nodes_is_read_by_them() -> None:
-    forget = Forget(TOPIC, ("p", "T" * 255))
+    forget = Invalidation(TOPIC, ("p", "T" * 255))
 
-    assert Forget.read(forget.text()) == forget
+    assert Invalidation.read(forget.text()) == forget
     assert len(forget.text()) < 8_000
 
 
 def test_what_nobody_of_ours_said_is_not_understood() -> None:
     for text in ("", "hello", "{}", "[]", "[1]", '["topic", 1]', '"topic"', "[" * 100_000):
-        assert Forget.read(text) is None
+        assert Invalidation.read(text) is None
 
 
 async def test_each_kind_is_forgotten_as_its_cache_says() -> None:
@@ -31,7 +31,7 @@ async def test_each_kind_is_forgotten_as_its_cache_says() -> None:
     for name in ("a", "b"):
         await topics.find(name, value)
 
-    hub.apply([Forget("topic", ("a",))])
+    hub.apply([Invalidation("topic", ("a",))])
 
     assert await topics.find("a", other) == "other"
     assert await topics.find("b", other) == "value"
@@ -43,7 +43,7 @@ async def test_all_who_keep_something_of_a_kind_forget_it() -> None:
     hub.on(ISSUERS, lambda: told.append("one"))
     hub.on(ISSUERS, lambda: told.append("other"))
 
-    hub.apply([Forget(ISSUERS, ())])
+    hub.apply([Invalidation(ISSUERS, ())])
 
     assert told == ["one", "other"]
 
@@ -54,7 +54,7 @@ async def test_everything_is_forgotten_for_a_kind_nobody_knows() -> None:
     for cache in caches:
         await cache.find("a", value)
 
-    hub.apply([Forget("made by a newer node", ("x",))])
+    hub.apply([Invalidation("made by a newer node", ("x",))])
 
     assert [await cache.find("a", other) for cache in caches] == ["other", "other"]
 

@@ -9,7 +9,7 @@ from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import new_topic_id
 from ams.core.rights import Right
 from ams.storage.export_format import Binding, Issuer, Line, Membership, NamedToken, Project, Topic, User
-from ams.storage.registry.export import Filling, Loaded
+from ams.storage.registry.export import Loaded, RegistryImport
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
 
@@ -27,7 +27,7 @@ IDENTITY = (
 )
 
 
-def nothing(filling: Filling) -> None:
+def nothing(filling: RegistryImport) -> None:
     """Have nothing else to do."""
 
 
@@ -66,7 +66,7 @@ async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_i
 
 
 async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):
-    def fail(filling: Filling) -> None:
+    def fail(filling: RegistryImport) -> None:
         raise Damaged("the cursors could not be made")
 
     def broken() -> Iterator[Line]:

@@ -20,7 +20,7 @@ from ams.storage.cursors.base import Cursors
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
 from ams.storage.log import base
 from ams.storage.registry.counts import TopicTally
-from ams.storage.registry.export import Standing
+from ams.storage.registry.export import CursorPosition
 from ams.storage.registry.registry import Registry
 
 Progress = Callable[[int, int | None], None]
@@ -108,13 +108,13 @@ class _Exporting:
                 "them meanwhile, or they are damaged; export again"
             )
 
-    async def _standings(self, topics: Mapping[tuple[str, str], TopicId]) -> Mapping[SubscriptionId, Standing]:
+    async def _standings(self, topics: Mapping[tuple[str, str], TopicId]) -> Mapping[SubscriptionId, CursorPosition]:
         """Return where the cursors are; of one whose topic is gone, or another one, only what it lost still counts."""
         places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
             place, topic = places[each.id], topics.get((each.project_id, each.topic))
             offset = place.offset if place.topic == topic else 0
-            found[each.id] = Standing(offset, await self._cursors.lost(each.id, {}))
+            found[each.id] = CursorPosition(offset, await self._cursors.lost(each.id, {}))
         return found
 
     async def _lost_for_good(self) -> int:

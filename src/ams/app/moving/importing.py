@@ -21,7 +21,7 @@ from ams.core.names import Offset, TopicId, new_topic_id, topic_id
 from ams.service.subscriptions import NO_TOPIC
 from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.storage.log.base import Origin
-from ams.storage.registry.export import Filling, Loaded, Name, Placed
+from ams.storage.registry.export import Loaded, Name, Placed, RegistryImport
 
 T = TypeVar("T")
 _MESSAGES = 2000
@@ -72,7 +72,7 @@ class _Importing:
         await self._refuse_others(logs)
         loop = asyncio.get_running_loop()
 
-        def finish(filling: Filling) -> None:
+        def finish(filling: RegistryImport) -> None:
             asyncio.run_coroutine_threadsafe(self._finish(filling, logs), loop).result()
 
         await self._registry.fill(self._registered(), logs, finish)
@@ -133,7 +133,7 @@ class _Importing:
             if not isinstance(line, End):
                 yield line
 
-    async def _finish(self, filling: Filling, logs: Mapping[Name, Loaded]) -> None:
+    async def _finish(self, filling: RegistryImport, logs: Mapping[Name, Loaded]) -> None:
         """Make all that has to be there before any client can use it."""
         await _all(self._make_log, [each for each in filling.topics.items() if each[0] not in logs])
         await _all(self._place, filling.cursors)

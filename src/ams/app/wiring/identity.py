@@ -17,7 +17,7 @@ from ams.http.asgi import client_address
 from ams.identity.discovery import Discovery, issuer_client
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
-from ams.identity.verifier import Remembered, Verifier
+from ams.identity.verifier import CachedToken, Verifier
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import Guard, Network, networks, trust
 from ams.service.issuers import Issuers
@@ -80,7 +80,7 @@ def identity_of(
     keys = Keys(client, engines.folder.issuers, clock, discovery)
     introspection = Introspection(client, discovery, clock)
     issuers = Issuers(registry, trusted.issuers, keys)
-    remembered: Cache[bytes, Remembered] = registry.invalidations.new_cache(TOKENS)
+    remembered: Cache[bytes, CachedToken] = registry.invalidations.new_cache(TOKENS)
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
     registry.invalidations.on(ISSUERS, verifier.forget)
     registry.invalidations.on(ISSUERS, keys.look_again)

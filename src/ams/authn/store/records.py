@@ -28,7 +28,7 @@ from ams.authn.values import (
 from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import Cache, Forget
+from ams.storage.database.invalidation import Cache, Invalidation
 from ams.storage.secrets import Secrets
 
 TYPES = "authn_types"
@@ -38,8 +38,8 @@ METHODS = "authn_methods"
 BINDING = "authn_binding"
 """A binding; key: its `login`."""
 
-FORGET_TYPES = Forget(TYPES, ())
-FORGET_METHODS = Forget(METHODS, ())
+FORGET_TYPES = Invalidation(TYPES, ())
+FORGET_METHODS = Invalidation(METHODS, ())
 
 
 TypeChange = Callable[[ServiceType], ServiceType]
@@ -433,8 +433,8 @@ def _login(*shown: str) -> str:
     return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()
 
 
-def _forget(known: Binding) -> Forget:
-    return Forget(BINDING, (_login_of(known),))
+def _forget(known: Binding) -> Invalidation:
+    return Invalidation(BINDING, (_login_of(known),))
 
 
 def _require_free_identifier(connection: Connection, wanted: Binding) -> None:

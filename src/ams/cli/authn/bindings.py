@@ -183,7 +183,7 @@ def import_csv(
     """
     read = list(bulk.read_bindings(file, session.uuid_of))
     types = session.call(authn.list_service_types()).service_types
-    wanted = [each for each in read if isinstance(each, bulk.Wanted)]
+    wanted = [each for each in read if isinstance(each, bulk.DeclaredBinding)]
     planned = {
         each.wanted.place: each for each in bulk.plan(wanted, types, session.call(authn.list_bindings()).bindings)
     }

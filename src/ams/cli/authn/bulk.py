@@ -35,7 +35,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class DeclaredBinding:
     """A binding as a file declares it; `place` is its position in the file."""
 
     place: str
@@ -80,7 +80,7 @@ def refused_by_service(place: str, name: str, error: Refused) -> Report:
 class Planned:
     """A binding and what is to be done with it."""
 
-    wanted: Wanted
+    wanted: DeclaredBinding
     outcome: Outcome
     text: str = ""
     """Why it is refused; of a change, what becomes other."""
@@ -93,7 +93,7 @@ class Planned:
 
 
 def plan(
-    wanted: Sequence[Wanted], service_types: Iterable[authn.ServiceType], bindings: Iterable[authn.Binding]
+    wanted: Sequence[DeclaredBinding], service_types: Iterable[authn.ServiceType], bindings: Iterable[authn.Binding]
 ) -> list[Planned]:
     """Compare bindings with those there are, by name; nothing is removed.
 
@@ -134,8 +134,8 @@ def show(session: Session, reports: Sequence[Report], *, applied: bool) -> None:
     session.show({"lines": reports, "applied": applied}, f"{lines}\n{summary}")
 
 
-def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> Wanted:
-    return Wanted(
+def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> DeclaredBinding:
+    return DeclaredBinding(
         place="",
         name=binding.name,
         service_type=names.get(binding.service_uuid, binding.service_uuid),
@@ -147,7 +147,9 @@ def _as_wanted(binding: authn.Binding, names: Mapping[str, str]) -> Wanted:
     )
 
 
-def _wrong(wanted: Wanted, service_type: authn.ServiceType | None, there: Mapping[str, Wanted]) -> str:
+def _wrong(
+    wanted: DeclaredBinding, service_type: authn.ServiceType | None, there: Mapping[str, DeclaredBinding]
+) -> str:
     if wanted.name not in there and not authn.is_name(wanted.name):
         return f"a name is {authn.NAME_RULE}"
     if service_type is None:
@@ -162,7 +164,7 @@ def _wrong(wanted: Wanted, service_type: authn.ServiceType | None, there: Mappin
 _FIELDS = ("service_type", "host", "auth_identifier", "unique_key", "auth_type", "issuer")
 
 
-def _compared(wanted: Wanted, there: Wanted | None) -> Planned:
+def _compared(wanted: DeclaredBinding, there: DeclaredBinding | None) -> Planned:
     if there is None:
         return Planned(wanted, Outcome.MADE)
     said = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
@@ -197,7 +199,7 @@ def _sent(planned: Planned, uuids: Mapping[str, str], ask: Ask) -> Report:
     return planned.report
 
 
-def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[Wanted | Report]:
+def read_bindings(path: str, uuid_of: UuidOf) -> Iterator[DeclaredBinding | Report]:
     """Yield what each line says; raise `BadDocument` when the file, or its first line, cannot be read at all.
 
     Subjects and issuers may be spelled in any way, and come out in normal form.
@@ -224,7 +226,7 @@ def _check_columns(path: str, names: Sequence[str]) -> None:
         raise BadDocument(f"{path}:1: the column {missing[0]} is missing")
 
 
-def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> Wanted | Report:
+def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> DeclaredBinding | Report:
     said = {name: str(value or "").strip() for name, value in row.items() if name is not None}
     name = said["name"]
     if None in row:
@@ -246,7 +248,7 @@ def _read(place: str, row: Mapping[str | None, object], uuid_of: UuidOf) -> Want
         return refused(place, name, f"AMS has no user {user}")
     except InvalidInput as error:
         return refused(place, name, error.message)
-    return Wanted(
+    return DeclaredBinding(
         place=place,
         name=name,
         service_type=said["service_type"],

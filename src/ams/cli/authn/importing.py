@@ -353,8 +353,8 @@ class _Import:
             return planned
         return bulk.Planned(planned.wanted, Outcome.REFUSED, f"is there with other {planned.text}")
 
-    def _wanted(self, old: OldBinding) -> bulk.Wanted:
-        return bulk.Wanted(
+    def _wanted(self, old: OldBinding) -> bulk.DeclaredBinding:
+        return bulk.DeclaredBinding(
             place=old.place,
             name=self._name(old.name),
             service_type=self._names.get(old.service_uuid, old.service_uuid),

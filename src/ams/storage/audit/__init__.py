@@ -1,7 +1,7 @@
 """The audit log: who did which change, from where, when, and how it ended; and who failed to log in.
 
 event       one event: a value, a line of the file, an item of a list
-records     the table, only ever added to, and what it is asked
+records     the table, to which rows are only added, and its queries
 trail       the file of JSON lines, and the table that follows it, as services record into them
 logins      failed logins, counted, limited, and recorded without end or flood
 """

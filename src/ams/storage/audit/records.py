@@ -52,7 +52,7 @@ _TEXTS = frozenset({"resource", "actor", "address", "reason", "request"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EventFilter:
     """Which events are asked for; None and empty texts say nothing."""
 
     since: Milliseconds | None = None
@@ -107,7 +107,7 @@ class AuditRecords:
 
         return await self._database.read(work)
 
-    async def list(self, wanted: Wanted, size: int = 0, token: str = "") -> Events:
+    async def list(self, wanted: EventFilter, size: int = 0, token: str = "") -> Events:
         """Return a page of events, newest first; a size of 0 or less is `USUAL_SIZE`, one over `MOST` is that.
 
         Raises `InvalidInput` "Invalid page token".
@@ -141,7 +141,7 @@ class AuditRecords:
     def _pruned(self, connection: Connection) -> int:
         return connection.scalar(select(func.max(self._prunings.c.until))) or 0
 
-    def _query(self, wanted: Wanted, start: tuple[int, int] | None) -> Select[Any]:
+    def _query(self, wanted: EventFilter, start: tuple[int, int] | None) -> Select[Any]:
         table = self._table.c
         conditions: list[ColumnElement[bool]] = []
         if wanted.since is not None:
@@ -261,12 +261,12 @@ FILTERS = ("since", "until", "actor", "action", "address", "result")
 """Query parameters; `pageSize` and `pageToken` are those of all lists."""
 
 
-def wanted(said: Mapping[str, str]) -> Wanted:
+def wanted(said: Mapping[str, str]) -> EventFilter:
     """Read the filters; an empty one says nothing. Raises `InvalidInput` "Invalid since", "until" or "result"."""
     result = said.get("result", "")
     if result and result not in (DONE, REFUSED, FAILED):
         raise InvalidInput("Invalid result")
-    return Wanted(
+    return EventFilter(
         since=_moment(said, "since"),
         until=_moment(said, "until"),
         actor=said.get("actor", ""),
@@ -276,13 +276,13 @@ def wanted(said: Mapping[str, str]) -> Wanted:
     )
 
 
-async def listing(records: AuditRecords, asked: Wanted, size: int, token: str) -> Lines:
+async def listing(records: AuditRecords, asked: EventFilter, size: int, token: str) -> Lines:
     """Return a page as it is answered. Raises `InvalidInput` "Invalid page token", `RegistryUnavailable`."""
     page = await records.list(asked, size, token)
     return Lines([shown(event) for event in page.items], page.next_token)
 
 
-def matches(asked: Wanted, event: AuditEvent) -> bool:
+def matches(asked: EventFilter, event: AuditEvent) -> bool:
     """Whether an event is one of those asked for."""
     return (
         (asked.since is None or event.at >= asked.since)

@@ -1,6 +1,6 @@
 """The audit trail: where services record events.
 
-An event is a line of the file `audit.jsonl` in the data folder before `record` returns. The file is only ever appended
+An event is a line of the file `audit.jsonl` in the data folder before `record` returns. The file is only appended
 to, for the owner only. A line is written by one call and with its end, so that one which a crash or a full disk cut
 short is the last; the next begins on a line of its own. Programs that rotate logs rename the file: the next line makes
 a new one. The table gets it from there, in batches and in the order of the file, whenever the database can take it:

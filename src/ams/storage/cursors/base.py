@@ -47,7 +47,7 @@ class Position(NamedTuple):
     """Messages that retention took before they were acknowledged, in all."""
 
 
-class Handed(NamedTuple):
+class Outstanding(NamedTuple):
     """A hand-out that is not acknowledged."""
 
     end: Offset
@@ -115,7 +115,7 @@ class Cursors(Protocol):
         """Acknowledge up to `last` (`acknowledge`, whose errors it raises); durable when it returns."""
         ...
 
-    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out that is not acknowledged; None without one since this process started."""
         ...
 

@@ -20,7 +20,7 @@ from ams.storage import postgresql
 from ams.storage.coalescing import BatchedRequest
 from ams.storage.cursors import base
 from ams.storage.cursors import postgresql_rows as rows
-from ams.storage.cursors.base import Cursor, Handed, Oldest, Position, TopicOffset
+from ams.storage.cursors.base import Cursor, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
 from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, prepare
 
@@ -161,12 +161,12 @@ class PostgresCursors:
 
         await self._mover.move(subscription, step)
 
-    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out that is not acknowledged, whichever node made it."""
         handed = (await self._read(subscription)).handed
         if not handed:
             return None
-        return Handed(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
+        return Outstanding(handed[-1].end, Milliseconds(self._time.now() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
         """Move anywhere on the topic the cursor is on."""

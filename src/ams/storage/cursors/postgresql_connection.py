@@ -188,7 +188,7 @@ class Call:
 Calls = Mapping[SubscriptionId, Sequence[Call]]
 
 
-class Fold(NamedTuple):
+class AppliedCalls(NamedTuple):
     """What comes of a cursor's calls, one after the other, and what each is answered if the row is still the same."""
 
     before: Row
@@ -207,13 +207,13 @@ class Fold(NamedTuple):
             call.finish(outcome)
 
 
-def fold(row: Row, calls: Sequence[Call]) -> Fold:
+def fold(row: Row, calls: Sequence[Call]) -> AppliedCalls:
     """Compute calls on a row, one after the other."""
     after, outcomes = row, []
     for call in calls:
         after, outcome = _apply(after, call)
         outcomes.append(outcome)
-    return Fold(row, after, calls, outcomes)
+    return AppliedCalls(row, after, calls, outcomes)
 
 
 def _apply(row: Row, call: Call) -> tuple[Row, Any]:
@@ -302,9 +302,9 @@ class Mover:
         if moving:
             await self._write(moving, give_up)
 
-    def _answer_unmoved(self, calls: Calls, known: Rows) -> dict[SubscriptionId, Fold]:
+    def _answer_unmoved(self, calls: Calls, known: Rows) -> dict[SubscriptionId, AppliedCalls]:
         """Answer what rows that were just read answer by themselves; return what is to be written."""
-        moving: dict[SubscriptionId, Fold] = {}
+        moving: dict[SubscriptionId, AppliedCalls] = {}
         for subscription in calls.keys() - known.keys():
             self.forget(subscription)
             _finish(calls[subscription], SubscriptionGone())
@@ -316,7 +316,7 @@ class Mover:
                 made.finish()
         return moving
 
-    async def _write(self, moving: Mapping[SubscriptionId, Fold], give_up: float) -> None:
+    async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}
         try:
             written = await self._connection.run(
@@ -343,7 +343,7 @@ class Mover:
                 self._waiting[subscription] = left + self._waiting.get(subscription, [])
 
 
-def _folded(calls: Calls, known: Rows) -> dict[SubscriptionId, Fold]:
+def _folded(calls: Calls, known: Rows) -> dict[SubscriptionId, AppliedCalls]:
     return {each: fold(known[each], waiting) for each, waiting in calls.items() if each in known}
 
 

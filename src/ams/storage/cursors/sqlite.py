@@ -23,7 +23,7 @@ from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGon
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import base
-from ams.storage.cursors.base import Cursor, Grace, Handed, Oldest, Position, TopicOffset
+from ams.storage.cursors.base import Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.files import make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
@@ -233,12 +233,12 @@ class SqliteCursors:
         entry, now = self._entry(subscription), self._clock.monotonic()
         await self._move(subscription, entry, base.acknowledge(entry.cursor, last, deadline, now))
 
-    async def handed(self, subscription: SubscriptionId) -> Handed | None:
+    async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out that is not acknowledged."""
         handed = self._entry(subscription).cursor.handed
         if not handed:
             return None
-        return Handed(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
+        return Outstanding(handed[-1].end, Milliseconds(self._clock.monotonic() - handed[-1].time))
 
     async def seek(self, subscription: SubscriptionId, topic: TopicId, offset: Offset) -> bool:
         """Move anywhere on the topic the cursor is on."""

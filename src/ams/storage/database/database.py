@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sqlalchemy import URL
 
 from ams.core.errors import Unusable
-from ams.storage.database.invalidation import Forget, Invalidations
+from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import Schema, Work
 from ams.storage.database.sqlite import SqliteStore
 
@@ -57,7 +57,7 @@ class Database:
         """Run work that changes nothing; it sees one state of the database. Raises `RegistryUnavailable`."""
         return await self._store.read(work)
 
-    async def write(self, work: Work[T], *forgets: Forget, large: bool = False) -> T:
+    async def write(self, work: Work[T], *forgets: Invalidation, large: bool = False) -> T:
         """Run work and commit it; all of it is stored durably, or nothing. A `large` one is given more time.
 
         What `forgets` names is forgotten before anyone sees the outcome, also when the caller has left meanwhile.

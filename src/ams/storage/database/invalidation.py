@@ -94,7 +94,7 @@ ISSUERS = "issuers"
 _decoder = msgspec.json.Decoder(list[str])
 
 
-class Forget(NamedTuple):
+class Invalidation(NamedTuple):
     """What is to be forgotten."""
 
     kind: str
@@ -132,7 +132,7 @@ class Invalidations:
         """Have `forget` called too, with the keys, at each invalidation of a kind."""
         self._kinds.setdefault(kind, []).append(forget)
 
-    def apply(self, forgets: Iterable[Forget]) -> None:
+    def apply(self, forgets: Iterable[Invalidation]) -> None:
         """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
         for each in forgets:
             for forget in self._kinds.get(each.kind, [self._forget_unknown]):

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, Index, UniqueConstraint, create_engin
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, RegistryUnavailable, Unusable
-from ams.storage.database.invalidation import Forget
+from ams.storage.database.invalidation import Invalidation
 from ams.storage.database.schema import Schema, Work, broken_rule, driver_error, unavailable
 from ams.storage.files import make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
@@ -53,7 +53,7 @@ class SqliteStore:
         run = contextvars.copy_context().run  # so that what is logged there names the request
         return await asyncio.get_running_loop().run_in_executor(self._readers, run, self._attempt, work, "BEGIN")
 
-    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> T:
         """Run work and commit it. No other process has this file open, so no other cache has to be invalidated."""
         return await self.put(work)
 

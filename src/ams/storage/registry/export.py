@@ -101,7 +101,7 @@ _OF_TOPICS = _Tallies(topic_tallies, "topic_id", "last_publish", "previous_publi
 _OF_SUBSCRIPTIONS = _Tallies(subscription_tallies, "subscription_id", "last_pull", "previous_pull")
 
 
-class Standing(NamedTuple):
+class CursorPosition(NamedTuple):
     """Where a subscription's cursor stands."""
 
     offset: int
@@ -112,7 +112,7 @@ class Contents:
     """Reads one state of the registry; `secrets` is None to leave tokens and what else is secret out."""
 
     def __init__(
-        self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, Standing]
+        self, connection: Connection, secrets: Secrets | None, standings: Mapping[SubscriptionId, CursorPosition]
     ) -> None:
         self._connection = connection
         self._secrets = secrets
@@ -162,7 +162,7 @@ class Contents:
         )  # fmt: skip
 
     def _subscription(self, row: Row[Any]) -> Subscription:
-        standing = self._standings.get(row.id, Standing(0, 0))
+        standing = self._standings.get(row.id, CursorPosition(0, 0))
         return _line(
             Subscription, row, project=row.project, push=self._push(push.read(row.push)),
             push_secrets=self._push_secrets(row.id), authorized=self._listed(subscription_access, row.id),
@@ -271,7 +271,7 @@ class Placed(NamedTuple):
     lost: int
 
 
-class Filling:
+class RegistryImport:
     """Adds lines to an empty registry, one after the other, in one transaction.
 
     The lines are good: names and references were judged before (`ams.app.moving.rules`). What an identity or a time is

@@ -22,7 +22,7 @@ from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, 
 from ams.core.rights import Rights
 from ams.storage import export_format
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Forget
+from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
 from ams.storage.registry.records import Binding, NamedToken, Principal, User, UserDetails
 from ams.storage.registry.statements import ByRows, existing, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
@@ -87,7 +87,7 @@ class NamedTokenRecords:
     async def revoke(self, user: UserId, name: TokenName) -> bool:
         """Remove a named token: it is dead when this returns. False when it is gone already."""
         removal = delete(named_tokens).where(_is_token(user, name))
-        forget = Forget(PRINCIPAL, (user,))
+        forget = Invalidation(PRINCIPAL, (user,))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
 
     async def note_uses(self, uses: Mapping[TokenId, Milliseconds]) -> None:
@@ -194,7 +194,7 @@ class BindingRecords:
     async def delete(self, user: UserId, name: BindingName) -> bool:
         """Remove a binding: no login by it succeeds when this returns. False when it is gone already."""
         removal = delete(bindings).where(bindings.c.user_id == user, bindings.c.name == name)
-        forget = Forget(PRINCIPAL, (user,))
+        forget = Invalidation(PRINCIPAL, (user,))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount, forget) > 0
 
     async def first_login(self, name: UserName, details: UserDetails, roles: Roles, issuer: str, subject: str) -> User:
@@ -234,7 +234,7 @@ class BindingRecords:
                 connection.execute(update(users).where(users.c.id == user).values(modified_on=now))
             return bool(changed)
 
-        return await self._database.write(work, Forget(PRINCIPAL, (user,)))
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)))
 
     async def _read_principal(self, issuer: str, subject: str) -> tuple[Principal, bool] | None:
         if not _can_be_stored(issuer + subject):
@@ -282,7 +282,7 @@ def _can_be_stored(text: str) -> bool:
 
 
 _ALL = ""
-_CHANGED = Forget(ISSUERS, ())
+_CHANGED = Invalidation(ISSUERS, ())
 _FIELDS = tuple(each.name for each in fields(Issuer))
 _COLUMNS = ("name", "url", "client_secret")
 """What of an issuer has a column of its own; the rest is one text."""

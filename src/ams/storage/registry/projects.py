@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from ams.core.clock import Clock, Milliseconds
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, TopicId, UserId, new_uuid, topic_id
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import PROJECT, Cache, Forget
+from ams.storage.database.invalidation import PROJECT, Cache, Invalidation
 from ams.storage.registry.records import Project
 from ams.storage.registry.statements import existing, with_creator
 from ams.storage.registry.tables import projects, subscriptions, topics
@@ -71,7 +71,7 @@ class ProjectRecords:
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
-        return await self._database.write(work, Forget(PROJECT, (project,)))
+        return await self._database.write(work, Invalidation(PROJECT, (project,)))
 
     async def set_retention(self, project: ProjectId, retention: Milliseconds | None) -> Project | None:
         """Change the age limit of a project's topics; return the project, None when it is gone."""
@@ -82,7 +82,7 @@ class ProjectRecords:
             connection.execute(change)
             return _one(connection, projects.c.id == project)
 
-        return await self._database.write(work, Forget(PROJECT, (project,)))
+        return await self._database.write(work, Invalidation(PROJECT, (project,)))
 
     async def delete(self, project: ProjectId) -> Owned | None:
         """Remove a project, its memberships, topics, subscriptions and access lists.
@@ -97,7 +97,7 @@ class ProjectRecords:
             removed = connection.execute(delete(projects).where(projects.c.id == project)).rowcount
             return owned if removed else None
 
-        return await self._database.write(work, Forget(PROJECT, (project,)), large=True)
+        return await self._database.write(work, Invalidation(PROJECT, (project,)), large=True)
 
     def _forget(self, project: str) -> None:
         # Cached topics and subscriptions need no forgetting: they are found by the identity, which never comes back.

@@ -15,7 +15,7 @@ from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
 from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
-from ams.storage.registry.export import Contents, Filling, Loaded, Name, Standing
+from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.projects import ProjectRecords
@@ -105,7 +105,7 @@ class Registry:
     async def read_out(
         self,
         take: Callable[[Iterator[Line]], T],
-        standings: Mapping[SubscriptionId, Standing],
+        standings: Mapping[SubscriptionId, CursorPosition],
         *,
         with_secrets: bool,
     ) -> T:
@@ -117,7 +117,9 @@ class Registry:
         secrets = self._secrets if with_secrets else None
         return await self._database.at_length(lambda connection: take(Contents(connection, secrets, standings).lines()))
 
-    async def fill(self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[Filling], None]) -> None:
+    async def fill(
+        self, lines: Iterable[Line], logs: Mapping[Name, Loaded], finish: Callable[[RegistryImport], None]
+    ) -> None:
         """Add the lines of an export to an empty registry, all or none; on a thread.
 
         `logs` are the topics whose messages are there already; `finish` is called before anything of it is stored.
@@ -128,7 +130,7 @@ class Registry:
             once = next(given, None)
             if once is None:  # tried again, as on a disk that was full: lines that were read are gone
                 raise RegistryUnavailable
-            filling = Filling(connection, self._secrets, now, logs)
+            filling = RegistryImport(connection, self._secrets, now, logs)
             for line in once:
                 filling.add(line)
             finish(filling)

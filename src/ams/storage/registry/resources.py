@@ -24,7 +24,7 @@ from ams.core.names import (
 )
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Forget
+from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
 from ams.storage.registry import push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.records import (
@@ -146,8 +146,8 @@ class _ResourceRecords(Generic[R, N]):
     def _is(self, project: ProjectId, name: N) -> ColumnElement[bool]:
         return (self._table.c.project_id == project) & (self._table.c.name == name)
 
-    def _forget(self, project: ProjectId, name: N) -> Forget:
-        return Forget(self._kind, (project, name))
+    def _forget(self, project: ProjectId, name: N) -> Invalidation:
+        return Invalidation(self._kind, (project, name))
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> R:
         raise NotImplementedError
@@ -524,13 +524,13 @@ class SchemaRecords:
                 self._add(connection, schema.id, revision, content)
             return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
 
-        return await self._database.write(work, Forget(SCHEMA, (schema.id,)))
+        return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId) -> bool:
         """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
         removal = delete(schemas).where(schemas.c.id == schema)
         return await self._database.write(
-            lambda connection: connection.execute(removal).rowcount > 0, Forget(SCHEMA, (schema,))
+            lambda connection: connection.execute(removal).rowcount > 0, Invalidation(SCHEMA, (schema,))
         )
 
     def _add(self, connection: Connection, schema: SchemaId, revision: int, content: SchemaContent) -> None:

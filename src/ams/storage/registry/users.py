@@ -29,7 +29,7 @@ from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
 from ams.core.rights import Right, Rights
 from ams.storage.database.database import Database
-from ams.storage.database.invalidation import PRINCIPAL, Cache, Forget
+from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
 from ams.storage.registry.records import (
     Applicant,
@@ -177,7 +177,7 @@ class UserRecords:
         removal = delete(users).where(users.c.id == user)
         # Cached access lists may still hold the identity; no user can have it any more.
         # Large: the creator is removed from all that the user made.
-        forget = Forget(PRINCIPAL, (user,))
+        forget = Invalidation(PRINCIPAL, (user,))
         return await self._database.write(lambda each: each.execute(removal).rowcount, forget, large=True) > 0
 
     async def refresh_token(self, user: UserId, token: str = "") -> User | None:
@@ -220,7 +220,7 @@ class UserRecords:
 
     async def _write(self, user: UserId, work: Work[T]) -> T:
         """Run work that changes a user: caches of its token are invalidated before any caller sees the outcome."""
-        return await self._database.write(work, Forget(PRINCIPAL, (user,)))
+        return await self._database.write(work, Invalidation(PRINCIPAL, (user,)))
 
     def _forget(self, user: str) -> None:
         self._principals.forget_where(lambda _, principal: principal.id == user)

@@ -11,8 +11,8 @@ from ams.storage.log.base import Appended
 from ams.storage.log.embedded import index_file as index
 from ams.storage.log.embedded.index_file import (
     Directory,
-    Reach,
     Row,
+    TopicExtent,
     decode_entries,
     decode_filter,
     decode_head,
@@ -20,7 +20,7 @@ from ams.storage.log.embedded.index_file import (
     hashes_in,
     key_in,
 )
-from ams.storage.log.embedded.segment_index import Answered, Entries, SegmentEntries
+from ams.storage.log.embedded.segment_index import Entries, KeyedResult, SegmentEntries
 
 
 def topic(number: int) -> bytes:
@@ -40,7 +40,7 @@ def contents(draw):
             content.add(topic(number), offset, time, count, 128 + len(content.topics), 100)
             offset += count
     for number in draw(st.sets(st.integers(0, 10**6), max_size=200)):
-        answered = Answered(Appended(number, 1 + number % 7, 5), number.to_bytes(16, "little"))
+        answered = KeyedResult(Appended(number, 1 + number % 7, 5), number.to_bytes(16, "little"))
         content.add_key(topic(number % 3), (number * 7919 % 2**128).to_bytes(16, "big"), answered)
     return content
 
@@ -51,9 +51,9 @@ def rows(content: SegmentEntries) -> list[Row]:
     ]
 
 
-def reach(content: SegmentEntries) -> dict[bytes, Reach]:
-    return {name: Reach(entries.end, entries.times[-1]) for name, entries in content.topics.items()} | {
-        topic(24): Reach(77, 6)
+def reach(content: SegmentEntries) -> dict[bytes, TopicExtent]:
+    return {name: TopicExtent(entries.end, entries.times[-1]) for name, entries in content.topics.items()} | {
+        topic(24): TopicExtent(77, 6)
     }
 
 
@@ -85,7 +85,7 @@ def test_an_index_says_what_the_memory_said(content):
     for before in rows(content):
         row = directory.find(before.topic)
         there = content.topics.get(before.topic)
-        came = reach(content).get(before.topic, Reach(0, 0))
+        came = reach(content).get(before.topic, TopicExtent(0, 0))
         assert row == before._replace(
             reach=came.end, reach_time=came.time, entries=len(there or ()), block=row.block,
             keys=content.keyed.get(before.topic, 0),
@@ -135,7 +135,7 @@ def test_keys_are_found_and_others_are_not(content):
     data = written(content)
     directory = opened(data)
 
-    def look(hashed: bytes) -> Answered | None:
+    def look(hashed: bytes) -> KeyedResult | None:
         place = directory.key_place(hashed)
         return key_in(data[place.position : place.position + place.size], hashed) if place else None
 

@@ -14,7 +14,7 @@ import structlog
 from psycopg.rows import TupleRow
 
 from ams.core.backoff import Backoff, Pauses
-from ams.storage.database.invalidation import Forget, Invalidations
+from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.schema import Schema
 from ams.storage.postgresql import connect, limited, reason
 
@@ -93,7 +93,7 @@ class Listener:
             self._apply(said.payload)
 
     def _apply(self, text: str) -> None:
-        forget = Forget.read(text)
+        forget = Invalidation.read(text)
         if forget is None:
             self._invalidations.forget_all()
         else:

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, RegistryUnavailable, Unusable
 from ams.core.names import new_uuid
-from ams.storage.database.invalidation import Forget, Invalidations
+from ams.storage.database.invalidation import Invalidation, Invalidations
 from ams.storage.database.postgresql.connection import READING_SECONDS, engine_to, more_time, without_limits
 from ams.storage.database.postgresql.listening import Listener
 from ams.storage.database.postgresql.patience import Passing, Patience
@@ -62,11 +62,11 @@ _NOTIFY = text("SELECT pg_notify(:channel, :payload)")
 class Write(Generic[T]):
     """What is to be written once, over all attempts at it."""
 
-    def __init__(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> None:
+    def __init__(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> None:
         self.work = work
         self.forgets = forgets
         self.large = large
-        self.asked: Asked[T] | None = None
+        self.asked: CommitAttempt[T] | None = None
         """The attempt that may have been committed."""
         self.refused = False
         """Whether an attempt broke a rule."""
@@ -134,7 +134,7 @@ class PostgresStore:
 
         return await self._patiently(self._putters, self._run, after_others, _IN_TURN)
 
-    async def write(self, work: Work[T], forgets: Sequence[Forget], *, large: bool = False) -> T:
+    async def write(self, work: Work[T], forgets: Sequence[Invalidation], *, large: bool = False) -> T:
         """Run work and commit it, once, and have the other nodes invalidate what it changed."""
         write = Write(work, forgets, large=large)
         try:
@@ -295,7 +295,7 @@ _NEVER_HEARD_OF = "22023"
 _AN_HOUR = text("interval '1 hour'")
 
 
-class Asked(NamedTuple, Generic[T]):
+class CommitAttempt(NamedTuple, Generic[T]):
     """A transaction that was asked to commit."""
 
     mark: str
@@ -304,14 +304,14 @@ class Asked(NamedTuple, Generic[T]):
     """What its work returned."""
 
 
-def _mark(connection: Connection, outcomes: Table, result: T) -> Asked[T]:
+def _mark(connection: Connection, outcomes: Table, result: T) -> CommitAttempt[T]:
     """Leave a mark: the last thing a transaction does."""
-    asked = Asked(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
+    asked = CommitAttempt(new_uuid(), connection.execute(_NUMBER).scalar_one(), result)
     connection.execute(insert(outcomes).values(id=asked.mark))
     return asked
 
 
-def _is_under_way(connection: Connection, asked: Asked[T]) -> bool:
+def _is_under_way(connection: Connection, asked: CommitAttempt[T]) -> bool:
     """Whether the server may still be at work on a transaction. To be asked outside any transaction."""
     try:
         return bool(connection.scalar(_STATE, {"number": asked.number}) == "in progress")
@@ -321,7 +321,7 @@ def _is_under_way(connection: Connection, asked: Asked[T]) -> bool:
         raise
 
 
-def _is_committed(connection: Connection, outcomes: Table, asked: Asked[T]) -> bool:
+def _is_committed(connection: Connection, outcomes: Table, asked: CommitAttempt[T]) -> bool:
     """Whether a transaction was committed that is not under way any more."""
     return connection.scalar(select(outcomes.c.id).where(outcomes.c.id == asked.mark)) is not None
 

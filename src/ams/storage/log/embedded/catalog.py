@@ -18,14 +18,14 @@ from ams.storage.log.embedded.index_file import (
     NOWHERE,
     Directory,
     IndexHead,
-    Reach,
     Row,
+    TopicExtent,
     decode_entries,
     key_in,
 )
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.segment import CLASSES, RetentionClass
-from ams.storage.log.embedded.segment_index import Answered, Entries, KeyFilter, SegmentEntries, prefix_of
+from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, prefix_of
 from ams.storage.log.embedded.topic import TopicState
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class SegmentCatalog:
         found = [each for each in self if each.may_hold(prefix) and each.newest >= since]
         return sorted(found, key=lambda each: each.sequence, reverse=True)
 
-    def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> Answered | None:
+    def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
         """Return what the newest append with this key in a segment was answered; None when the key is not in it."""
         if segment.sequence not in self.by_sequence:  # it went meanwhile
             return None
@@ -250,16 +250,16 @@ class SegmentCatalog:
             return _first_since(self._block(segment, directory, row, block + 1), time)
         return found
 
-    def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> Reach:
+    def _reach(self, segments: list[Segment], number: int, topic: TopicId) -> TopicExtent:
         """Return how far a topic came in a class up to and including one of its segments."""
         while number >= 0:
             segment = segments[number]
             if segment.entries is None:
                 row = self.directory(segment).find(topic)
-                return Reach(row.reach, row.reach_time) if row else NOWHERE
+                return TopicExtent(row.reach, row.reach_time) if row else NOWHERE
             entries = segment.entries.topics.get(topic)
             if entries is not None:
-                return Reach(entries.end, Milliseconds(entries.times[-1]))
+                return TopicExtent(entries.end, Milliseconds(entries.times[-1]))
             number -= 1
         return NOWHERE
 

@@ -49,7 +49,7 @@ from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Files, opened
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded.segment_index import NO_KEYS, Answered, Entries, KeyFilter, SegmentEntries, make_filter
+from ams.storage.log.embedded.segment_index import NO_KEYS, Entries, KeyedResult, KeyFilter, SegmentEntries, make_filter
 
 INDEX_MAGIC = b"\xffAMSidx\n"
 VERSION = 1
@@ -126,14 +126,14 @@ class Row(NamedTuple):
     """Its keys in this segment."""
 
 
-class Reach(NamedTuple):
+class TopicExtent(NamedTuple):
     """How far a topic's messages in a class go, and the time of the last of them."""
 
     end: Offset
     time: Milliseconds
 
 
-NOWHERE = Reach(Offset(0), Milliseconds(0))
+NOWHERE = TopicExtent(Offset(0), Milliseconds(0))
 
 
 class BlockAt(NamedTuple):
@@ -150,7 +150,7 @@ def encode_index(
     commit: int,
     table: Iterable[Row],
     content: SegmentEntries,
-    reach: Mapping[TopicId, Reach],
+    reach: Mapping[TopicId, TopicExtent],
 ) -> bytes:
     """Return the index file of a segment; of the rows in `table` only what concerns the whole log is taken.
 
@@ -273,11 +273,11 @@ def decode_entries(data: bytes) -> Entries:
     return entries
 
 
-def key_in(data: bytes, hashed: bytes) -> Answered | None:
+def key_in(data: bytes, hashed: bytes) -> KeyedResult | None:
     """Look a key up in its block; raises `Damaged` when the block is not what was written."""
     for found, first, count, time, content in _KEY.iter_unpack(_unchecked(data, "keys")):
         if found == hashed:
-            return Answered(Appended(Offset(first), count, Milliseconds(time)), content)
+            return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
     return None
 
 
@@ -289,7 +289,7 @@ def hashes_in(data: bytes) -> list[bytes]:
 
 
 def _rows_and_blocks(
-    table: Sequence[Row], content: SegmentEntries, reach: Mapping[TopicId, Reach]
+    table: Sequence[Row], content: SegmentEntries, reach: Mapping[TopicId, TopicExtent]
 ) -> tuple[list[Row], list[tuple[int, int, bytes]]]:
     rows: list[Row] = []
     blocks: list[tuple[int, int, bytes]] = []
@@ -333,7 +333,7 @@ def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
         yield entries.firsts[start], entries.times[start], _checked(data)
 
 
-def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, Answered]) -> bytes:
+def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, KeyedResult]) -> bytes:
     return _checked(b"".join(_KEY.pack(hashed, *keys[hashed].appended, keys[hashed].content) for hashed in hashes))
 
 

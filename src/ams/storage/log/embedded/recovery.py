@@ -20,7 +20,7 @@ from ams.storage.log.embedded.catalog import Segment
 from ams.storage.log.embedded.index_file import IndexHead, Row, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
-from ams.storage.log.embedded.scan import ControlRecord, Damage, Reached, Scanned, Trimmed, scan
+from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, TopicEnd, Trimmed, scan
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
@@ -359,7 +359,7 @@ class _Recovering:
             return self._files.size(handle)
 
 
-def _later(before: Tail, found: Reached) -> Tail:
+def _later(before: Tail, found: TopicEnd) -> Tail:
     return Tail(
         max(before.end, found.end),
         max(before.time, found.time),

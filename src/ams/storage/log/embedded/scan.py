@@ -26,7 +26,7 @@ from ams.storage.log.embedded.record import (
     retention_of,
 )
 from ams.storage.log.embedded.segment import HEAD_BYTES, seed_of
-from ams.storage.log.embedded.segment_index import Answered, SegmentEntries
+from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
 
 _WINDOW = 4 * 1024 * 1024
 
@@ -74,7 +74,7 @@ class Scanned:
     """The content of a segment."""
 
     content: SegmentEntries = field(default_factory=SegmentEntries)
-    tails: dict[TopicId, "Reached"] = field(default_factory=dict)
+    tails: dict[TopicId, "TopicEnd"] = field(default_factory=dict)
     controls: list[ControlRecord] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
     end: int = HEAD_BYTES
@@ -92,7 +92,7 @@ class Scanned:
 
 
 @dataclass(slots=True)
-class Reached:
+class TopicEnd:
     """Where a topic's messages in a segment end."""
 
     end: Offset = Offset(0)
@@ -259,7 +259,7 @@ class Scanner:
         found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = data_bytes_and_notes(header, body)
         for note in notes:
-            answered = Answered(Appended(note.first, note.messages, header.time), note.content)
+            answered = KeyedResult(Appended(note.first, note.messages, header.time), note.content)
             found.content.add_key(topic, key_hash(topic, note.key), answered)
         self._advance(header, published)
 
@@ -269,7 +269,7 @@ class Scanner:
             return
         reached = self._found.tails.get(header.topic)
         if reached is None:
-            reached = self._found.tails[header.topic] = Reached()
+            reached = self._found.tails[header.topic] = TopicEnd()
         if header.commit > self.known.get(header.topic, 0):
             reached.published += published
         reached.end, reached.time, reached.commit = header.end, header.time, header.commit

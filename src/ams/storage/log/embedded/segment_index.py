@@ -28,7 +28,7 @@ _PREFIX_BYTES = 6
 _STRETCH = 8 * _PREFIX_BYTES - _REST_BITS
 
 
-class Answered(NamedTuple):
+class KeyedResult(NamedTuple):
     """What an append with a key was answered."""
 
     appended: Appended
@@ -92,7 +92,7 @@ class SegmentEntries:
     """Everything known of one segment's content."""
 
     topics: dict[TopicId, Entries] = field(default_factory=dict)
-    keys: dict[bytes, Answered] = field(default_factory=dict)
+    keys: dict[bytes, KeyedResult] = field(default_factory=dict)
     """By `key_hash`."""
     keyed: dict[TopicId, int] = field(default_factory=dict)
     """How many keys of each topic are in `keys`."""
@@ -112,7 +112,7 @@ class SegmentEntries:
         if time > self.newest:
             self.newest = time
 
-    def add_key(self, topic: TopicId, hashed: bytes, answered: Answered) -> None:
+    def add_key(self, topic: TopicId, hashed: bytes, answered: KeyedResult) -> None:
         """Take one more key."""
         self.keys[hashed] = answered
         self.keyed[topic] = self.keyed.get(topic, 0) + 1

@@ -21,7 +21,7 @@ from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, index_path, sequence_of
-from ams.storage.log.embedded.segment_index import Answered, SegmentEntries
+from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
 from ams.storage.log.embedded.topic import TopicState
 
 
@@ -119,7 +119,7 @@ class LogState:
             if append.key:
                 entries = self.catalog.by_sequence[outcome.sequence].entries
                 assert entries is not None
-                entries.add_key(append.topic.id, append.hashed, Answered(appended, append.content))
+                entries.add_key(append.topic.id, append.hashed, KeyedResult(appended, append.content))
                 self.forget_key(append.hashed)
             append.topic.under_way -= 1
             if append.topic.quiet is not None:
@@ -228,7 +228,7 @@ class Keys:
             raise KeyReused
         return answered.appended
 
-    async def _remembered(self, topic: TopicState, hashed: bytes) -> Answered | None:
+    async def _remembered(self, topic: TopicState, hashed: bytes) -> KeyedResult | None:
         """Return what is known of a key; None when it is new to its window."""
         since, catalog = self._since(topic), self._state.catalog
         for segment in catalog.may_hold(hashed, since):

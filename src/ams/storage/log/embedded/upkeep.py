@@ -23,8 +23,8 @@ from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
 from ams.storage.log.embedded.index_file import (
     IndexHead,
-    Reach,
     Row,
+    TopicExtent,
     decode_filter,
     decode_head,
     encode_index,
@@ -51,7 +51,7 @@ class Sealer:
     def __init__(self, files: Files, table: Table) -> None:
         self._files = files
         self._table = table
-        self._reach: dict[int, tuple[int, dict[TopicId, Reach]]] = {}
+        self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
         """By class: how far each topic came up to the segment of this sequence."""
 
     def seal(self, segment: Segment, earlier: Sequence[Segment]) -> tuple[IndexHead, KeyFilter]:
@@ -66,14 +66,14 @@ class Sealer:
         assert head is not None
         return head, decode_filter(data[head.filter_position :], head.keys) if head.keys else NO_KEYS
 
-    def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, Reach]:
+    def _before(self, segment: Segment, earlier: Sequence[Segment]) -> dict[TopicId, TopicExtent]:
         """Return how far topics came before a segment: remembered, read from the index before it, or worked out."""
         if not earlier:
             return {}
         sequence, reach = self._reach.get(segment.kind.code, (0, {}))
         if sequence == earlier[-1].sequence:
             return reach
-        own: list[dict[TopicId, Reach]] = []
+        own: list[dict[TopicId, TopicExtent]] = []
         for each in reversed(earlier):
             written = self._written(each)
             if written is not None:
@@ -83,7 +83,7 @@ class Sealer:
             own.append(_own_reach(content))
         return {topic: reach for part in reversed(own) for topic, reach in part.items()}
 
-    def _written(self, segment: Segment) -> dict[TopicId, Reach] | None:
+    def _written(self, segment: Segment) -> dict[TopicId, TopicExtent] | None:
         """Return what the index file of a segment says; None when it has none that is undamaged."""
         if segment.head is None:
             return None
@@ -91,11 +91,11 @@ class Sealer:
             directory = read_directory(self._files, segment.index_path, segment.head)
         except Damaged:
             return None
-        return {row.topic: Reach(row.reach, row.reach_time) for row in directory.rows()}
+        return {row.topic: TopicExtent(row.reach, row.reach_time) for row in directory.rows()}
 
 
-def _own_reach(entries: SegmentEntries) -> dict[TopicId, Reach]:
-    return {topic: Reach(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
+def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
+    return {topic: TopicExtent(each.end, Milliseconds(each.times[-1])) for topic, each in entries.topics.items()}
 
 
 class Upkeep:

@@ -248,19 +248,21 @@ class Sender:
         try:
             answers = await self._answers(node, lane, load)
         except KafkaError as error:  # it is not known what the broker did, nor whether it still leads others
-            answers = {queue.partition.name: _Answer(error) for queue, _ in load}
+            answers = {queue.partition.name: _ProduceResult(error) for queue, _ in load}
             self._turn_away(broker)
         except Exception as error:  # a defect must not hold up these topics for good
             self._supervisor.survive(PART)
-            answers = {queue.partition.name: _Answer(KafkaError(repr(error))) for queue, _ in load}
+            answers = {queue.partition.name: _ProduceResult(KafkaError(repr(error))) for queue, _ in load}
         broker.free.append(lane)
         self._flying -= sum(batch.size for _, batch in load)
         for queue, batch in load:
-            self._take(queue, batch, answers.get(queue.partition.name) or _Answer(KafkaError("not answered")))
+            self._take(queue, batch, answers.get(queue.partition.name) or _ProduceResult(KafkaError("not answered")))
         for other in [each for each, waiting in self._brokers.items() if waiting.ready]:
             self._call(other, self._brokers[other])
 
-    async def _answers(self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]) -> dict[str, "_Answer"]:
+    async def _answers(
+        self, node: NodeId, lane: Lane, load: list[tuple[TopicQueue, Batch]]
+    ) -> dict[str, "_ProduceResult"]:
         topics: Any = []
         for queue, batch in load:
             if not batch.data:
@@ -269,7 +271,7 @@ class Sender:
         request = ProduceRequest(None, _ALL, int(self._options.request_timeout * 900), topics)
         response = await self._connection.send(node, request, lane)
         return {
-            name: _Answer(error_of(code), offset, Milliseconds(time))
+            name: _ProduceResult(error_of(code), offset, Milliseconds(time))
             for name, [(_, code, offset, time, *_)] in response.topics
         }
 
@@ -279,7 +281,7 @@ class Sender:
         for queue in ready:
             self._go_on(queue)
 
-    def _take(self, queue: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+    def _take(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
         """Go on with a queue by what the broker said of its batch."""
         pause = 0.0
         if queue.batch is not batch:  # the topic is gone
@@ -293,7 +295,7 @@ class Sender:
             self._give_up(queue, batch, answer.error)
         self._go_on(queue, pause)
 
-    def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_Answer") -> None:
+    def _is_stored(self, queue: TopicQueue, batch: Batch, answer: "_ProduceResult") -> None:
         first = Offset(answer.offset + queue.partition.first)
         self._too_few_until = 0.0
         queue.settle()
@@ -364,7 +366,7 @@ class Sender:
         self._idle.set()
 
 
-class _Answer(NamedTuple):
+class _ProduceResult(NamedTuple):
     """What a broker said of a batch."""
 
     error: KafkaError | None

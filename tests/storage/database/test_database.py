@@ -12,8 +12,8 @@ from ams.storage.registry.tables import REGISTRY, projects, topics
 
 
 @pytest.fixture
-async def database(url: str) -> AsyncIterator[Database]:
-    opened = Database(url, REGISTRY)
+async def database(registry_url: str) -> AsyncIterator[Database]:
+    opened = Database(registry_url, REGISTRY)
     await opened.prepare(lambda connection: opening.prepare(connection, REGISTRY))
     yield opened
     await opened.close()

@@ -20,7 +20,7 @@ from ams.service.publishing import Publisher
 from ams.service.seeking import Seeker
 from ams.service.validators import Validators
 from ams.storage.cursors.base import Cursors
-from ams.storage.files import Files
+from ams.storage.files import Disk
 from ams.storage.log.base import Log
 from ams.storage.registry.registry import Registry
 from tests.faults import payload
@@ -48,7 +48,7 @@ class Cut(Exception):
     """The service is gone: whoever waits gets no answer."""
 
 
-async def prepare(folder: Path, files: Files | None = None) -> None:
+async def prepare(folder: Path, files: Disk | None = None) -> None:
     """Make the project, its topic and its subscription in a new folder."""
     async with open_engines(folder, files=files) as engines:
         await make_project(engines.registry)

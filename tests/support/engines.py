@@ -13,7 +13,7 @@ from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 from ams.storage.cursors.sqlite import SqliteCursors
-from ams.storage.files import Files
+from ams.storage.files import Disk
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
 from ams.storage.registry.registry import Registry
 from tests.support.administration import open_registry, service
@@ -50,7 +50,7 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def open_engines(
-    folder: Path, options: LogOptions | None = None, *, clock: ManualClock | None = None, files: Files | None = None
+    folder: Path, options: LogOptions | None = None, *, clock: ManualClock | None = None, files: Disk | None = None
 ) -> AsyncIterator[Engines]:
     """Open the engines kept in a folder, and close them at the end; `files` is the disk under the log."""
     clock = clock or ManualClock()

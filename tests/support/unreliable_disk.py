@@ -1,4 +1,4 @@
-"""A disk in memory that keeps exactly what it promised: `Files` for tests of power loss, failing and full disks.
+"""A disk in memory that keeps exactly what it promised: a `Disk` for tests of power loss, failing and full disks.
 
 What was not synced, folder entries included, may after a power loss be there, be gone, be there in part, or be there
 without what was written before it; what never was there before may be anything. A sync covers what was written before
@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
+
+from ams.storage.files import Disk
 
 SECTOR = 512
 CHANGES = frozenset({"open", "write", "truncate", "allocate", "sync", "sync_folder", "rename", "unlink", "make_folder"})
@@ -133,8 +135,8 @@ class Fault:
     where: str
 
 
-class UnreliableDisk:
-    """Keeps the promise of `ams.storage.files.Files`, and not a byte more."""
+class UnreliableDisk(Disk):
+    """Keeps the promise of `ams.storage.files.Disk`, and not a byte more."""
 
     def __init__(self, *, capacity: int = 1 << 40) -> None:
         self.capacity = capacity

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
 from ams.storage.database.database import sqlite_url
-from ams.storage.files import Disk, Files, write_whole
+from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
 from ams.storage.log.embedded import Report, check
 from ams.storage.registry.registry import Registry
@@ -68,7 +68,7 @@ class Rotated(NamedTuple):
     """Where the new key is; empty when it is the operator's to keep."""
 
 
-async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Files | None = None) -> Rotated:
+async def rotate_key(data: str, *, token_key: str = "", new_token_key: str = "", files: Disk | None = None) -> Rotated:
     """Encrypt all tokens of a data folder with a new key; they stay valid.
 
     `token_key` is the setting of that name, as 64 hex digits, when the key is no file in the folder; then the new one
@@ -108,7 +108,7 @@ async def rotate_shared_key(registry: str, password: str, token_key: str, new_to
         await opened.close()
 
 
-async def _change_file(folder: Folder, new_token_key: str, files: Files) -> Rotated:
+async def _change_file(folder: Folder, new_token_key: str, files: Disk) -> Rotated:
     """Change a key that is kept in a file (see `ams.storage.registry.rotation`)."""
     url, path = sqlite_url(folder.registry), folder.token_key
     await settle(url, path, files)

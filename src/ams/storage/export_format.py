@@ -77,8 +77,8 @@ class Lost(Line, tag="lost"):
     messages: Count
 
 
-class User(Line, tag="user"):
-    """A user; without a token a new one is made."""
+class Person(Line):
+    """A person who is a user, or applied to become one."""
 
     name: str
     id: str | None = None
@@ -87,6 +87,11 @@ class User(Line, tag="user"):
     last_name: str = ""
     organization: str = ""
     description: str = ""
+
+
+class User(Person, tag="user"):
+    """A user; without a token a new one is made."""
+
     service_roles: tuple[str, ...] = ()
     token: str = ""
     created_on: Time | None = None
@@ -206,16 +211,9 @@ class Subscription(Line, tag="subscription"):
     tally: Tally | None = None
 
 
-class Registration(Line, tag="registration"):
+class Registration(Person, tag="registration"):
     """A person's registration for a user account."""
 
-    name: str
-    id: str | None = None
-    email: str = ""
-    first_name: str = ""
-    last_name: str = ""
-    organization: str = ""
-    description: str = ""
     status: Literal["pending", "accepted", "declined"] = "pending"
     activation_token: str = ""
     decline_comment: str = ""

@@ -9,7 +9,6 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from typing import Protocol
 
 FileHandle = int
 
@@ -19,102 +18,31 @@ NEW = ".new"
 """Ending of a file that is being written, until it is whole and gets its name."""
 
 
-class Files(Protocol):
+class Disk:
     """The calls. All raise `OSError` as the operating system does."""
 
     def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """Open for reading and writing; `create` makes a new empty file and fails if one is there."""
-        ...
+        """Open for reading and writing, close-on-exec.
 
-    def close(self, handle: FileHandle) -> None:
-        """Let go of a handle."""
-        ...
-
-    def write(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write all of `data` at `position`."""
-        ...
-
-    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write all of `data` at `position`; when it returns, these bytes are on stable storage (as by `sync`)."""
-        ...
-
-    def read(self, handle: FileHandle, size: int, position: int) -> bytes:
-        """Read up to `size` bytes at `position`; shorter only at the end of the file. May block on the disk."""
-        ...
-
-    def read_now(self, handle: FileHandle, size: int, position: int) -> bytes | None:
-        """Read as `read` if the bytes are in memory; None when the disk would have to be asked."""
-        ...
-
-    def size(self, handle: FileHandle) -> int:
-        """Return the length of the file in bytes."""
-        ...
-
-    def truncate(self, handle: FileHandle, size: int) -> None:
-        """Cut or extend the file to `size` bytes."""
-        ...
-
-    def allocate(self, handle: FileHandle, size: int) -> None:
-        """Reserve real space for the first `size` bytes."""
-        ...
-
-    def sync(self, handle: FileHandle) -> None:
-        """Return when data and length of the file are on stable storage (fdatasync)."""
-        ...
-
-    def sync_folder(self, path: str) -> None:
-        """Return when names created, renamed or removed in this folder are on stable storage."""
-        ...
-
-    def rename(self, source: str, target: str) -> None:
-        """Give a file another name, replacing what bore it, as one step."""
-        ...
-
-    def unlink(self, path: str) -> None:
-        """Remove a name; no error when it is gone already."""
-        ...
-
-    def make_folder(self, path: str) -> None:
-        """Make a folder unless it is there."""
-        ...
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted."""
-        ...
-
-    def exists(self, path: str) -> bool:
-        """Whether a file of this name is there."""
-        ...
-
-    def free_bytes(self, path: str) -> int:
-        """Return the space left for us on the file system of this folder."""
-        ...
-
-    def used_bytes(self, path: str) -> int:
-        """Return the bytes of all files in this folder and below."""
-        ...
-
-
-class Disk:
-    """The real calls."""
-
-    def open(self, path: str, *, create: bool = False) -> FileHandle:
-        """Open a file, close-on-exec; new ones are for the owner only."""
+        `create` makes a new empty file, for the owner only, and fails if one is there.
+        """
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return os.open(path, flags, 0o600)
 
     def close(self, handle: FileHandle) -> None:
-        """Close a file."""
+        """Let go of a handle."""
         os.close(handle)
 
     def write(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write all; a short write is continued, so that a full disk shows as ENOSPC."""
+        """Write all of `data` at `position`; a short write is continued, so that a full disk shows as ENOSPC."""
         written = os.pwrite(handle, data, position)
         while written < len(data):
             written += os.pwrite(handle, memoryview(data)[written:], position + written)
 
     def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write and sync by one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
+        """Write all of `data` at `position`; when it returns, these bytes are on stable storage (as by `sync`).
+
+        By one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
         interpreter, and under load that is what takes long. File systems that cannot do that take two.
         """
         try:
@@ -128,7 +56,7 @@ class Disk:
             self.sync(handle)
 
     def read(self, handle: FileHandle, size: int, position: int) -> bytes:
-        """Read, waiting for the disk if need be."""
+        """Read up to `size` bytes at `position`; shorter only at the end of the file. May block on the disk."""
         data = os.pread(handle, size, position)
         while len(data) < size:
             more = os.pread(handle, size - len(data), position + len(data))
@@ -138,7 +66,7 @@ class Disk:
         return data
 
     def read_now(self, handle: FileHandle, size: int, position: int) -> bytes | None:
-        """Read from the page cache only (RWF_NOWAIT)."""
+        """Read as `read` if the bytes are in the page cache (RWF_NOWAIT); None when the disk would have to be asked."""
         buffer = bytearray(size)
         try:
             count = os.preadv(handle, [buffer], position, os.RWF_NOWAIT)
@@ -149,23 +77,23 @@ class Disk:
         return bytes(buffer) if count == size else None
 
     def size(self, handle: FileHandle) -> int:
-        """Ask the file system."""
+        """Return the length of the file in bytes."""
         return os.fstat(handle).st_size
 
     def truncate(self, handle: FileHandle, size: int) -> None:
-        """Cut or extend."""
+        """Cut or extend the file to `size` bytes."""
         os.ftruncate(handle, size)
 
     def allocate(self, handle: FileHandle, size: int) -> None:
-        """Reserve blocks."""
+        """Reserve real space for the first `size` bytes."""
         os.posix_fallocate(handle, 0, size)
 
     def sync(self, handle: FileHandle) -> None:
-        """Call fdatasync: data and what is needed to read it back, the length included."""
+        """Return when data and length of the file are on stable storage (fdatasync)."""
         os.fdatasync(handle)
 
     def sync_folder(self, path: str) -> None:
-        """Sync a folder's entries."""
+        """Return when names created, renamed or removed in this folder are on stable storage."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -173,18 +101,18 @@ class Disk:
             os.close(handle)
 
     def rename(self, source: str, target: str) -> None:
-        """Rename over."""
+        """Give a file another name, replacing what bore it, as one step."""
         os.replace(source, target)
 
     def unlink(self, path: str) -> None:
-        """Remove if there."""
+        """Remove a name; no error when it is gone already."""
         try:
             os.unlink(path)
         except FileNotFoundError:
             return
 
     def make_folder(self, path: str) -> None:
-        """Make with its parents, all for the owner only."""
+        """Make a folder and its parents unless they are there, all for the owner only."""
         path = os.path.abspath(path)
         if os.path.isdir(path):
             return
@@ -193,20 +121,20 @@ class Disk:
             os.mkdir(path, 0o700)
 
     def names(self, path: str) -> list[str]:
-        """List a folder."""
+        """Return the names in a folder, sorted."""
         return sorted(os.listdir(path))
 
     def exists(self, path: str) -> bool:
-        """Look for it."""
+        """Whether a file of this name is there."""
         return os.path.exists(path)
 
     def free_bytes(self, path: str) -> int:
-        """Space for unprivileged users, by statvfs."""
+        """Return the space left on the file system of this folder for unprivileged users."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 
     def used_bytes(self, path: str) -> int:
-        """Add up the files; what goes away meanwhile counts nothing."""
+        """Return the bytes of all files in this folder and below; what goes away meanwhile counts nothing."""
         total = 0
         for folder, _, names in os.walk(path):
             for name in names:
@@ -221,7 +149,7 @@ def is_shortage(error: OSError) -> bool:
 
 
 @contextlib.contextmanager
-def opened(files: Files, path: str, *, create: bool = False) -> Iterator[FileHandle]:
+def opened(files: Disk, path: str, *, create: bool = False) -> Iterator[FileHandle]:
     """Open a file for the block."""
     handle = files.open(path, create=create)
     try:
@@ -230,7 +158,7 @@ def opened(files: Files, path: str, *, create: bool = False) -> Iterator[FileHan
         files.close(handle)
 
 
-def write_whole(files: Files, path: str, data: bytes) -> None:
+def write_whole(files: Disk, path: str, data: bytes) -> None:
     """Write a file whole or not at all, durably, for the owner only; replaces what bore the name.
 
     A crash leaves the old file or the new one, and perhaps a draft of the same name with `.new` behind it, which the

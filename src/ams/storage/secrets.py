@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import SubscriptionId, UserId
-from ams.storage.files import Disk, Files, write_whole
+from ams.storage.files import Disk, write_whole
 
 KEY_BYTES = 32
 _NONCE_BYTES = 12
@@ -48,7 +48,7 @@ def key_text(key: bytes) -> bytes:
     return key.hex().encode() + b"\n"
 
 
-def key_file(path: str, *, create: bool, files: Files | None = None) -> bytes:
+def key_file(path: str, *, create: bool, files: Disk | None = None) -> bytes:
     """Read the key kept at `path`; with `create`, make one (readable by the owner only) when there is none.
 
     `create` is right only while there is no registry: its tokens need the key they were encrypted with. Raises

@@ -14,16 +14,21 @@ class MembershipBody(Request, frozen=True):
     roles: list[str] | None = None
 
 
-class UserBody(Request, frozen=True):
-    """What is said of a user (contract 5.3)."""
+class ApplicantBody(Request, frozen=True):
+    """A person who applies to become a user; a name is required."""
 
     name: str | None = None
-    """In an update, the new name."""
     email: str | None = None
     first_name: str | None = None
     last_name: str | None = None
     organization: str | None = None
     description: str | None = None
+
+
+class UserBody(ApplicantBody, frozen=True):
+    """What is said of a user (contract 5.3)."""
+
+    # In an update, `name` is the new name.
     projects: list[MembershipBody] | None = None
     """In an update, these replace what there was, also with nothing; so do the service roles."""
     service_roles: list[str] | None = None
@@ -40,17 +45,6 @@ class MemberRoles(Request, frozen=True):
     """The roles of a new member."""
 
     roles: list[str] | None = None
-
-
-class ApplicantBody(Request, frozen=True):
-    """A person who applies to become a user; a name is required."""
-
-    name: str | None = None
-    email: str | None = None
-    first_name: str | None = None
-    last_name: str | None = None
-    organization: str | None = None
-    description: str | None = None
 
 
 class DeclineBody(Request, frozen=True):

@@ -22,7 +22,7 @@ from ams.service.push.pushing import Pushing
 from ams.service.retention import Retention
 from ams.service.subscriptions import Subscriptions
 from ams.service.users import first_admin, push_worker
-from ams.storage.files import Disk, Files
+from ams.storage.files import Disk
 from ams.storage.folder import Folder
 from ams.storage.registry.registry import Registry
 
@@ -43,7 +43,7 @@ async def service(
     supervisor: Supervisor,
     *,
     clock: Clock | None = None,
-    files: Files | None = None,
+    files: Disk | None = None,
     tell: ReportWait = lambda _: None,
 ) -> AsyncIterator[Service]:
     """Open everything, and close it in order at the end.

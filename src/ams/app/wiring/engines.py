@@ -18,7 +18,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.cursors.base import Cursors
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
-from ams.storage.files import Files
+from ams.storage.files import Disk
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
@@ -54,7 +54,7 @@ class Engines:
 
 @contextlib.asynccontextmanager
 async def open_engines(
-    settings: Settings, clock: Clock, files: Files, tell: ReportWait, supervisor: Supervisor
+    settings: Settings, clock: Clock, files: Disk, tell: ReportWait, supervisor: Supervisor
 ) -> AsyncIterator[Engines]:
     """Open what keeps things; raise `Unusable` with one line when something cannot be used.
 
@@ -70,7 +70,7 @@ class _Opening:
 
     settings: Settings
     clock: Clock
-    files: Files
+    files: Disk
     tell: ReportWait
     supervisor: Supervisor
     stack: contextlib.AsyncExitStack

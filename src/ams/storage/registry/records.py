@@ -200,22 +200,6 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class UserDetails:
-    """What a body says about a user (contract 5.3). Empty text and None mean: not said."""
-
-    name: str = ""
-    """A new name; ignored at creation, where the path decides."""
-    email: str = ""
-    first_name: str = ""
-    last_name: str = ""
-    organization: str = ""
-    description: str = ""
-    grants: tuple[Grant, ...] | None = None
-    """All memberships that the user will have."""
-    service_roles: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Applicant:
     """A person who applies to become a user (contract 6)."""
 
@@ -226,6 +210,17 @@ class Applicant:
     last_name: str = ""
     organization: str = ""
     description: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDetails(Applicant):
+    """What a body says about a user (contract 5.3). Empty text and None mean: not said."""
+
+    name: str = ""
+    """A new name; ignored at creation, where the path decides."""
+    grants: tuple[Grant, ...] | None = None
+    """All memberships that the user will have."""
+    service_roles: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

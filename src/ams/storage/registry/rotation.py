@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, select, update
 from ams.core.errors import RegistryUnavailable, Unusable
 from ams.storage.database.database import Database
 from ams.storage.database.schema import reason
-from ams.storage.files import Disk, Files
+from ams.storage.files import Disk
 from ams.storage.registry.logins import hash_of, secret_of
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, users
 from ams.storage.secrets import Secrets, key_file
@@ -79,7 +79,7 @@ def _encrypt_push_anew(connection: Connection, old: Secrets, new: Secrets) -> No
         connection.execute(change.values(sealed=bindparam("anew")), changed)
 
 
-async def settle(url: str, path: str, files: Files | None = None) -> None:
+async def settle(url: str, path: str, files: Disk | None = None) -> None:
     """Bring a change of the key at `path` to its end, or undo it, when a crash cut it short.
 
     To be called before the key is read, when there is a registry at `url`. Raises `Unusable`.

@@ -22,7 +22,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Files, opened
+from ams.storage.files import Disk, opened
 from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome, Work, pack
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
@@ -44,7 +44,7 @@ _EMPTY = 1024 * 1024
 class Space:
     """Watches the file system of one folder."""
 
-    def __init__(self, files: Files, folder: str, clock: Clock, options: LogOptions) -> None:
+    def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions) -> None:
         self._files = files
         self._folder = folder
         self._clock = clock

@@ -47,7 +47,7 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Files, opened
+from ams.storage.files import Disk, opened
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded.segment_index import NO_KEYS, Entries, KeyedResult, KeyFilter, SegmentEntries, make_filter
 
@@ -360,17 +360,17 @@ def decode_filter(data: bytes, keys: int) -> KeyFilter:
     return KeyFilter(from_bytes("I", content[:starts]), from_bytes("H", content[starts:]))
 
 
-def read_head(files: Files, path: str) -> IndexHead | None:
+def read_head(files: Disk, path: str) -> IndexHead | None:
     """Return the head of an index file; None when it is damaged."""
     return decode_head(read_at(files, path, HEAD_BYTES, 0))
 
 
-def read_directory(files: Files, path: str, head: IndexHead) -> Directory:
+def read_directory(files: Disk, path: str, head: IndexHead) -> Directory:
     """Return the directory of an index file; raises `Damaged`."""
     return Directory(head, read_at(files, path, head.directory_bytes, HEAD_BYTES))
 
 
-def read_filter(files: Files, path: str, head: IndexHead) -> KeyFilter:
+def read_filter(files: Disk, path: str, head: IndexHead) -> KeyFilter:
     """Return the filter of the keys in an index file, worked out when there is none in it; raises `Damaged`."""
     if not head.keys:
         return NO_KEYS
@@ -379,7 +379,7 @@ def read_filter(files: Files, path: str, head: IndexHead) -> KeyFilter:
     return make_filter(hashes_in(read_at(files, path, head.keys_bytes, head.keys_position)))
 
 
-def read_at(files: Files, path: str, size: int, position: int) -> bytes:
+def read_at(files: Disk, path: str, size: int, position: int) -> bytes:
     """Return bytes of a file, opened only for this."""
     with opened(files, path) as handle:
         return files.read(handle, size, position)

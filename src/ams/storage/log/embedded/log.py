@@ -12,7 +12,7 @@ from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Message, Stored, data_bytes
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
-from ams.storage.files import Disk, Files
+from ams.storage.files import Disk
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.committer import Committer, Space
@@ -47,7 +47,7 @@ class EmbeddedLog:
         self,
         restored: Restored,
         folder: str,
-        files: Files,
+        files: Disk,
         clock: Clock,
         options: LogOptions,
         supervisor: Supervisor,
@@ -85,7 +85,7 @@ class EmbeddedLog:
         cls,
         folder: str,
         *,
-        files: Files | None = None,
+        files: Disk | None = None,
         clock: Clock | None = None,
         options: LogOptions | None = None,
         supervisor: Supervisor | None = None,

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ams.core.errors import LogUnavailable
-from ams.storage.files import FileHandle, Files
+from ams.storage.files import Disk, FileHandle
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class _Handle:
 class OpenFiles:
     """Handles of the files lately read. Threads borrow them; only files that are not in use are closed."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Disk) -> None:
         self._files = files
         self._handles: OrderedDict[str, _Handle] = OrderedDict()  # not an `LruCache`: what is dropped is to be closed
         self._lock = threading.Lock()
@@ -112,7 +112,7 @@ class OpenFiles:
 class Pages:
     """Bytes of files, and a bounded store of what was made of them."""
 
-    def __init__(self, files: Files, budget: int) -> None:
+    def __init__(self, files: Disk, budget: int) -> None:
         """Keep up to `budget` bytes of loaded things."""
         self.open = OpenFiles(files)
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ams-log-read")

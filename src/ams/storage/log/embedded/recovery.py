@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import TopicId
-from ams.storage.files import NEW, FileHandle, Files, opened
+from ams.storage.files import NEW, Disk, FileHandle, opened
 from ams.storage.log.embedded.catalog import Segment
 from ams.storage.log.embedded.index_file import IndexHead, Row, read_at, read_directory, read_filter, read_head
 from ams.storage.log.embedded.options import LogOptions
@@ -66,7 +66,7 @@ class Restored:
     report: Recovery = Recovery(0, 0, 0, (), ())
 
 
-def recover(files: Files, folder: str, options: LogOptions) -> Restored:
+def recover(files: Disk, folder: str, options: LogOptions) -> Restored:
     """Make the log in `folder` whole and return it, blocking.
 
     Raises `Unusable` when the folder cannot be read or written, or was written by a newer version.
@@ -78,7 +78,7 @@ def recover(files: Files, folder: str, options: LogOptions) -> Restored:
 
 
 class _Recovering:
-    def __init__(self, files: Files, folder: str, options: LogOptions) -> None:
+    def __init__(self, files: Disk, folder: str, options: LogOptions) -> None:
         self._files, self._folder, self._options = files, folder, options
         self._log = Restored()
         self._trimmed: list[Trimmed] = []

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged
 from ams.core.names import Offset, TopicId
-from ams.storage.files import FileHandle, Files, opened
+from ams.storage.files import Disk, FileHandle, opened
 from ams.storage.log.base import Appended, key_hash
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
@@ -106,7 +106,7 @@ class TopicEnd:
 class Scanner:
     """Scans one segment."""
 
-    files: Files
+    files: Disk
     handle: FileHandle
     path: str
     seed: int
@@ -276,7 +276,7 @@ class Scanner:
 
 
 def scan(
-    files: Files,
+    files: Disk,
     path: str,
     sequence: int,
     length: int | None = None,

@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.storage.files import FileHandle, Files
+from ams.storage.files import Disk, FileHandle
 from ams.storage.log.embedded.options import LogOptions
 
 _HOUR = 3_600_000
@@ -168,7 +168,7 @@ class Writer:
     """
 
     def __init__(
-        self, kind: RetentionClass, folder: str, files: Files, sequences: Iterator[int], options: LogOptions
+        self, kind: RetentionClass, folder: str, files: Disk, sequences: Iterator[int], options: LogOptions
     ) -> None:
         self.kind = kind
         self.open: Open | None = None
@@ -269,7 +269,7 @@ class Writer:
 
 
 def writers(
-    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Files, options: LogOptions
+    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Disk, options: LogOptions
 ) -> dict[int, Writer]:
     """Return a writer for each class, by its code; `open_segments` go on, `sequence` is the last number given."""
     sequences = count(sequence + 1)

@@ -17,7 +17,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.storage.files import Files, write_whole
+from ams.storage.files import Disk, write_whole
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment
 from ams.storage.log.embedded.committer import Committer
 from ams.storage.log.embedded.group_commit import Chore, Control
@@ -48,7 +48,7 @@ T = TypeVar("T")
 class Sealer:
     """Writes index files, one at a time, on a thread; every call may raise `OSError`."""
 
-    def __init__(self, files: Files, table: Table) -> None:
+    def __init__(self, files: Disk, table: Table) -> None:
         self._files = files
         self._table = table
         self._reach: dict[int, tuple[int, dict[TopicId, TopicExtent]]] = {}
@@ -105,7 +105,7 @@ class Upkeep:
         self,
         state: LogState,
         committer: Committer,
-        files: Files,
+        files: Disk,
         clock: Clock,
         options: LogOptions,
         damage: DamageTracker,

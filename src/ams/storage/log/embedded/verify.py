@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ams.core.errors import Damaged, Unusable
-from ams.storage.files import Disk, Files, opened
+from ams.storage.files import Disk, opened
 from ams.storage.log.embedded.index_file import (
     Directory,
     IndexHead,
@@ -53,7 +53,7 @@ class Report(NamedTuple):
         return not self.damage
 
 
-def check(folder: str, *, files: Files | None = None) -> Report:
+def check(folder: str, *, files: Disk | None = None) -> Report:
     """Read the whole log in `folder` and report; blocking, changes nothing.
 
     Raises `Unusable` when it cannot be read, or was written by a newer version.
@@ -65,7 +65,7 @@ def check(folder: str, *, files: Files | None = None) -> Report:
 
 
 class _Check:
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, files: Disk, folder: str) -> None:
         self._files, self._folder = files, folder
         self._damage: list[Damage] = []
         self._torn: list[Trimmed] = []

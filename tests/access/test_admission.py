@@ -192,6 +192,13 @@ def test_an_access_list_binds_those_whose_role_it_is_for(action: str) -> None:
         assert may(caller(holder, access_lists=False), frozenset(), role)
 
 
+@pytest.mark.parametrize(("role", "other"), [("publisher", "consumer"), ("consumer", "publisher")])
+def test_another_role_beside_it_passes_no_access_list(role: str, other: str) -> None:
+    assert not may(caller(role, other), frozenset(), role)
+    assert not may(caller(role, "admin_viewer"), frozenset(), role)
+    assert may(caller(role, other), frozenset({ANNA}), role)
+
+
 @pytest.mark.parametrize("stronger", ["service_admin", "project_admin", "push_worker"])
 @pytest.mark.parametrize("role", ["publisher", "consumer"])
 def test_the_stronger_roles_pass_every_access_list(stronger: str, role: str) -> None:

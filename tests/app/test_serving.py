@@ -12,6 +12,10 @@ from structlog.testing import capture_logs
 
 from ams.app.serving import warn_of_plain_http
 from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
+from ams.http import limits
+from ams.service.delivering import Deliverer
+from ams.service.push.runner import PushRunner
 from ams.storage import data_check
 from tests.support.service import running_service
 
@@ -148,3 +152,76 @@ async def test_a_service_that_refuses_publishes_is_not_ready_and_goes_on_with_al
     assert (refused.status_code, listed.status_code) == (500, 200)
     assert unready.status_code == 503
     assert unready.text.startswith("publishing is refused: ")
+
+
+async def test_deliveries_by_push_end_before_pulls_are_told_not_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers wait in pulls too: told not to, they would ask without pause until they end."""
+    ended: list[str] = []
+    close, stop_waiting = PushRunner.close, Deliverer.stop_waiting
+
+    async def closing(runner: PushRunner) -> None:
+        await close(runner)
+        ended.append("deliveries")
+
+    def stopping(deliverer: Deliverer) -> None:
+        ended.append("waits")
+        stop_waiting(deliverer)
+
+    monkeypatch.setattr(PushRunner, "close", closing)
+    monkeypatch.setattr(Deliverer, "stop_waiting", stopping)
+    async with running_service(tmp_path / "data", push_enabled=True, push_worker_token="w" * 64):
+        assert ended == []
+
+    assert ended[:2] == ["deliveries", "waits"]
+
+
+PARTS = {
+    "HTTP server",
+    "operations port",
+    "certificate",
+    "counting",
+    "counting of losses",
+    "failed logins",
+    "uses of tokens",
+    "push leases",
+}
+"""What runs as long as the process does, beside what the engines run."""
+
+
+async def test_what_runs_as_long_as_the_service_is_started_and_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched: set[str] = set()
+    task = Supervisor.task
+
+    def watching(supervisor: Supervisor, part: str, *more: Any, **options: Any) -> Any:
+        watched.add(part)
+        return task(supervisor, part, *more, **options)
+
+    monkeypatch.setattr(Supervisor, "task", watching)
+    options = {"tls_self_signed": True, "push_enabled": True, "push_worker_token": "w" * 64}
+    async with running_service(tmp_path / "data", **options):
+        pass
+
+    assert watched >= PARTS
+
+
+async def test_bodies_have_a_part_of_the_memory_that_the_process_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "_memory_left", lambda: limits.SHARE_OF_MEMORY * 2 * limits.SMALL_PIECE)
+    async with running_service(tmp_path / "data") as (run, token):
+        headers = {"x-api-key": token}
+        async with httpx.AsyncClient(base_url=run.base_url, headers=headers, trust_env=False) as client:
+            await client.post("/v1/projects/P", json={})
+            await client.put("/v1/projects/P/topics/T")
+        url = httpx.URL(run.base_url)
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        head = f"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\n"
+        writer.write(head.encode() + b"content-length: 999999\r\n\r\n" + bytes(3 * limits.SMALL_PIECE))
+        refused = await asyncio.wait_for(reader.readline(), 10)
+        writer.close()
+
+    assert refused.split()[1] == b"503"

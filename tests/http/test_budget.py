@@ -75,6 +75,32 @@ async def test_the_largest_holder_is_ended_first_when_another_needs_memory() -> 
     greedy[0].cancel()
 
 
+async def test_a_body_that_was_ended_gives_its_memory_back_once() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=6 * BIG, seconds=5)
+    greedy = asyncio.create_task(bodies.read([], half_sent(BIG, 3 * BIG), None, ("A", "a")))
+    await asyncio.sleep(0.01)
+    assert len(await bodies.read([], pieces(BIG, 2 * BIG), None, ("B", "b"))) == 3 * BIG
+    with pytest.raises(Overloaded):
+        await greedy
+
+    with bodies.held(b"x" * (6 * BIG), ("C", "c")), pytest.raises(Overloaded):
+        await bodies.read([], pieces(BIG, 1), None, ("D", "d"))
+
+
+async def test_a_body_over_the_limit_ends_no_other() -> None:
+    bodies = Bodies(max_body=2 * BIG, max_buffered=6 * BIG, seconds=5)
+    greedy = [asyncio.create_task(bodies.read([], half_sent(BIG, BIG), None, ("A", "a"))) for _ in range(2)]
+    await asyncio.sleep(0.01)
+
+    with pytest.raises(TooLarge):
+        await bodies.read([], pieces(BIG, 2 * BIG), None, ("B", "b"))
+    await asyncio.sleep(0.01)
+
+    assert not any(each.done() for each in greedy)
+    for each in greedy:
+        each.cancel()
+
+
 async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
     bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
     greedy = [

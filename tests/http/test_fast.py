@@ -1,18 +1,24 @@
-"""Where the token of a request is read (contract 3.1)."""
+"""Where the token of a request is read (contract 3.1), and what waiting requests count for."""
 
-from typing import Any
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.access.admission import Bearer
-from ams.http.asgi import query_value
-from ams.http.fast import Gate
+from ams.access.admission import Bearer, Caller
+from ams.core.errors import InvalidInput, Overloaded
+from ams.http import messages
+from ams.http.asgi import Receive, query_value
+from ams.http.fast import FastRoutes, Gate
+from ams.http.limits import SMALL_PIECE, Bodies
 
 NOBODY: Any = None
 """Reading a token asks nobody."""
+BIG = 2 * SMALL_PIECE
 HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
 BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b")]
 
@@ -67,3 +73,45 @@ def test_a_value_of_a_query_is_found_as_the_standard_library_finds_it(query: byt
     fields = parse_qsl(query.decode("latin-1"), keep_blank_values=True, errors="replace")
 
     assert query_value(query, "key") == next((value for name, value in fields if name == "key"), None)
+
+
+async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Big ones are read one at a time, so many may wait."""
+    reading, read = asyncio.Event(), asyncio.Event()
+
+    async def ack_ids(*_: object) -> NoReturn:
+        reading.set()
+        await read.wait()
+        raise InvalidInput("Invalid ack parameter")
+
+    def sending(*sizes: int) -> Receive:
+        left = list(sizes)
+
+        async def receive() -> MutableMapping[str, Any]:
+            size = left.pop(0)
+            return {"type": "http.request", "body": b"x" * size, "more_body": bool(left)}
+
+        return receive
+
+    class Open(Gate):
+        async def admit(self, *_: object) -> Caller:
+            return Caller(None, None, frozenset({"service_admin"}), True, None)
+
+    monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
+    bodies = Bodies(max_body=8 * BIG, max_buffered=2 * BIG, seconds=5)
+    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, NOBODY, lenient=False)
+    path = "/v1/projects/P/subscriptions/S:acknowledge"
+    acknowledging = routes.answer({"method": "POST", "path": path, "headers": [], "query_string": b""}, sending(BIG))
+    assert acknowledging is not None
+    waiting = asyncio.ensure_future(acknowledging)
+    await reading.wait()
+
+    with pytest.raises(Overloaded):
+        await bodies.read([], sending(BIG, BIG), None, ("other",))
+
+    read.set()
+    with pytest.raises(InvalidInput):
+        await waiting
+    assert len(await bodies.read([], sending(BIG, BIG), None, ("other",))) == 2 * BIG

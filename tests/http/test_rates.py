@@ -1,10 +1,12 @@
 """Rates over HTTP: on every route that lets users in, the hot ones too, and in the envelope."""
 
+import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
+from ams.http.limits import LATE_SECONDS
 from tests.support.served import SERVICE_TOKEN, Served, served
 
 OF_USER = {"error": {"code": 429, "message": "Too many requests of this user", "status": "RESOURCE_EXHAUSTED"}}
@@ -59,6 +61,22 @@ def test_a_user_beyond_its_rate_is_told_when_to_come_back(
     assert "x-request-id" in refused.headers
     service.clock.advance(1000)
     assert admin.request(method, path, json=body).status_code != 429
+
+
+@pytest.mark.parametrize("verb", ["topics/t:publish", "subscriptions/s:pull", "subscriptions/s:acknowledge"])
+def test_a_request_whose_body_comes_late_counts_once(admin: httpx.Client, verb: str) -> None:
+    """Its sender is looked at again, but it is the same request."""
+    admin.put(
+        "/projects/P/subscriptions/s", json={"topic": "projects/P/topics/t"}, headers={"x-api-key": SERVICE_TOKEN}
+    )
+
+    def late() -> Iterator[bytes]:
+        yield b"{"
+        time.sleep(2 * LATE_SECONDS)
+        yield b"}"
+
+    assert admin.post(f"/projects/P/{verb}", content=late()).status_code != 429
+    assert answers(admin, "GET", "/users", 3) == [200, 200, 429]
 
 
 def test_what_is_refused_is_not_done(service: Served, admin: httpx.Client) -> None:

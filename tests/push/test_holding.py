@@ -90,6 +90,25 @@ async def test_an_answer_that_is_older_than_its_lease_gives_nothing() -> None:
         await until(lambda: push.upstream.acknowledged == [0])
 
 
+async def test_a_lease_counts_from_when_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer may have been under way for long, and others count from when it was given."""
+    monkeypatch.setattr(f"{__name__}.LEASE_SECONDS", 60.0)
+    async with held(1) as push:
+        ends: list[float | None] = []
+        monkeypatch.setattr(push.workers, "hold_until", ends.append)
+        push.gives.clear()
+        heartbeats = len(push.heartbeats)
+        push.holding.wake()
+        await until(lambda: len(push.heartbeats) > heartbeats)
+        asked = asyncio.get_running_loop().time()
+        await asyncio.sleep(0.1)
+        push.gives.set()
+        await until(lambda: ends)
+
+        assert ends[0] is not None
+        assert ends[0] < asked + 60
+
+
 async def test_a_lease_that_goes_on_is_delivered_by() -> None:
     async with held(3) as push:
         push.sender.open.set()

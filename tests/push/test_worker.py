@@ -217,6 +217,16 @@ async def test_after_a_failure_the_policy_says_how_long_to_wait() -> None:
         assert bench.naps.taken == [1, 2, 3]
 
 
+async def test_after_a_delivery_the_delays_begin_anew() -> None:
+    """Of two messages in a row, so that no empty pull comes between them."""
+    answers = [SendFailed("refused"), SendFailed("refused"), OK, SendFailed("refused"), OK]
+    async with working(MemoryUpstream(2), ScriptedSender(*answers), target(retry_period=1000)) as bench:
+        await bench.idle()
+
+        assert bench.upstream.acknowledged == [0, 1]
+        assert bench.naps.taken == [1, 2, 1]
+
+
 async def test_an_empty_pull_clears_the_failure_and_the_delays() -> None:
     """P5: the time of the last error stays known."""
     upstream = MemoryUpstream(1)

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from ams.app.backup import restore, take
 from ams.app.maintenance import check_folder
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
+from ams.core.messages import message
+from ams.core.names import Offset, SubscriptionId, new_topic_id
+from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.folder import Folder
 from tests.support.service import running_service
 from tests.support.use_cases import open_use_cases
@@ -135,6 +139,43 @@ async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: 
 
     async with running_service(tmp_path / "b") as (run, _):
         assert [each.name for each in await run.service.registry.projects.all()] == ["EARLY"]
+
+
+async def test_no_cursor_of_a_copy_is_beyond_the_log_it_was_copied_with(tmp_path: Path) -> None:
+    """What is published and acknowledged between the looks at cursors and log must not be seen in the cursors only."""
+    from ams.app.backup.taking import _moment, _source
+
+    subscription, topic = SubscriptionId("s"), new_topic_id()
+    folder = Folder.look(str(tmp_path / "data"))
+    async with running_service(tmp_path / "data") as (run, _):
+        log, cursors = run.service.log, run.service.cursors
+
+        async def advance() -> None:
+            await log.append(topic, [message("aGk=")])
+            position = await cursors.position(subscription, topic)
+            await cursors.hand_out(subscription, position.generation, Offset(1))
+            await cursors.acknowledge(subscription, Offset(0), NO_DEADLINE)
+
+        class Busy:
+            """A source with whose log a message is published and acknowledged right after it was looked at."""
+
+            def __init__(self, kept: Any) -> None:
+                self.kept = kept
+
+            def parts(self) -> Any:
+                found = self.kept.parts()
+                asyncio.run_coroutine_threadsafe(advance(), loop).result(10)
+                return found
+
+        def looked_at() -> object:
+            with _source(folder) as source, _moment(folder, Busy(source), ManualClock()) as moment:  # type: ignore[arg-type]  # all that a moment asks
+                return moment.cursors.scalar('SELECT "offset" FROM cursors')
+
+        loop = asyncio.get_running_loop()
+        await log.create(topic)
+        await cursors.create(subscription, topic, Offset(0))
+        assert await asyncio.to_thread(looked_at) == 0
+        assert (await cursors.position(subscription, topic)).offset == 1
 
 
 @pytest.mark.parametrize("target", ["data/b", "data", "there", "nowhere/b"])

@@ -66,6 +66,21 @@ async def test_no_node_starts_beside_messages_with_an_empty_registry(tmp_path: P
         assert not await engines.registry.users.exist()
 
 
+async def test_only_a_service_that_is_alone_removes_what_looks_left_over(tmp_path: Path) -> None:
+    """Where there are others, one of them may just be making it."""
+    settings = Settings(data=str(tmp_path / "data"))
+    async with open_engines(settings, SystemClock(), Disk(), lambda _: None, Supervisor()) as engines:
+        await put_in_order(settings, engines)
+        left_over = new_topic_id()
+        await engines.log.create(left_over)
+
+        await put_in_order(settings, replace(engines, embedded=None))
+        assert await engines.log.topics() == {left_over}
+
+        await put_in_order(settings, engines)
+        assert await engines.log.topics() == set()
+
+
 async def test_in_a_folder_that_all_may_read_only_the_certificate_is_for_all(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)

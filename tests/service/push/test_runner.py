@@ -12,8 +12,14 @@ import httpx
 import pytest
 from standardwebhooks import Webhook
 
+from ams.push.upstream import Gone, Verdict
+from ams.service.push.dead_letters import DeadLetters
+from ams.service.push.runner import EnginesUpstream
+from tests.push.keepers import pulled, target
 from tests.support.receiving import Receiving, received
 from tests.support.served import Served, served
+from tests.support.use_cases import SUB as SUBSCRIPTION
+from tests.support.use_cases import open_use_cases
 
 SECONDS = 20.0
 TOPIC = "/projects/P/topics/T"
@@ -290,3 +296,21 @@ def test_what_was_not_delivered_at_a_stop_is_delivered_after_the_next_start(
         }  # fmt: skip
         client.close()
     assert ids(receiver, "/ok/start") == ["0", "1"]
+
+
+async def test_a_subscription_made_anew_is_not_the_one_that_was_to_be_delivered(tmp_path: Path) -> None:
+    """Its worker may not have heard yet that the one before it is gone."""
+    async with open_use_cases(tmp_path) as made:
+        engines = made.engines
+        dead_letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+        upstream = EnginesUpstream(engines.registry, made.deliverer(), dead_letters)
+        before = target("/projects/P/subscriptions/s", identity="the one before")
+        await made.publish(1)
+
+        with pytest.raises(Gone):
+            await upstream.pull(before, max_messages=1, max_bytes=100)
+        await made.deliverer().pull(await made.deliverer().to_pull(made.caller, SUBSCRIPTION), 1, wait=False)
+        with pytest.raises(Gone):
+            await upstream.acknowledge(before, pulled(0))
+        with pytest.raises(Gone):
+            await upstream.dead_letter(before, pulled(0), Verdict("bad", 5, 422))

@@ -72,6 +72,18 @@ async def test_one_of_all_rights_says_so(registry: Registry) -> None:
     assert (principal.login.expires_on, principal.login.rights) == (None, None)
 
 
+async def test_one_of_no_rights_is_not_one_of_all_rights(registry: Registry) -> None:
+    anna = await make_user(registry, "anna")
+    made, text = await registry.named_tokens.create(anna.id, CI, expires_on=None, rights=(), created_by=None)
+
+    principal = await registry.users.principal(text)
+
+    assert made.rights == ()
+    assert principal is not None
+    assert principal.login is not None
+    assert principal.login.rights == ()
+
+
 async def test_it_is_no_own_token(registry: Registry) -> None:
     anna = await make_user(registry, "anna")
     text = await make(registry, anna)

@@ -86,21 +86,15 @@ class Clients:
 @contextlib.contextmanager
 def certificate_service(data: Path, ams: Service, clients: Clients, count: int) -> Iterator[CertificateService]:
     """Run a certificate service with `count` bindings, those of the clients among them, each to a user of AMS."""
-    running = CertificateService(data, ams, clients.authorities)
-    try:
+    with CertificateService(data, ams, clients.authorities) as running:
         service = _offered(running, ams)
         users = [_user(ams, f"{data.name}-{number}") for number in range(CALLERS)]
         names = [of_certificate(each.certificate.subject) for each in clients.credentials]
         bound = [_binding(service, name, user) for name, user in zip(names, users, strict=True)]
-    finally:
-        running.stop()
     bound += [_binding(service, name_of(number), users[0]) for number in range(count - len(bound))]
     asyncio.run(_fill(data, bound))
-    running = CertificateService(data, ams, clients.authorities)
-    try:
+    with CertificateService(data, ams, clients.authorities) as running:
         yield running
-    finally:
-        running.stop()
 
 
 def name_of(number: int) -> str:

@@ -5,7 +5,6 @@ process of its own, as a node is.
 """
 
 import asyncio
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ import uvloop
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from bench.processes import ROOT, Failed, last_line
+from bench.processes import answered
 from bench.stats import percentile
 
 WARM_UP_SECONDS = 1.0
@@ -61,16 +60,7 @@ class Measured(msgspec.Struct):
 
 def beside(job: Job) -> Measured:
     """Run the comparator; raises `Failed`."""
-    run = subprocess.run(
-        [sys.executable, "-m", "bench.beside"],
-        input=msgspec.json.encode(job),
-        capture_output=True,
-        cwd=ROOT,
-        timeout=PATIENCE_SECONDS + job.seconds,
-    )
-    if run.returncode:
-        raise Failed(last_line(run.stderr.decode(errors="replace")))
-    return msgspec.json.decode(run.stdout, type=Measured)
+    return answered("bench.beside", job, Measured, PATIENCE_SECONDS + job.seconds)
 
 
 async def _ask(job: Job) -> Measured:

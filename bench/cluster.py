@@ -42,12 +42,8 @@ class Parts:
 
     @contextlib.contextmanager
     def _node(self, flags: list[str], token: str | None = None) -> Iterator[Service]:
-        with self.bench.data_folder() as data:
-            running = Service(data, *flags, token=token)
-            try:
-                yield running
-            finally:
-                running.stop()
+        with self.bench.data_folder() as data, Service(data, *flags, token=token) as running:
+            yield running
 
     def _settings(self, name: str) -> Mapping[str, object]:
         return {

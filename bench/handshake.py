@@ -14,7 +14,7 @@ from pathlib import Path
 import uvloop
 
 from bench.connection import Address, Pieces, SerialClient, connect
-from bench.processes import Failed
+from bench.processes import Failed, Server
 
 CALLERS = 8
 
@@ -30,6 +30,12 @@ async def serve(chain: str, key: str, client_ca: str = "") -> None:
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context, backlog=4096)
     print(f"ready https://localhost:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
+
+
+def server(data: Path, *client_ca: str) -> Server:
+    """Start the server, with the certificate that the AMS of a data folder has."""
+    command = ["bench.handshake", str(data / "server.pem"), str(data / "server.key"), *client_ca]
+    return Server(command, data.with_name("handshake.stderr"))
 
 
 def calls_per_second(

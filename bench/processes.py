@@ -1,19 +1,21 @@
 """Processes of the bench: servers started and stopped by their pid, loads, and the kernel's figures about them."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Self, TypeVar
 
 import msgspec
 
 from bench.load import Job
 from bench.tally import Outcome
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 30.0
@@ -27,7 +29,7 @@ class Failed(Exception):
 
 
 class Server:
-    """A server process that printed `ready URL`."""
+    """A server process that printed `ready URL`; it is stopped at the end of a `with` block."""
 
     def __init__(self, command: Sequence[str], errors: Path) -> None:
         self._command = command
@@ -39,6 +41,12 @@ class Server:
             )
         self.url = self._ready()
         self.seconds_to_ready = time.perf_counter() - started
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def pid(self) -> int:
@@ -111,24 +119,9 @@ class Service(Server):
         return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
 
 
-@contextlib.contextmanager
-def service(data: Path, *flags: str, program: str = "ams.cli.main") -> Iterator[Service]:
-    """Run the service, or a program that changes it, and stop it at the end."""
-    running = Service(data, *flags, program=program)
-    try:
-        yield running
-    finally:
-        running.stop()
-
-
-@contextlib.contextmanager
-def bare(folder: Path) -> Iterator[Server]:
-    """Run the bare handler."""
-    server = Server(["bench.bare"], folder / "bare.stderr")
-    try:
-        yield server
-    finally:
-        server.stop()
+def bare(folder: Path) -> Server:
+    """Start the bare handler."""
+    return Server(["bench.bare"], folder / "bare.stderr")
 
 
 class RunningLoad:
@@ -176,3 +169,13 @@ class RunningLoad:
 def load(job: Job) -> Outcome:
     """Run a load to its end."""
     return RunningLoad(job).outcome()
+
+
+def answered(module: str, job: msgspec.Struct, answer: type[T], seconds: float) -> T:
+    """Run a module that reads a job on stdin and writes an answer to stdout, within `seconds`; raises `Failed`."""
+    run = subprocess.run(
+        [sys.executable, "-m", module], input=msgspec.json.encode(job), capture_output=True, cwd=ROOT, timeout=seconds
+    )
+    if run.returncode:
+        raise Failed(last_line(run.stderr.decode(errors="replace")))
+    return msgspec.json.decode(run.stdout, type=answer)

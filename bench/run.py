@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from bench.callers import Work
 from bench.load import Job
-from bench.processes import Server, Service, bare, load, service
-from bench.report import Result, at_most, progress
+from bench.processes import Server, Service, bare, load
+from bench.report import Goal, Result, at_most, progress
 from bench.stats import median
 from bench.tally import Outcome
 
@@ -54,7 +54,7 @@ class Bench:
     @contextlib.contextmanager
     def service(self, *flags: str, program: str = "ams.cli.main") -> Iterator[Service]:
         """Run the service, or a program that changes it, on an empty data folder that goes at the end."""
-        with self.data_folder() as data, service(data, *flags, program=program) as running:
+        with self.data_folder() as data, Service(data, *flags, program=program) as running:
             yield running
 
     @contextlib.contextmanager
@@ -66,13 +66,19 @@ class Bench:
     @contextlib.contextmanager
     def bare(self) -> Iterator[Server]:
         """Run the bare handler."""
-        with tempfile.TemporaryDirectory(dir=self.folder) as made, bare(Path(made)) as running:
+        with self.data_folder() as data, bare(data.parent) as running:
             yield running
 
     def in_turn(self, what: str, first: Callable[[], T], second: Callable[[], U]) -> list[tuple[T, U]]:
         """Measure two things in turn, so that a noisy minute hits both; return the pairs."""
         progress(f"  {what}")
         return [(first(), second()) for _ in range(self.plan.pairs)]
+
+    def loads(
+        self, what: str, first: tuple[Server, Work], second: tuple[Server, Work], connections: int
+    ) -> list[tuple[Outcome, Outcome]]:
+        """Run two loads in turn; return the pairs."""
+        return self.in_turn(what, lambda: self.load(*first, connections), lambda: self.load(*second, connections))
 
     def load(self, server: Server, work: Work, connections: int, rate: float | None = None) -> Outcome:
         """Run a load for the time of one measurement."""
@@ -123,18 +129,35 @@ def figures(outcomes: list[Outcome]) -> dict[str, float]:
     }
 
 
-def slower_over_many_topics(
-    case: str, params: dict[str, int | str], pairs: list[tuple[Outcome, Outcome]], few: str, key: str
-) -> Result:
-    """Return how much slower a load is over many topics than over a few, of measurements of both in turn.
+Pairs = list[tuple[Outcome, Outcome]]
+Figure = Callable[[Outcome], float]
 
-    `few` says how many those are, and `key` names their figure.
-    """
-    return Result(
-        case,
-        params,
-        figures([many for _, many in pairs]) | {key: middle([each for each, _ in pairs], messages_per_second)},
-        median_ratio(pairs, messages_per_second),
-        f"times slower than {few}",
-        at_most(SLOWER),
-    )
+
+def compared(
+    case: str,
+    params: dict[str, int | str],
+    pairs: Pairs,
+    key: str,
+    against: str,
+    goal: Goal | None,
+    figure: Figure = requests_per_second,
+) -> Result:
+    """Return how the first of two loads in turn does against the second; `key` names the second's figure."""
+    ours, theirs = [each for each, _ in pairs], [each for _, each in pairs]
+    shown = figures(ours) | {key: middle(theirs, figure)}
+    return Result(case, params, shown, median_ratio(pairs, figure), against, goal)
+
+
+def slower(
+    case: str,
+    params: dict[str, int | str],
+    pairs: Pairs,
+    key: str,
+    than: str,
+    most: float = SLOWER,
+    figure: Figure = messages_per_second,
+) -> Result:
+    """Return how much slower the second of two loads in turn is than the first; `key` names the first's figure."""
+    few, many = [each for each, _ in pairs], [each for _, each in pairs]
+    shown = figures(many) | {key: middle(few, figure)}
+    return Result(case, params, shown, median_ratio(pairs, figure), f"times slower than {than}", at_most(most))

@@ -18,7 +18,7 @@ import msgspec
 from bench import preparing
 from bench.callers import Consume, Publish
 from bench.load import Job
-from bench.processes import ROOT, RunningLoad, Service, service
+from bench.processes import ROOT, RunningLoad, Service
 from bench.report import progress
 from bench.stats import median
 from bench.tally import Outcome
@@ -48,7 +48,7 @@ class Minute(NamedTuple):
 
 def soak(seconds: float, folder: Path) -> list[Minute]:
     """Load the service for so long; return how each minute was."""
-    with tempfile.TemporaryDirectory(prefix=".soak-", dir=folder) as made, service(Path(made) / "data", *FLAGS) as live:
+    with tempfile.TemporaryDirectory(prefix=".soak-", dir=folder) as made, Service(Path(made) / "data", *FLAGS) as live:
         topics = preparing.topics(live, preparing.project(live, "SOAK"), "topic", TOPICS)
         subscriptions = preparing.subscriptions(live, topics, CONSUMERS)
         minutes = []

@@ -2,27 +2,21 @@
 
 from collections.abc import Callable, Iterator
 
-from bench.cases.acknowledge import acknowledge
 from bench.cases.authn import authn_bindings, authn_login
 from bench.cases.backlog import backlog
 from bench.cases.backup import backup
-from bench.cases.cluster_cursors import cluster_ack, cluster_wake
-from bench.cases.cluster_publish import cluster_publish
-from bench.cases.cluster_pull import cluster_pull
+from bench.cases.cluster import cluster_ack, cluster_publish, cluster_pull
 from bench.cases.cluster_topics import cluster_topics
-from bench.cases.counting import counting
 from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
-from bench.cases.publish import publish
-from bench.cases.pull import pull
+from bench.cases.publish import counting, publish, schemas
+from bench.cases.pull import acknowledge, pull, read
 from bench.cases.push_hanging import push_hanging
 from bench.cases.push_idle import cluster_push_idle, push_idle
 from bench.cases.push_latency import push_latency
 from bench.cases.push_one import push_batch, push_one
-from bench.cases.read import read
-from bench.cases.schemas import schemas
 from bench.cases.spark_archive import spark_archive
 from bench.cases.spark_publish import spark_publish
 from bench.cases.spark_read import spark_read
@@ -30,7 +24,7 @@ from bench.cases.start import start
 from bench.cases.tenants import tenants
 from bench.cases.tls import tls
 from bench.cases.topics import topics
-from bench.cases.wake import wake
+from bench.cases.wake import cluster_wake, wake
 from bench.report import Result
 from bench.run import Bench
 

@@ -1,13 +1,11 @@
 """Logins by certificate, against handshakes with a certificate and nothing else; and with many bindings against few."""
 
-import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench import handshake
 from bench.authn import LOGIN, CertificateService, Clients, certificate_service, look_ups_per_second
-from bench.processes import Server, service
+from bench.processes import Service
 from bench.report import Result, at_least, at_most
 from bench.run import Bench
 from bench.stats import median
@@ -21,9 +19,9 @@ def authn_login(bench: Bench) -> Iterator[Result]:
     with bench.data_folder() as data:
         clients = Clients.make(data.with_name("clients"))
         with (
-            service(data, "--tls-self-signed") as ams,
+            Service(data, "--tls-self-signed") as ams,
             certificate_service(data.with_name("authn"), ams, clients, FEW) as authn,
-            _handshakes(data, clients.ca) as bare,
+            handshake.server(data, str(clients.ca)) as bare,
         ):
             _logins(authn, clients, 0.5)
             before, ams_before, began = authn.processor_seconds(), ams.processor_seconds(), time.perf_counter()
@@ -56,7 +54,7 @@ def authn_bindings(bench: Bench) -> Iterator[Result]:
     with bench.data_folder() as data:
         clients = Clients.make(data.with_name("clients"))
         with (
-            service(data, "--tls-self-signed") as ams,
+            Service(data, "--tls-self-signed") as ams,
             certificate_service(data.with_name("few"), ams, clients, FEW) as few,
             certificate_service(data.with_name("many"), ams, clients, MANY) as many,
         ):
@@ -87,13 +85,3 @@ def _slower(case: str, what: str, pairs: list[tuple[float, float]]) -> Result:
 
 def _logins(authn: CertificateService, clients: Clients, seconds: float) -> float:
     return handshake.calls_per_second(authn.url, authn.ca, seconds, LOGIN, clients.files)
-
-
-@contextlib.contextmanager
-def _handshakes(data: Path, client_ca: Path) -> Iterator[Server]:
-    command = ["bench.handshake", str(data / "server.pem"), str(data / "server.key"), str(client_ca)]
-    server = Server(command, data.with_name("handshake.stderr"))
-    try:
-        yield server
-    finally:
-        server.kill()

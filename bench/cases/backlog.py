@@ -8,8 +8,7 @@ from bench.callers import Pull
 from bench.cases.start import KILLED_SECONDS, restarted, started
 from bench.processes import Service
 from bench.report import Result, at_most, progress
-from bench.run import Bench, figures, messages_per_second, middle
-from bench.stats import median
+from bench.run import Bench, slower
 
 CONNECTIONS = 16
 PULL = 100
@@ -26,10 +25,8 @@ def backlog(bench: Bench) -> Iterator[Result]:
     if messages < bench.plan.large_backlog:
         progress(f"  the disk has space for {messages} messages only")
     with bench.data_folder() as data:
-        service = Service(data)
-        try:
+        with Service(data) as service:
             yield from _grown(bench, service, messages)
-        finally:
             service.kill()
         yield started({"folder": f"{messages} messages, after a kill"}, [restarted(data)], KILLED_SECONDS)
         again = [restarted(data) for _ in range(bench.plan.pairs)]
@@ -46,21 +43,11 @@ def _grown(bench: Bench, service: Service, messages: int) -> Iterator[Result]:
     progress(f"  publishing {messages} messages")
     preparing.fill(service, [large], messages, size=SIZE)
     memory = [service.anonymous_memory()]
-    pairs = bench.in_turn(
-        f"pull {PULL} from the oldest of {SMALL_BACKLOG} and {messages}",
-        lambda: bench.load(service, Pull(few, PULL), CONNECTIONS),
-        lambda: bench.load(service, Pull(lots, PULL), CONNECTIONS),
-    )
+    what = f"pull {PULL} from the oldest of {SMALL_BACKLOG} and {messages}"
+    pairs = bench.loads(what, (service, Pull(few, PULL)), (service, Pull(lots, PULL)), CONNECTIONS)
     memory.append(service.anonymous_memory())
-    yield Result(
-        "backlog",
-        {"backlog": messages, "messages": PULL, "connections": CONNECTIONS},
-        figures([each for _, each in pairs])
-        | {"small_backlog_messages_s": middle([each for each, _ in pairs], messages_per_second)},
-        median(small.messages_per_second / large.messages_per_second for small, large in pairs),
-        f"times slower than a backlog of {SMALL_BACKLOG}",
-        at_most(1.2),
-    )
+    params: dict[str, int | str] = {"backlog": messages, "messages": PULL, "connections": CONNECTIONS}
+    yield slower("backlog", params, pairs, "small_backlog_messages_s", f"a backlog of {SMALL_BACKLOG}")
     yield Result(
         "memory",
         {"stored": messages},

@@ -8,7 +8,7 @@ from bench.callers import Publish, Pull, Work
 from bench.cluster import parts
 from bench.processes import Service
 from bench.report import Result, at_most
-from bench.run import Bench, slower_over_many_topics
+from bench.run import Bench, slower
 
 FEW, MANY = 10, 1000
 CONNECTIONS = FEW
@@ -36,8 +36,8 @@ def cluster_topics(bench: Bench) -> Iterator[Result]:
         many = _side(many_node, MANY)
         _use(many)
         yield _memory(before, many_node)
-        yield _compared(bench, few, many, "publish", CONNECTIONS, lambda side: Publish(side.topics))
-        yield _compared(bench, few, many, "pull", CONNECTIONS, lambda side: Pull(side.subscriptions, PER_TOPIC))
+        yield _compared(bench, few, many, "publish", lambda side: Publish(side.topics))
+        yield _compared(bench, few, many, "pull", lambda side: Pull(side.subscriptions, PER_TOPIC))
 
 
 def _side(node: Service, count: int) -> NodeTopics:
@@ -69,13 +69,8 @@ def _memory(before: int, node: Service) -> Result:
     )
 
 
-def _compared(
-    bench: Bench, few: NodeTopics, many: NodeTopics, case: str, connections: int, work: Callable[[NodeTopics], Work]
-) -> Result:
-    pairs = bench.in_turn(
-        f"{case} at {connections} connections over {FEW} and {MANY} topics",
-        lambda: bench.load(few.node, work(few), connections),
-        lambda: bench.load(many.node, work(many), connections),
-    )
-    params: dict[str, int | str] = {"topics": MANY, "connections": connections}
-    return slower_over_many_topics(f"cluster-topics-{case}", params, pairs, f"{FEW} topics", "few_topics_messages_s")
+def _compared(bench: Bench, few: NodeTopics, many: NodeTopics, case: str, work: Callable[[NodeTopics], Work]) -> Result:
+    what = f"{case} at {CONNECTIONS} connections over {FEW} and {MANY} topics"
+    pairs = bench.loads(what, (few.node, work(few)), (many.node, work(many)), CONNECTIONS)
+    params: dict[str, int | str] = {"topics": MANY, "connections": CONNECTIONS}
+    return slower(f"cluster-topics-{case}", params, pairs, "few_topics_messages_s", f"{FEW} topics")

@@ -7,9 +7,9 @@ import msgspec
 from bench import preparing
 from bench.callers import Publish
 from bench.identity import LookUp, Users, by_identity, by_named_token
-from bench.processes import Service, load, service
+from bench.processes import Service, load
 from bench.report import Result, at_least, at_most, progress
-from bench.run import Bench, figures, median_ratio, middle, requests_per_second
+from bench.run import Bench, compared
 from bench.stats import median
 from demo.issuer import ExampleIssuer
 
@@ -25,7 +25,7 @@ def oidc_publish(bench: Bench) -> Iterator[Result]:
     with bench.data_folder() as data, ExampleIssuer() as issuer:
         file = data.with_name("issuers.toml")
         file.write_text(f'[[issuer]]\nname = "bench"\nurl = "{issuer.url}"\naudiences = ["ams"]\n')
-        with service(data, "--issuers-file", str(file), "--issuers-allow", "127.0.0.0/8") as ams:
+        with Service(data, "--issuers-file", str(file), "--issuers-allow", "127.0.0.0/8") as ams:
             preparing.binding(ams, ADMINISTRATOR, issuer.url, SUBJECT)
             [topic] = preparing.topics(ams, preparing.project(ams, "BENCH"), "publish", 1)
             yield _published(bench, ams, Publish([topic]), issuer.token(SUBJECT, lifetime=86_400))
@@ -37,15 +37,9 @@ def _published(bench: Bench, ams: Service, work: Publish, token: str) -> Result:
     pairs = bench.in_turn(
         "publish 1 with a token of an issuer, and with one of AMS", lambda: load(by_issuer), lambda: load(job)
     )
-    return Result(
-        "oidc-publish",
-        {"messages": 1, "connections": CONNECTIONS},
-        figures([each for each, _ in pairs])
-        | {"own_token_requests_s": middle([each for _, each in pairs], requests_per_second)},
-        median_ratio(pairs, requests_per_second),
-        "requests/s with a token of AMS",
-        at_least(0.9),
-    )
+    params: dict[str, int | str] = {"messages": 1, "connections": CONNECTIONS}
+    against = "requests/s with a token of AMS"
+    return compared("oidc-publish", params, pairs, "own_token_requests_s", against, at_least(0.9))
 
 
 def identity_users(bench: Bench) -> Iterator[Result]:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from bench import preparing
 from bench.callers import Create, Get
 from bench.processes import Service
-from bench.report import Result, at_most
-from bench.run import Bench, figures, median_ratio, middle, requests_per_second
+from bench.report import Result
+from bench.run import Bench, requests_per_second, slower
 
 CONNECTIONS = 4
 PAGE = 100
@@ -33,36 +33,17 @@ def lists(bench: Bench) -> Iterator[Result]:
 
 
 def _page(bench: Bench, service: Service, what: str, path: str, empty: str) -> Result:
-    pairs = bench.in_turn(
-        f"a page of {PAGE} {what}",
-        lambda: bench.load(service, Get(path), CONNECTIONS),
-        lambda: bench.load(service, Get(empty), CONNECTIONS),
-    )
-    return Result(
-        f"list-{what}",
-        {"page": PAGE, "of": PROJECTS if what == "projects" else bench.plan.topics},
-        figures([each for each, _ in pairs])
-        | {"empty_requests_s": middle([each for _, each in pairs], requests_per_second)},
-        1 / median_ratio(pairs, requests_per_second),
-        "times slower than an empty list",
-        at_most(5),
-    )
+    pairs = bench.loads(f"a page of {PAGE} {what}", (service, Get(empty)), (service, Get(path)), CONNECTIONS)
+    params: dict[str, int | str] = {"page": PAGE, "of": PROJECTS if what == "projects" else bench.plan.topics}
+    return slower(f"list-{what}", params, pairs, "empty_requests_s", "an empty list", 5, requests_per_second)
 
 
 def _created(bench: Bench, many: Service) -> Result:
     with bench.service() as few:
         preparing.topics(few, preparing.project(few, "BENCH"), "few", FEW)
-        pairs = bench.in_turn(
-            f"create a topic where there are {FEW} and {bench.plan.topics}",
-            lambda: bench.load(few, Create("projects/BENCH"), CONNECTIONS),
-            lambda: bench.load(many, Create("projects/BENCH"), CONNECTIONS),
-        )
-        return Result(
-            "create-topic",
-            {"of": bench.plan.topics},
-            figures([each for _, each in pairs])
-            | {"few_requests_s": middle([each for each, _ in pairs], requests_per_second)},
-            median_ratio(pairs, requests_per_second),
-            f"times slower than where there are {FEW}",
-            at_most(1.2),
+        what, work = f"create a topic where there are {FEW} and {bench.plan.topics}", Create("projects/BENCH")
+        pairs = bench.loads(what, (few, work), (many, work), CONNECTIONS)
+        than = f"where there are {FEW}"
+        return slower(
+            "create-topic", {"of": bench.plan.topics}, pairs, "few_requests_s", than, figure=requests_per_second
         )

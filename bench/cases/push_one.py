@@ -1,16 +1,13 @@
 """One subscription with a backlog: how fast a fast receiver gets it, beside a bare loop of the same client."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
-import msgspec
 import uvloop
 
 from bench import preparing
-from bench.processes import ROOT, Failed, Service, last_line
+from bench.processes import Failed, Service, answered
 from bench.push import PROJECT, make, receivers, topic
 from bench.push_bare import Job, LoadResult
 from bench.report import Result, at_least
@@ -52,7 +49,8 @@ def _measured(bench: Bench, case: str, batch: int, rate: int, goal: float) -> Re
             return _delivered(service, to.receiving.ca, next(rounds), messages, seconds)
 
         def bare() -> LoadResult:
-            return _bare(Job(to.receiving.url("/ok/bare?quiet"), to.receiving.ca, body, seconds))
+            job = Job(to.receiving.url("/ok/bare?quiet"), to.receiving.ca, body, seconds)
+            return answered("bench.push_bare", job, LoadResult, BARE_SECONDS + 2 * seconds)
 
         pairs = bench.in_turn(f"{batch} in a body, beside the bare loop", ours, bare)
     return Result(
@@ -115,13 +113,3 @@ async def _delivered_meanwhile(service: Service, ca: str, endpoint: Endpoint, me
     if not first < last < messages:
         raise Failed(f"deliveries stood at {first}, and later at {last} of {messages}")
     return (last - first) / (ended - began)
-
-
-def _bare(job: Job) -> LoadResult:
-    process = subprocess.run(
-        [sys.executable, "-m", "bench.push_bare"], input=msgspec.json.encode(job), capture_output=True, cwd=ROOT,
-        timeout=BARE_SECONDS + 2 * job.seconds,
-    )  # fmt: skip
-    if process.returncode != 0:
-        raise Failed(last_line(process.stderr.decode(errors="replace")))
-    return msgspec.json.decode(process.stdout, type=LoadResult)

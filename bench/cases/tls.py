@@ -1,13 +1,11 @@
 """A new TLS connection for every call, as the official library makes, against handshakes without anything else."""
 
-import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench import handshake, preparing
 from bench.callers import publish_body
 from bench.connection import request
-from bench.processes import Server, Service, service
+from bench.processes import Server, Service
 from bench.report import Result, at_least
 from bench.run import Bench
 from bench.stats import median
@@ -16,9 +14,9 @@ from bench.stats import median
 def tls(bench: Bench) -> Iterator[Result]:
     """Yield the one result."""
     with bench.data_folder() as data:
-        with service(data) as plain:
+        with Service(data) as plain:
             [topic] = preparing.topics(plain, preparing.project(plain, "BENCH"), "tls", 1)
-        with service(data, "--tls-self-signed") as secure, _handshakes(data) as bare:
+        with Service(data, "--tls-self-signed") as secure, handshake.server(data) as bare:
             yield _result(bench, secure, bare, topic)
 
 
@@ -38,13 +36,3 @@ def _result(bench: Bench, secure: Service, bare: Server, topic: str) -> Result:
         "bare handshakes/s with the same certificate",
         at_least(0.8),
     )
-
-
-@contextlib.contextmanager
-def _handshakes(data: Path) -> Iterator[Server]:
-    command = ["bench.handshake", str(data / "server.pem"), str(data / "server.key")]
-    server = Server(command, data.with_name("handshake.stderr"))
-    try:
-        yield server
-    finally:
-        server.kill()

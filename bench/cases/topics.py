@@ -7,7 +7,7 @@ from bench import preparing
 from bench.callers import Acknowledge, Publish, Pull, Work
 from bench.processes import Service
 from bench.report import Result, at_most
-from bench.run import SLOWER, Bench, slower_over_many_topics
+from bench.run import SLOWER, Bench, slower
 from bench.stats import median
 from bench.wake import wakes
 
@@ -69,13 +69,10 @@ def _compared(
     connections: int,
     work: Callable[[ServiceTopics], Work],
 ) -> Result:
-    pairs = bench.in_turn(
-        f"{case} at {connections} connections over 1 and {bench.plan.topics} topics",
-        lambda: bench.load(one.service, work(one), connections),
-        lambda: bench.load(many.service, work(many), connections),
-    )
+    what = f"{case} at {connections} connections over 1 and {bench.plan.topics} topics"
+    pairs = bench.loads(what, (one.service, work(one)), (many.service, work(many)), connections)
     params = {"topics": bench.plan.topics, "connections": connections, **_size(work(one))}
-    return slower_over_many_topics(f"topics-{case}", params, pairs, "1 topic", "one_topic_messages_s")
+    return slower(f"topics-{case}", params, pairs, "one_topic_messages_s", "1 topic")
 
 
 def _size(work: Work) -> dict[str, int | str]:

@@ -3,22 +3,19 @@
 import asyncio
 import contextlib
 import random
-import ssl
 import time
-import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from sqlalchemy import insert
 
 from ams.authn.store import Store
 from ams.authn.store.records import _binding_row
 from ams.authn.store.tables import bindings
 from ams.authn.values import X509, Binding, BindingId, ServiceTypeId
+from ams.client import Client, wire
 from ams.core.clock import SystemClock
 from ams.core.distinguished_names import of_certificate
 from ams.storage.database.database import sqlite_url
@@ -27,6 +24,7 @@ from bench.connection import request
 from bench.handshake import CALLERS
 from bench.processes import Failed, Server, Service
 from demo.certificates.authority import Authority, Credentials
+from demo.certificates.tenancy import add_service
 
 LOGIN = request("GET", "/v1/service-types/ams/hosts/localhost:authx509", "none")
 TOGETHER = 5_000
@@ -46,10 +44,6 @@ class CertificateService(Server):
         )
         super().__init__(["ams.cli.main", "authn", "serve", *flags], data.with_name(f"{data.name}.stderr"))
         self.key = (data / "authn.key").read_text().strip()
-
-    def create(self, path: str, body: dict[str, object]) -> dict[str, Any]:
-        """Make something by the API; return the answer."""
-        return _posted(f"{self.url}/v1/{path}", self.key, self.ca, body)
 
 
 @dataclass(frozen=True)
@@ -87,10 +81,14 @@ class Clients:
 def certificate_service(data: Path, ams: Service, clients: Clients, count: int) -> Iterator[CertificateService]:
     """Run a certificate service with `count` bindings, those of the clients among them, each to a user of AMS."""
     with CertificateService(data, ams, clients.authorities) as running:
-        service = _offered(running, ams)
-        users = [_user(ams, f"{data.name}-{number}") for number in range(CALLERS)]
-        names = [of_certificate(each.certificate.subject) for each in clients.credentials]
-        bound = [_binding(service, name, user) for name, user in zip(names, users, strict=True)]
+        with Client(running.url, running.key, ca=str(running.ca)) as admin:
+            service = ServiceTypeId(add_service(admin, ams.url, ams.token))
+        with Client(ams.url, ams.token, ca=str(running.ca)) as admin:
+            details = wire.UserDetails()
+            names = [f"{data.name}-{number}" for number in range(CALLERS)]
+            users = [admin.call(wire.create_user(name, details)).uuid for name in names]
+        subjects = [of_certificate(each.certificate.subject) for each in clients.credentials]
+        bound = [_binding(service, subject, user) for subject, user in zip(subjects, users, strict=True)]
     bound += [_binding(service, name_of(number), users[0]) for number in range(count - len(bound))]
     asyncio.run(_fill(data, bound))
     with CertificateService(data, ams, clients.authorities) as running:
@@ -126,30 +124,6 @@ async def _looked_up(data: Path, names: int, seconds: float) -> float:
 async def _store(data: Path, *, cache_size: int) -> Store:
     key = key_file(str(data / "authn.seal"), create=False)
     return await Store.open(sqlite_url(str(data / "authn.db")), key, cache_size=cache_size)
-
-
-def _offered(running: CertificateService, ams: Service) -> ServiceTypeId:
-    offered = {"name": "ams", "type": "ams", "hosts": ["localhost"], "auth_types": [X509], "auth_method": "headers"}
-    service = running.create("service-types", dict(offered))
-    method = {"host": "localhost", "port": int(ams.url.rpartition(":")[2]), "headers": {"x-api-key": ams.token}}
-    running.create("service-types/ams/authm", method)
-    return ServiceTypeId(service["uuid"])
-
-
-def _user(ams: Service, name: str) -> str:
-    made: str = _posted(f"{ams.url}/v1/users/{name}", ams.token, ams.data / "ca.pem", {"service_roles": []})["uuid"]
-    return made
-
-
-def _posted(url: str, key: str, ca: Path, body: dict[str, object]) -> dict[str, Any]:
-    asked = urllib.request.Request(url, msgspec.json.encode(body), {"x-api-key": key}, method="POST")
-    opener = urllib.request.build_opener(
-        urllib.request.ProxyHandler({}),
-        urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(ca))),
-    )
-    with opener.open(asked) as answer:
-        made: dict[str, Any] = msgspec.json.decode(answer.read())
-        return made
 
 
 def _binding(service: ServiceTypeId, name: str, user: str) -> Binding:

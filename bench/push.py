@@ -107,6 +107,16 @@ async def _publish_one(service: Service, free: asyncio.Queue[SerialClient], topi
         raise Failed(f"a publish was answered {answer.status}")
 
 
+def steady_latencies(
+    service: Service, to: Receivers, path: str, topics: Sequence[str], rate: float, seconds: float
+) -> list[float]:
+    """Publish at a rate for a while; return the `latencies` of that alone, without what came to the path before."""
+    to.receiving.forget()
+    count = int(rate * seconds)
+    publish(service, topics, rate, count)
+    return latencies(to.receiving, path, count)
+
+
 class _Held(msgspec.Struct):
     data: str
 

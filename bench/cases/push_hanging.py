@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bench.processes import Service
-from bench.push import Receivers, endpoints, latencies, make, publish, receivers, topic
+from bench.push import Receivers, endpoints, latencies, make, publish, receivers, steady_latencies, topic
 from bench.report import Result, at_most, progress
 from bench.run import FULL, Bench
 from bench.stats import median, percentile
@@ -102,9 +102,6 @@ def _measured(bench: Bench, service: Service, to: Receivers, good: list[Endpoint
     topics = [topic(each) for each in good]
     publish(service, topics, RATE, len(good))  # connections are made
     latencies(to.receiving, "/ok/", len(good))
-    to.receiving.forget()
-    count = int(RATE * max(bench.plan.seconds, LEAST_SECONDS))
-    publish(service, topics, RATE, count)
-    found = latencies(to.receiving, "/ok/", count)
+    found = steady_latencies(service, to, "/ok/", topics, RATE, max(bench.plan.seconds, LEAST_SECONDS))
     progress(f"    p99 {1000 * percentile(found, 99):.1f} ms, {service.anonymous_memory() / 1e6:.0f} MB")
     return HangingResult(found, service.anonymous_memory())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bench import preparing
 from bench.callers import Publish
-from bench.push import PROJECT, endpoints, latencies, make, publish, receivers, topic
+from bench.push import PROJECT, endpoints, latencies, make, publish, receivers, steady_latencies, topic
 from bench.report import Result, at_most
 from bench.run import Bench
 from bench.stats import median, percentile
@@ -32,10 +32,7 @@ def push_latency(bench: Bench) -> Iterator[Result]:
         latencies(to.receiving, "/ok/", SUBSCRIPTIONS)
 
         def deliveries() -> list[float]:
-            to.receiving.forget()
-            count = int(RATE * seconds)
-            publish(service, topics, RATE, count)
-            return latencies(to.receiving, "/ok/", count)
+            return steady_latencies(service, to, "/ok/", topics, RATE, seconds)
 
         def requests() -> float:
             return bench.load(service, Publish([idle]), 1).p50

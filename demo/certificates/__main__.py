@@ -7,13 +7,11 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-import httpx
 from argo_ams_library import AmsException
 
 from demo import federation, service
 from demo.certificates import tenancy, working
 from demo.certificates.authority import Authority, Credentials
-from demo.certificates.tenancy import Administrator
 from demo.certificates.working import HTTPS, Ports
 from demo.service import FAILED, OK, Service, trust_of_library
 
@@ -37,7 +35,7 @@ def main() -> int:
         with service.running(folder / "ams-data", _ams_port(), "--ops-port", "0") as ams:
             return _run(ams, folder.absolute(), [f"site-{n}" for n in range(options.sites)], options.each)
 
-    return service.ended("certificates-demo", folder, run, AmsException, httpx.HTTPError)
+    return service.ended("certificates-demo", folder, run, AmsException)
 
 
 def _run(ams: Service, folder: Path, sites: list[str], each: int) -> int:
@@ -77,13 +75,12 @@ def _certificates(folder: Path, sites: list[str]) -> dict[str, Credentials]:
 
 def _bind(ams: Service, authn: Service, certificates: dict[str, Credentials], uuids: dict[str, str]) -> None:
     """Bind everybody's certificate to their user, and those of others but one to the user of the first site."""
-    administrator = Administrator(authn, ams)
-    administrator.add_service(ams, tenancy.make_service_user(ams))
     bound = {name: uuids.get(name, next(iter(uuids.values()))) for name in certificates}
     del bound["unbound"]
-    for name, uuid in bound.items():
-        administrator.bind(name, certificates[name], uuid)
-    administrator.close()
+    with tenancy.certificate_administrator(authn, ams) as admin:
+        ams_there = tenancy.add_service(admin, ams.url, tenancy.make_service_user(ams))
+        for name, uuid in bound.items():
+            tenancy.bind(admin, ams_there, name, certificates[name], uuid)
     print(f"{len(bound)} certificates are bound to users.\n", flush=True)
 
 

@@ -1,12 +1,7 @@
 """Who may log in as whom: users of AMS, and in the certificate service the bindings of certificates to them."""
 
-import ssl
-from collections.abc import Mapping
-
-import httpx
-
-from ams.client import wire
-from ams.client.wire import UserDetails
+from ams.client import Client, wire
+from ams.client.wire import UserDetails, authn
 from ams.core.distinguished_names import of_certificate
 from demo.certificates.authority import Credentials
 from demo.federation import PROJECT, SUBSCRIPTION, TOPIC, administrator, member
@@ -39,40 +34,19 @@ def make_service_user(ams: Service) -> str:
         return admin.call(wire.create_user("certificates", UserDetails(service_roles=["argo_api_authn"]))).token
 
 
-class Administrator:
-    """Administers the certificate service with its management key."""
+def certificate_administrator(certificates: Service, ams: Service) -> Client:
+    """Return a client with the management key of the certificate service."""
+    return Client(certificates.url, (certificates.data / "authn.key").read_text().strip(), ca=str(ams.ca))
 
-    def __init__(self, authn: Service, ams: Service) -> None:
-        key = (authn.data / "authn.key").read_text().strip()
-        trust = ssl.create_default_context(cafile=str(ams.ca))
-        url = f"{authn.url}/v1"
-        self._http = httpx.Client(base_url=url, headers={"x-api-key": key}, verify=trust, trust_env=False)
-        self._service = ""
 
-    def add_service(self, ams: Service, token: str) -> None:
-        """Tell of AMS, and how it is asked for the tokens of its users."""
-        kind = {"name": SERVICE_TYPE, "type": "ams", "hosts": [HOST], "auth_types": ["x509"], "auth_method": "headers"}
-        self._service = self._create("service-types", kind)["uuid"]
-        method = {"host": HOST, "port": int(ams.url.rpartition(":")[2]), "headers": {"x-api-key": token}}
-        self._create(f"service-types/{SERVICE_TYPE}/authm", method)
+def add_service(admin: Client, ams_url: str, token: str) -> str:
+    """Tell the certificate service of AMS, and how it is asked for the tokens of its users; return the uuid."""
+    made = admin.call(authn.create_service_type(SERVICE_TYPE, [HOST]))
+    port = int(ams_url.rpartition(":")[2])
+    admin.call(authn.create_auth_method(SERVICE_TYPE, HOST, port, headers={"x-api-key": token}))
+    return made.uuid
 
-    def bind(self, name: str, credentials: Credentials, uuid: str) -> None:
-        """Bind a certificate to a user."""
-        binding = {
-            "service_uuid": self._service,
-            "host": HOST,
-            "auth_identifier": of_certificate(credentials.certificate.subject),
-            "unique_key": uuid,
-            "auth_type": "x509",
-        }
-        self._create(f"bindings/{name}", binding)
 
-    def close(self) -> None:
-        """End the connection."""
-        self._http.close()
-
-    def _create(self, path: str, body: Mapping[str, object]) -> dict[str, str]:
-        answer = self._http.post(path, json=body)
-        answer.raise_for_status()
-        made: dict[str, str] = answer.json()
-        return made
+def bind(admin: Client, service: str, name: str, credentials: Credentials, uuid: str) -> None:
+    """Bind a certificate to a user."""
+    admin.call(authn.create_binding(name, service, HOST, of_certificate(credentials.certificate.subject), uuid))

@@ -24,12 +24,6 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MADE, _GONE = frozenset({201, 200}), frozenset({204, 200})
 _PATHS = ("/v1/service-types", "/v1/bindings", "/v1/authm", "/v1/keys")
 
-_service_type, _service_types = reader(ServiceType), reader(ServiceTypes)
-_auth_method, _auth_methods = reader(AuthMethod), reader(AuthMethods)
-_binding, _bindings = reader(Binding), reader(Bindings)
-_key, _keys = reader(Key), reader(Keys)
-_token = reader(Token)
-
 
 def is_for_authn(call: Call[Any]) -> bool:
     """Whether a call is one of these, apart from version and health, which both services have."""
@@ -43,12 +37,12 @@ def is_name(text: str) -> bool:
 
 def list_service_types() -> Call[ServiceTypes]:
     """Ask for all service types."""
-    return Call("GET", "/v1/service-types", _service_types)
+    return Call("GET", "/v1/service-types", reader(ServiceTypes))
 
 
 def get_service_type(name: str) -> Call[ServiceType]:
     """Ask for one service type."""
-    return Call("GET", _service_type_path(name), _service_type)
+    return Call("GET", _service_type_path(name), reader(ServiceType))
 
 
 def create_service_type(
@@ -69,7 +63,7 @@ def create_service_type(
         type=kind,
         verify_client_host=verify_client_host or None,
     )
-    return Call("POST", "/v1/service-types", _service_type, json_body(body), successes=_MADE)
+    return Call("POST", "/v1/service-types", reader(ServiceType), json_body(body), successes=_MADE)
 
 
 def update_service_type(
@@ -89,7 +83,7 @@ def update_service_type(
         auth_method=auth_method,
         verify_client_host=verify_client_host,
     )
-    return Call("PUT", _service_type_path(service_type), _service_type, json_body(body))
+    return Call("PUT", _service_type_path(service_type), reader(ServiceType), json_body(body))
 
 
 def delete_service_type(name: str) -> Call[None]:
@@ -99,12 +93,12 @@ def delete_service_type(name: str) -> Call[None]:
 
 def list_auth_methods() -> Call[AuthMethods]:
     """Ask for the auth methods of all service types."""
-    return Call("GET", "/v1/authm", _auth_methods)
+    return Call("GET", "/v1/authm", reader(AuthMethods))
 
 
 def get_auth_method(service_type: str, host: str) -> Call[AuthMethod]:
     """Ask how a host is asked for its users."""
-    return Call("GET", _host_path(service_type, host, "/authm"), _auth_method)
+    return Call("GET", _host_path(service_type, host, "/authm"), reader(AuthMethod))
 
 
 def create_auth_method(
@@ -112,7 +106,9 @@ def create_auth_method(
 ) -> Call[AuthMethod]:
     """Say how a host is asked: `access_key` for the kind `api-key`, `headers` for `headers`."""
     body = AuthMethodFields(host=host, port=port, access_key=access_key or None, headers=headers or None)
-    return Call("POST", f"{_service_type_path(service_type)}/authm", _auth_method, json_body(body), successes=_MADE)
+    return Call(
+        "POST", f"{_service_type_path(service_type)}/authm", reader(AuthMethod), json_body(body), successes=_MADE
+    )
 
 
 def update_auth_method(
@@ -126,7 +122,7 @@ def update_auth_method(
 ) -> Call[AuthMethod]:
     """Change what is given; headers are replaced as a whole (15, A2)."""
     body = AuthMethodFields(host=new_host, port=port, access_key=access_key, headers=headers)
-    return Call("PUT", _host_path(service_type, host, "/authm"), _auth_method, json_body(body))
+    return Call("PUT", _host_path(service_type, host, "/authm"), reader(AuthMethod), json_body(body))
 
 
 def delete_auth_method(service_type: str, host: str) -> Call[None]:
@@ -136,23 +132,23 @@ def delete_auth_method(service_type: str, host: str) -> Call[None]:
 
 def list_bindings() -> Call[Bindings]:
     """Ask for all bindings."""
-    return Call("GET", "/v1/bindings", _bindings)
+    return Call("GET", "/v1/bindings", reader(Bindings))
 
 
 def list_host_bindings(service_type: str, host: str) -> Call[Bindings]:
     """Ask for the bindings on one host."""
-    return Call("GET", _host_path(service_type, host, "/bindings"), _bindings)
+    return Call("GET", _host_path(service_type, host, "/bindings"), reader(Bindings))
 
 
 def find_binding(service_type: str, host: str, auth_identifier: str) -> Call[Bindings]:
     """Ask for the binding of a subject in normal form: a list of one; `NotFound` for none."""
     query = {"authID": auth_identifier}
-    return Call("GET", _host_path(service_type, host, "/bindings"), _bindings, query=query)
+    return Call("GET", _host_path(service_type, host, "/bindings"), reader(Bindings), query=query)
 
 
 def get_binding(name: str) -> Call[Binding]:
     """Ask for one binding."""
-    return Call("GET", _binding_path(name), _binding)
+    return Call("GET", _binding_path(name), reader(Binding))
 
 
 def create_binding(
@@ -174,7 +170,7 @@ def create_binding(
         auth_type=auth_type,
         issuer=issuer or None,
     )
-    return Call("POST", f"/v1/bindings/{_new('binding', name)}", _binding, json_body(body), successes=_MADE)
+    return Call("POST", f"/v1/bindings/{_new('binding', name)}", reader(Binding), json_body(body), successes=_MADE)
 
 
 def update_binding(
@@ -198,7 +194,7 @@ def update_binding(
         auth_type=auth_type,
         issuer=issuer,
     )
-    return Call("PUT", _binding_path(binding), _binding, json_body(body))
+    return Call("PUT", _binding_path(binding), reader(Binding), json_body(body))
 
 
 def delete_binding(name: str) -> Call[None]:
@@ -208,12 +204,12 @@ def delete_binding(name: str) -> Call[None]:
 
 def list_keys() -> Call[Keys]:
     """Ask which management keys there are (15, A15)."""
-    return Call("GET", "/v1/keys", _keys)
+    return Call("GET", "/v1/keys", reader(Keys))
 
 
 def create_key(name: str, scope: str) -> Call[Key]:
     """Make a management key that may `read`, or `write` too; the answer holds it, this once."""
-    return Call("POST", f"/v1/keys/{_new('key', name)}", _key, json_body(KeyFields(scope)), successes=_MADE)
+    return Call("POST", f"/v1/keys/{_new('key', name)}", reader(Key), json_body(KeyFields(scope)), successes=_MADE)
 
 
 def delete_key(name: str) -> Call[None]:
@@ -223,7 +219,7 @@ def delete_key(name: str) -> Call[None]:
 
 def authx509(service_type: str, host: str) -> Call[Token]:
     """Ask for the token of the user that the client's certificate stands for (authn contract 8)."""
-    return Call("GET", _host_path(service_type, host, ":authx509"), _token)
+    return Call("GET", _host_path(service_type, host, ":authx509"), reader(Token))
 
 
 def _service_type_path(name: str) -> str:

@@ -1,5 +1,6 @@
 """A call: what is sent and how its answer reads, apart from any connection."""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,8 +40,14 @@ class Call(Generic[T]):
 
 
 def reader(kind: type[T]) -> Callable[[bytes], T]:
-    """Return what reads a JSON body into `kind`, a type of `values`."""
-    return msgspec.json.Decoder(kind).decode
+    """Return what reads a JSON body into `kind`, a struct of the wire."""
+    wanted: Any = kind
+    return _decoder(wanted).decode
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
 
 def nothing(_body: bytes) -> None:

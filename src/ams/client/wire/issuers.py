@@ -10,28 +10,25 @@ OF_SETTINGS = "settings"
 KEPT = "***"
 """What is shown instead of a secret; sent back, it keeps the secret."""
 
-_binding, _bindings = reader(Binding), reader(Bindings)
-_issuer, _issuers = reader(Issuer), reader(Issuers)
-
 
 def list_issuers() -> Call[Issuers]:
     """Ask for all issuers."""
-    return Call("GET", _issuers_path(), _issuers)
+    return Call("GET", _issuers_path(), reader(Issuers))
 
 
 def get_issuer(name: str) -> Call[Issuer]:
     """Ask for one issuer."""
-    return Call("GET", _issuers_path(name), _issuer)
+    return Call("GET", _issuers_path(name), reader(Issuer))
 
 
 def create_issuer(issuer: Issuer) -> Call[Issuer]:
     """Believe the tokens of another issuer; `AlreadyExists` when its name or its URL is taken."""
-    return Call("POST", _issuers_path(issuer.name), _issuer, _body(issuer))
+    return Call("POST", _issuers_path(issuer.name), reader(Issuer), _body(issuer))
 
 
 def update_issuer(issuer: Issuer) -> Call[Issuer]:
     """Replace all that is set of an issuer; `Conflict` for one of the settings."""
-    return Call("PUT", _issuers_path(issuer.name), _issuer, _body(issuer))
+    return Call("PUT", _issuers_path(issuer.name), reader(Issuer), _body(issuer))
 
 
 def delete_issuer(name: str) -> Call[None]:
@@ -49,12 +46,12 @@ def _issuers_path(name: str | None = None) -> str:
 
 def list_bindings(user: str) -> Call[Bindings]:
     """Ask for the bindings of a user."""
-    return Call("GET", _bindings_path(user), _bindings)
+    return Call("GET", _bindings_path(user), reader(Bindings))
 
 
 def create_binding(user: str, name: str, issuer: str, subject: str) -> Call[Binding]:
     """Let an identity log in as a user; `AlreadyExists` when the name is taken, or the identity is bound already."""
-    return Call("POST", _bindings_path(user, name), _binding, json_body(BindingBody(issuer, subject)))
+    return Call("POST", _bindings_path(user, name), reader(Binding), json_body(BindingBody(issuer, subject)))
 
 
 def delete_binding(user: str, name: str) -> Call[None]:

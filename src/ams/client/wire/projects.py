@@ -6,36 +6,31 @@ from ams.client.wire.call import Call, json_body, members_path, nothing, page, p
 from ams.wire.projects import NewProject, NewRetention, Project, ProjectChange, Projects
 from ams.wire.users import MemberBody, MemberRoles, MembershipBody, User, Users
 
-_project = reader(Project)
-_projects = reader(Projects)
-_user = reader(User)
-_users = reader(Users)
-
 
 def list_projects() -> Call[Projects]:
     """Ask for all projects."""
-    return Call("GET", projects_path(), _projects)
+    return Call("GET", projects_path(), reader(Projects))
 
 
 def get_project(project: str) -> Call[Project]:
     """Ask for one project."""
-    return Call("GET", projects_path(project), _project)
+    return Call("GET", projects_path(project), reader(Project))
 
 
 def create_project(project: str, description: str = "") -> Call[Project]:
     """Make a project; `AlreadyExists` when the name is taken."""
-    return Call("POST", projects_path(project), _project, json_body(NewProject(description)))
+    return Call("POST", projects_path(project), reader(Project), json_body(NewProject(description)))
 
 
 def update_project(project: str, *, name: str = "", description: str = "") -> Call[Project]:
     """Rename or describe a project; what is empty stays as it is."""
     body = ProjectChange(name=name or None, description=description or None)
-    return Call("PUT", projects_path(project), _project, json_body(body))
+    return Call("PUT", projects_path(project), reader(Project), json_body(body))
 
 
 def modify_project_retention(project: str, seconds: int) -> Call[Project]:
     """Say how long messages are kept in topics without a time of their own, at most a year; 0: as the service says."""
-    return Call("POST", projects_path(project, "modifyRetention"), _project, json_body(NewRetention(seconds)))
+    return Call("POST", projects_path(project, "modifyRetention"), reader(Project), json_body(NewRetention(seconds)))
 
 
 def delete_project(project: str) -> Call[None]:
@@ -46,27 +41,27 @@ def delete_project(project: str) -> Call[None]:
 def list_members(project: str, *, details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
     """Ask for the users of a project; `details` adds what they may do where."""
     query = page(page_size, page_token) | ({"details": "true"} if details else {})
-    return Call("GET", members_path(project), _users, query=query)
+    return Call("GET", members_path(project), reader(Users), query=query)
 
 
 def get_member(project: str, user: str) -> Call[User]:
     """Ask for one user of a project."""
-    return Call("GET", members_path(project, user), _user)
+    return Call("GET", members_path(project, user), reader(User))
 
 
 def create_member(project: str, user: str, roles: Sequence[str] = (), *, email: str | None = None) -> Call[User]:
     """Make a new user who is a member of the project; the answer holds the token."""
-    return Call("POST", members_path(project, user), _user, _member_body(project, roles, email))
+    return Call("POST", members_path(project, user), reader(User), _member_body(project, roles, email))
 
 
 def update_member(project: str, user: str, roles: Sequence[str]) -> Call[User]:
     """Replace the roles a member has in the project."""
-    return Call("PUT", members_path(project, user), _user, _member_body(project, roles))
+    return Call("PUT", members_path(project, user), reader(User), _member_body(project, roles))
 
 
 def add_member(project: str, user: str, roles: Sequence[str] = ()) -> Call[User]:
     """Make an existing user a member of the project."""
-    return Call("POST", members_path(project, user, "add"), _user, json_body(MemberRoles(list(roles))))
+    return Call("POST", members_path(project, user, "add"), reader(User), json_body(MemberRoles(list(roles))))
 
 
 def remove_member(project: str, user: str) -> Call[None]:

@@ -51,26 +51,14 @@ class PushLease(Lease, frozen=True):
     targets: Sequence[PushTarget] | None = None
 
 
-_acl = reader(Acl)
-_diagnosis = reader(Diagnosis)
-_lease = reader(PushLease)
-_offset_at = reader(OffsetAt)
-_offsets = reader(Offsets)
-_push_secret = reader(NewSecret)
-_push_status = reader(PushReport)
-_received = reader(Received)
-_subscription = reader(Subscription)
-_subscriptions = reader(Subscriptions)
-
-
 def list_subscriptions(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Subscriptions]:
     """Ask for the subscriptions of a project that the caller may see."""
-    return Call("GET", subscriptions_path(project), _subscriptions, query=page(page_size, page_token))
+    return Call("GET", subscriptions_path(project), reader(Subscriptions), query=page(page_size, page_token))
 
 
 def get_subscription(project: str, subscription: str) -> Call[Subscription]:
     """Ask for one subscription."""
-    return Call("GET", subscriptions_path(project, subscription), _subscription)
+    return Call("GET", subscriptions_path(project, subscription), reader(Subscription))
 
 
 def create_subscription(
@@ -79,7 +67,7 @@ def create_subscription(
     """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
     reference = f"projects/{project}/topics/{segment('topic', topic)}"
     body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push)
-    return Call("PUT", subscriptions_path(project, subscription), _subscription, json_body(body))
+    return Call("PUT", subscriptions_path(project, subscription), reader(Subscription), json_body(body))
 
 
 def delete_subscription(project: str, subscription: str) -> Call[None]:
@@ -89,7 +77,7 @@ def delete_subscription(project: str, subscription: str) -> Call[None]:
 
 def get_subscription_acl(project: str, subscription: str) -> Call[Acl]:
     """Get the users who may consume."""
-    return Call("GET", subscriptions_path(project, subscription, "acl"), _acl)
+    return Call("GET", subscriptions_path(project, subscription, "acl"), reader(Acl))
 
 
 def modify_subscription_acl(project: str, subscription: str, users: Sequence[str]) -> Call[None]:
@@ -118,7 +106,7 @@ def verify_push_endpoint(project: str, subscription: str) -> Call[None]:
 def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | None = None) -> Call[NewSecret]:
     """Ask for a new secret to sign deliveries with; the one before stays valid so long, absent = the service's day."""
     body = json_body(SecretRotation(keep_seconds))
-    return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), _push_secret, body)
+    return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), reader(NewSecret), body)
 
 
 def dead_letter(project: str, subscription: str, ack_id: str, *, reason: str, attempts: int, status: int) -> Call[None]:
@@ -129,13 +117,13 @@ def dead_letter(project: str, subscription: str, ack_id: str, *, reason: str, at
 
 def get_offsets(project: str, subscription: str) -> Call[Offsets]:
     """Ask where the subscription stands."""
-    return Call("GET", subscriptions_path(project, subscription, "offsets"), _offsets)
+    return Call("GET", subscriptions_path(project, subscription, "offsets"), reader(Offsets))
 
 
 def time_to_offset(project: str, subscription: str, moment: datetime) -> Call[OffsetAt]:
     """Ask for the first message published at `moment` (with a time zone) or later; `Conflict` when there is none."""
     query = {"time": zulu(moment)}
-    return Call("GET", subscriptions_path(project, subscription, "timeToOffset"), _offset_at, query=query)
+    return Call("GET", subscriptions_path(project, subscription, "timeToOffset"), reader(OffsetAt), query=query)
 
 
 def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
@@ -152,12 +140,12 @@ def seek(project: str, subscription: str, *, offset: int | None = None, time: da
     last to the end.
     """
     body = json_body(Seek(zulu(time) if time else None, offset))
-    return Call("POST", subscriptions_path(project, subscription, "seek"), _offsets, body)
+    return Call("POST", subscriptions_path(project, subscription, "seek"), reader(Offsets), body)
 
 
 def diagnose(project: str, subscription: str) -> Call[Diagnosis]:
     """Ask why nothing arrives."""
-    return Call("GET", subscriptions_path(project, subscription, "doctor"), _diagnosis)
+    return Call("GET", subscriptions_path(project, subscription, "doctor"), reader(Diagnosis))
 
 
 def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool = True) -> Call[Received]:
@@ -167,7 +155,7 @@ def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool =
     it returns the same messages.
     """
     body = json_body(PullBody(str(max_messages), "false" if wait else "true"))
-    return Call("POST", subscriptions_path(project, subscription, "pull"), _received, body, repeatable=True)
+    return Call("POST", subscriptions_path(project, subscription, "pull"), reader(Received), body, repeatable=True)
 
 
 def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
@@ -188,7 +176,7 @@ def zulu(moment: datetime) -> str:
 
 def get_push_status(project: str, subscription: str) -> Call[PushReport]:
     """Ask how the delivery of a subscription goes; `Conflict` for one that is pulled from."""
-    return Call("GET", subscriptions_path(project, subscription, "pushStatus"), _push_status)
+    return Call("GET", subscriptions_path(project, subscription, "pushStatus"), reader(PushReport))
 
 
 def lease_push(
@@ -206,4 +194,4 @@ def lease_push(
     """
     first = dict(islice((states or {}).items(), MAX_STATES))
     body = BeatBody(holder, list(held), first, leaving, version)
-    return Call("POST", "/v1/push:lease", _lease, json_body(body))
+    return Call("POST", "/v1/push:lease", reader(PushLease), json_body(body))

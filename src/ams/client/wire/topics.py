@@ -20,31 +20,23 @@ from ams.wire.projects import (
 )
 from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
 
-_acl = reader(Acl)
-_dry_run = reader(DryRun)
-_published = reader(Published)
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
-_schema, _schemas = reader(Schema), reader(Schemas)
-_subscription_names = reader(SubscriptionNames)
-_topic, _topics = reader(Topic), reader(Topics)
-_topic_offsets = reader(TopicOffsets)
-_validated = reader(Validated)
 
 
 def list_topics(project: str, *, page_size: int = 0, page_token: str = "") -> Call[Topics]:
     """Ask for the topics of a project that the caller may see."""
-    return Call("GET", topics_path(project), _topics, query=page(page_size, page_token))
+    return Call("GET", topics_path(project), reader(Topics), query=page(page_size, page_token))
 
 
 def get_topic(project: str, topic: str) -> Call[Topic]:
     """Ask for one topic."""
-    return Call("GET", topics_path(project, topic), _topic)
+    return Call("GET", topics_path(project, topic), reader(Topic))
 
 
 def create_topic(project: str, topic: str, *, schema: str = "") -> Call[Topic]:
     """Make a topic, with a schema attached if one is named; `AlreadyExists` when the name is taken."""
     body = json_body(SchemaReference(schema_name(project, schema))) if schema else None
-    return Call("PUT", topics_path(project, topic), _topic, body)
+    return Call("PUT", topics_path(project, topic), reader(Topic), body)
 
 
 def attach_schema(project: str, topic: str, schema: str) -> Call[None]:
@@ -65,12 +57,12 @@ def delete_topic(project: str, topic: str) -> Call[None]:
 
 def list_topic_subscriptions(project: str, topic: str) -> Call[SubscriptionNames]:
     """Ask which subscriptions a topic has."""
-    return Call("GET", f"{topics_path(project, topic)}/subscriptions", _subscription_names)
+    return Call("GET", f"{topics_path(project, topic)}/subscriptions", reader(SubscriptionNames))
 
 
 def get_topic_acl(project: str, topic: str) -> Call[Acl]:
     """Get the users who may publish."""
-    return Call("GET", topics_path(project, topic, "acl"), _acl)
+    return Call("GET", topics_path(project, topic, "acl"), reader(Acl))
 
 
 def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[None]:
@@ -81,12 +73,14 @@ def modify_topic_acl(project: str, topic: str, users: Sequence[str]) -> Call[Non
 def modify_topic_retention(project: str, topic: str, seconds: int) -> Call[Topic]:
     """Say how long a topic's messages are kept, at most a year; 0: as the project says."""
     body = json_body(NewRetention(seconds))
-    return Call("POST", topics_path(project, topic, "modifyRetention"), _topic, body)
+    return Call("POST", topics_path(project, topic, "modifyRetention"), reader(Topic), body)
 
 
 def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Call[TopicOffsets]:
     """Ask for the bounds of a topic; a consumer names a subscription to it."""
-    return Call("GET", topics_path(project, topic, "offsets"), _topic_offsets, query=_named(subscription=subscription))
+    return Call(
+        "GET", topics_path(project, topic, "offsets"), reader(TopicOffsets), query=_named(subscription=subscription)
+    )
 
 
 def read_topic(
@@ -124,17 +118,19 @@ def publish(project: str, topic: str, messages: Sequence[Message], *, key: str =
 def publish_encoded(project: str, topic: str, body: bytes, *, key: str = "") -> Call[Published]:
     """Store the messages of a body that is written already, as `publish` would write it."""
     headers = {"Idempotency-Key": key} if key else {}
-    return Call("POST", topics_path(project, topic, "publish"), _published, body, headers=headers, repeatable=bool(key))
+    return Call(
+        "POST", topics_path(project, topic, "publish"), reader(Published), body, headers=headers, repeatable=bool(key)
+    )
 
 
 def list_schemas(project: str) -> Call[Schemas]:
     """Ask for all schemas of a project, oldest first."""
-    return Call("GET", schemas_path(project), _schemas)
+    return Call("GET", schemas_path(project), reader(Schemas))
 
 
 def get_schema(project: str, schema: str) -> Call[Schema]:
     """Ask for one schema."""
-    return Call("GET", schemas_path(project, schema), _schema)
+    return Call("GET", schemas_path(project, schema), reader(Schema))
 
 
 def create_schema(
@@ -150,7 +146,7 @@ def create_schema(
     `attributes` says what attributes must be. One of the two is needed. `AlreadyExists` when the name is taken.
     """
     body = SchemaBody(type=kind, schema=_known(content), attributes=_known(attributes))
-    return Call("POST", schemas_path(project, schema), _schema, json_body(body))
+    return Call("POST", schemas_path(project, schema), reader(Schema), json_body(body))
 
 
 def update_schema(
@@ -165,7 +161,7 @@ def update_schema(
     """Rename a schema or change what it says; what is not given stays, empty `attributes` take that part away."""
     reference = schema_name(project, name) if name else None
     body = SchemaBody(name=reference, type=kind or None, schema=_known(content), attributes=_known(attributes))
-    return Call("PUT", schemas_path(project, schema), _schema, json_body(body))
+    return Call("PUT", schemas_path(project, schema), reader(Schema), json_body(body))
 
 
 def delete_schema(project: str, schema: str) -> Call[None]:
@@ -175,26 +171,26 @@ def delete_schema(project: str, schema: str) -> Call[None]:
 
 def validate_document(project: str, schema: str, document: bytes) -> Call[Validated]:
     """Ask a schema of type json about a payload alone; `InvalidInput` says what is wrong with it."""
-    return Call("POST", schemas_path(project, schema, "validate"), _validated, document)
+    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), document)
 
 
 def validate_datum(project: str, schema: str, datum: bytes) -> Call[Validated]:
     """Ask a schema of type avro about a payload alone; `InvalidInput` says what is wrong with it."""
     body = json_body(CandidateBody(base64.b64encode(datum).decode("ascii")))
-    return Call("POST", schemas_path(project, schema, "validate"), _validated, body)
+    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), body)
 
 
 def validate_message(project: str, schema: str, message: Message) -> Call[Validated]:
     """Ask a schema that speaks of attributes about a whole message; `InvalidInput` says what is wrong with it."""
     body = json_body(CandidateBody(message.data, dict(message.attributes)))
-    return Call("POST", schemas_path(project, schema, "validate"), _validated, body)
+    return Call("POST", schemas_path(project, schema, "validate"), reader(Validated), body)
 
 
 def dry_run(project: str, schema: str, topic: str, messages: int = 100) -> Call[DryRun]:
     """Ask which of the newest messages of a topic a schema would refuse; nothing changes."""
     reference = f"projects/{segment('project', project)}/topics/{segment('topic', topic)}"
     body = json_body(DryRunBody(reference, messages))
-    return Call("POST", schemas_path(project, schema, "dryRun"), _dry_run, body)
+    return Call("POST", schemas_path(project, schema, "dryRun"), reader(DryRun), body)
 
 
 def schema_name(project: str, schema: str) -> str:

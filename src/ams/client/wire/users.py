@@ -6,10 +6,6 @@ from ams.client.wire.call import Call, json_body, nothing, page, reader, registr
 from ams.wire.identities import NamedTokens, NewToken, Right, RightBody, Token
 from ams.wire.users import ApplicantBody, DeclineBody, Registration, Registrations, User, UserBody, Users
 
-_registration, _registrations = reader(Registration), reader(Registrations)
-_token, _tokens = reader(Token), reader(NamedTokens)
-_user, _users = reader(User), reader(Users)
-
 
 def list_users(*, project: str = "", details: bool = False, page_size: int = 0, page_token: str = "") -> Call[Users]:
     """Ask for users, all or those of a project; `details` adds what they may do where."""
@@ -18,42 +14,42 @@ def list_users(*, project: str = "", details: bool = False, page_size: int = 0, 
         query["project"] = project
     if details:
         query["details"] = "true"
-    return Call("GET", users_path(), _users, query=query)
+    return Call("GET", users_path(), reader(Users), query=query)
 
 
 def get_user(user: str) -> Call[User]:
     """Ask for a user by name."""
-    return Call("GET", users_path(user), _user)
+    return Call("GET", users_path(user), reader(User))
 
 
 def get_user_by_uuid(uuid: str) -> Call[User]:
     """Ask for a user by uuid."""
-    return Call("GET", f"/v1/users:byUUID/{segment('uuid', uuid)}", _user)
+    return Call("GET", f"/v1/users:byUUID/{segment('uuid', uuid)}", reader(User))
 
 
 def get_user_by_token(token: str) -> Call[User]:
     """Ask whose token this is. The token travels in the address, which others may log: prefer `get_profile`."""
-    return Call("GET", f"/v1/users:byToken/{segment('token', token)}", _user)
+    return Call("GET", f"/v1/users:byToken/{segment('token', token)}", reader(User))
 
 
 def get_profile() -> Call[User]:
     """Get the caller's own user."""
-    return Call("GET", "/v1/users/profile", _user)
+    return Call("GET", "/v1/users/profile", reader(User))
 
 
 def create_user(user: str, details: UserBody | None = None) -> Call[User]:
     """Make a user; the answer holds the token."""
-    return Call("POST", users_path(user), _user, json_body(details or UserBody()))
+    return Call("POST", users_path(user), reader(User), json_body(details or UserBody()))
 
 
 def update_user(user: str, details: UserBody) -> Call[User]:
     """Change what is known of a user."""
-    return Call("PUT", users_path(user), _user, json_body(details))
+    return Call("PUT", users_path(user), reader(User), json_body(details))
 
 
 def refresh_token(user: str) -> Call[User]:
     """Give a user a new token, shown in the answer; the old one is dead at once."""
-    return Call("POST", users_path(user, "refreshToken"), _user)
+    return Call("POST", users_path(user, "refreshToken"), reader(User))
 
 
 def delete_user(user: str) -> Call[None]:
@@ -63,12 +59,12 @@ def delete_user(user: str) -> Call[None]:
 
 def list_tokens(user: str) -> Call[NamedTokens]:
     """Ask for the named tokens of a user."""
-    return Call("GET", _tokens_path(user), _tokens)
+    return Call("GET", _tokens_path(user), reader(NamedTokens))
 
 
 def get_token(user: str, name: str) -> Call[Token]:
     """Ask for one of them."""
-    return Call("GET", _tokens_path(user, name), _token)
+    return Call("GET", _tokens_path(user, name), reader(Token))
 
 
 def create_token(
@@ -80,7 +76,7 @@ def create_token(
     """
     wanted = None if rights is None else [RightBody(each.action, each.resource) for each in rights]
     body = NewToken(expires_on or None, expires_in, wanted)
-    return Call("POST", _tokens_path(user, name), _token, json_body(body))
+    return Call("POST", _tokens_path(user, name), reader(Token), json_body(body))
 
 
 def revoke_token(user: str, name: str) -> Call[None]:
@@ -104,7 +100,7 @@ def register(user: str, details: UserBody | None = None) -> Call[Registration]:
         organization=wanted.organization or None,
         description=wanted.description or None,
     )
-    return Call("POST", registrations_path(), _registration, json_body(body))
+    return Call("POST", registrations_path(), reader(Registration), json_body(body))
 
 
 def list_registrations(
@@ -119,17 +115,17 @@ def list_registrations(
         "activation_token": activation_token,
     }
     query = {field: value for field, value in asked.items() if value}
-    return Call("GET", registrations_path(), _registrations, query=query)
+    return Call("GET", registrations_path(), reader(Registrations), query=query)
 
 
 def get_registration(uuid: str) -> Call[Registration]:
     """Ask for one registration."""
-    return Call("GET", registrations_path(uuid), _registration)
+    return Call("GET", registrations_path(uuid), reader(Registration))
 
 
 def accept_registration(uuid: str) -> Call[User]:
     """Make the user a pending registration asks for; the answer holds the token."""
-    return Call("POST", registrations_path(uuid, "accept"), _user)
+    return Call("POST", registrations_path(uuid, "accept"), reader(User))
 
 
 def decline_registration(uuid: str, comment: str = "") -> Call[None]:

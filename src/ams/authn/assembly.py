@@ -48,7 +48,7 @@ LOGIN_SHARE = 0.8
 MOST_HANDSHAKES = 1_000
 """At a time. One takes 77 kB, and up to 440 kB while a client sends a large certificate slowly."""
 OWN_FILES = 256
-"""Open files for other things than clients: services, lists, the database, the audit log. Half of all, if less."""
+"""Open files kept for services, lists, the database and the audit log. Half of all, if less."""
 LOCK = f"{CERTIFICATE_SERVICE}.lock"
 _MAX_KEY_BYTES = 4096
 
@@ -117,7 +117,7 @@ class AuthnFolder:
         return parse_key(given) if given else key_file(self.place(".seal"), create=create)
 
     def release(self) -> None:
-        """Let the next process have it."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -171,7 +171,7 @@ async def assembled(
     engines = await _engines(settings, folder, clock, supervisor, stack)
     login = _login(settings, engines, clock)
     stack.push_async_callback(login.close)
-    # Of their own: sites behind one address whose logins fail must not shut out who administers from there.
+    # Counted apart: failed logins of sites behind one address must not block administrators at that address.
     attempts = Attempts(settings.failed_logins_per_minute, clock)
     users = AmsUsers(settings.ams_endpoint, settings.ams_ca or None) if settings.ams_endpoint else None
     app = _app(settings, engines, login, Gate(engines.store, management_key, attempts, users), clock)
@@ -238,7 +238,7 @@ def _app(settings: AuthnSettings, engines: Engines, login: Login, gate: Gate, cl
 
 
 def _asked_of(records: AuditRecords) -> Callable[[Asked], Awaitable[object]]:
-    """Return what answers questions about the audit log."""
+    """Return the handler of the audit log's route."""
 
     async def page(asked: Asked) -> object:
         said = {name: asked.parameter(name) for name in FILTERS}
@@ -292,7 +292,7 @@ def _check_authorities(settings: AuthnSettings) -> None:
 def bearable(settings: AuthnSettings) -> int:
     """Return how many connections there may be, and beside them handshakes: more are turned away.
 
-    Else those who only open connections would take the files that all others need.
+    Otherwise open connections could use up the files that the rest of the service needs.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(min(settings.max_connections, (soft - min(OWN_FILES, soft // 2)) // 2), 1)

@@ -1,7 +1,7 @@
 """Logging in: from a client's certificate to the token of the user it is bound to (contract 8).
 
-The client is looked at before what it asks for: an address that failed too often is refused first of all, and a
-certificate that is not to be believed before it is said which service types there are.
+The client is checked before its request: an address that failed too often is refused first, and an invalid certificate
+before the answer shows which service types exist.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ SECONDS = 12.0
 """Most that a login may take, all it waits for included: less than the shortest time an answer must be written in
 (15, A18)."""
 LATELY = 3_600_000
-"""Milliseconds for which a certificate that logged in pays for no failures of others at its address."""
+"""Milliseconds after a login for which a certificate is not refused for failures of others at its address."""
 REMEMBERED = 100_000
 """Most certificates, and most bindings, of which it is remembered when they logged in last."""
 MOST_TOKENS = 10_000
@@ -62,7 +62,7 @@ _log = structlog.get_logger()
 
 
 class _Asked(NamedTuple):
-    """A user who is asked for: all who ask for the same at the same time get the same answer."""
+    """Key of a request to a service; concurrent requests with the same key share one answer."""
 
     service_type: ServiceTypeId
     method: str
@@ -87,7 +87,7 @@ class Login:
         seconds: float = SECONDS,
         token_seconds: float = 0,
     ) -> None:
-        """Be given the engines; `code_of` tells the status an error is answered with, for the audit log.
+        """Take the engines; `code_of` returns the status an error is answered with, for the audit log.
 
         `verify_hosts` checks clients' addresses for all service types (`client_cert_host_verification`);
         `token_seconds` is how long a service's answer is used again, 0: not at all.
@@ -115,8 +115,8 @@ class Login:
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
         """Return the token of the user that the certificate of a peer is bound to.
 
-        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for what the client is to
-        blame for; `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
+        Raises `RateLimited`, `BadRequest`, `CertificateRefused`, `NotFound`, `Unprocessable` for errors of the
+        client; `ServiceFailed`, `ServiceTimeout`, `Unavailable` where it cannot be done now.
         """
         attempt = _Attempt(without_secrets(f"/service-types/{service_type}/hosts/{host}:authx509"), peer.address)
         try:
@@ -157,7 +157,7 @@ class Login:
         return token
 
     def _presented(self, peer: Peer) -> Presented:
-        """Return what a peer shows; raise for one who shows nothing, or nothing that can be read."""
+        """Return the certificate a peer shows; raise when there is none, or none that can be read."""
         if peer.presented is not None:
             return peer.presented
         self._failures.attempts.check(peer.address)
@@ -192,7 +192,7 @@ class Login:
         if not binding.subject_sha256:
             if subject.lost is not None:
                 raise CertificateRefused(f"Your certificate cannot be told from others by its subject: {subject.lost}")
-            # The first login decides whom the binding means, so it is stored before the client is let in; of two at
+            # The first login decides whom the binding means, so it is stored before the login succeeds; of two at
             # once the store keeps one.
             await self._store.bindings.note_login(binding.uuid, self._clock.wall(), subject.sha256)
             binding = await self._binding(subject, service_type, host)
@@ -204,7 +204,7 @@ class Login:
         return existing(await self._store.bindings.for_login(subject.name, service_type.uuid, host, X509), BINDING_GONE)
 
     async def _shared_token(self, service_type: ServiceType, method: AuthMethod, unique_key: str) -> str:
-        """Ask the service, once for all who log in as this user just now; or take what it said a moment ago."""
+        """Ask the service, once for all concurrent logins of this user; or take its cached answer."""
         asked = _Asked(service_type.uuid, method.uuid, method.updated_on, unique_key)
         kept = self._kept.get(asked)
         if kept is not None:
@@ -236,7 +236,7 @@ class Login:
             _log.warning("the time of a login was not stored", binding=binding.name, reason=error.message)
 
     async def _record_failure(self, attempt: "_Attempt", error: AmsError) -> None:
-        """Record a login that failed; only what the client is to blame for counts against its address."""
+        """Record a login that failed; only errors of the client count against its address."""
         code = self._code_of(error)
         self.results[result_of(code)] += 1
         record = self._failures.refused

@@ -20,14 +20,14 @@ from ams.http.server import Operations, answering_operations, listen, until_star
 from ams.storage.data_check import DataCheck
 
 STOP_SECONDS = 9.5
-"""How long a stop may take; then the process is ended, whatever hangs."""
+"""How long a stop may take; then the process is ended, even if something hangs."""
 
 logger = structlog.get_logger("ams.authn")
 
 
 @dataclass(slots=True)
 class AuthnFigures:
-    """What the operations port says (contract 15, A20); `parts` is None until the service is made."""
+    """What the operations port answers (contract 15, A20); `parts` is None until the service is assembled."""
 
     supervisor: Supervisor = field(default_factory=Supervisor)
     data: DataCheck | None = None
@@ -128,9 +128,9 @@ async def _served(made: Assembled, sock: socket.socket, supervisor: Supervisor) 
 
 
 async def serve(settings: AuthnSettings) -> None:
-    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can come.
+    """Serve until SIGTERM or SIGINT; print `ready BASE_URL` when clients can connect.
 
-    Raises `PartFailed` when it ended by itself, as a part of it failed that it cannot do without.
+    Raises `PartFailed` when it ended by itself because an essential part failed.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

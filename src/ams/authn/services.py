@@ -1,6 +1,6 @@
-"""Services: asked for the token of one of their users (contract 8, steps 8 to 10; 15, A17).
+"""Services, which are asked for the tokens of their users (contract 8, steps 8 to 10; 15, A17).
 
-What a service answers is not passed on, as it may hold anything, and neither are the headers it is asked with.
+Neither the answer of a service nor the headers it is asked with are passed on: they may hold secrets.
 """
 
 import socket
@@ -22,7 +22,7 @@ from ams.push.streams import of_socket
 _OURS = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
 """Headers of the connection, which no auth method sets."""
 _SENT_AS_THEY_ARE = "/:?#[]@!$&'()*+,;=%{}"
-"""Letters of a configured path beside those that never mean anything."""
+"""Characters of a configured path that are not escaped, besides the unreserved ones."""
 
 SECONDS = 10.0
 """Most that one answer may take, everything included: less than a login may take (15, A18)."""
@@ -33,7 +33,7 @@ _log = structlog.get_logger()
 
 
 class Services:
-    """All services that users of ours belong to."""
+    """Asks all services."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ def _reason(failed: RequestFailed) -> str:
 def _token(answer: Response, field: str) -> str:
     if answer.status == 404:
         raise NotFound("User was not found")
-    if not 200 <= answer.status < 300:  # a redirect too: our headers are for no other host
+    if not 200 <= answer.status < 300:  # redirects too: the headers are secrets of this host alone
         raise ServiceFailed(f"The service answered with status {answer.status}")
     try:
         user = msgspec.json.decode(answer.body)

@@ -128,7 +128,7 @@ class AuthnSettings(SettingsTable):
         return found.values
 
     def mistakes(self) -> Mistakes:
-        """Yield what must not be, each with whether it is so and the line that says it."""
+        """Yield rules, each with whether it is broken and the line that says so."""
         yield bool(self.cert) != bool(self.key), "--cert and --key go together"
         yield (
             bool(self.cert) == self.tls_self_signed,
@@ -153,7 +153,7 @@ class AuthnSettings(SettingsTable):
         yield from self._proxy_mistakes()
 
     def _development_mistakes(self) -> Mistakes:
-        """What lets anybody in must be asked for twice (A9)."""
+        """Settings that let anybody log in also need --development (A9)."""
         for name, is_open in (
             ("trust_unknown_cas = true", self.trust_unknown_cas),
             ("verify_certificate = false", not self.verify_certificate),

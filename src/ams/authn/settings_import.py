@@ -13,7 +13,7 @@ _REQUIRED = (
     "service_token", "supported_auth_types", "supported_auth_methods", "supported_service_types",
     "service_types_paths", "service_types_retrieval_fields",
 )  # fmt: skip
-"""In the order in which a missing one is told."""
+"""In the order in which missing ones are reported."""
 _KINDS: Mapping[str, type] = {
     "service_port": int, "mongo_host": str, "mongo_db": str, "certificate_authorities": str, "certificate": str,
     "certificate_key": str, "service_token": str, "supported_auth_types": list, "supported_auth_methods": list,
@@ -28,10 +28,10 @@ _SAME = (
     "server_header_read_timeout", "server_write_timeout", "server_idle_timeout",
 )  # fmt: skip
 _OPEN = {"verify_ssl": False, "trust_unknown_cas": True, "verify_certificate": False}
-"""Switches, and how they stand where anybody is let in."""
+"""Switches, and their values that let anybody log in."""
 
 _IS_AUTHN = {"service_port", "certificate_authorities", "service_types_paths"}
-"""Keys by which a configuration of the certificate service is told from one of AMS."""
+"""Keys that only a configuration of the certificate service has."""
 
 WITHOUT_OIDC = "supported_auth_types: oidc is left out: the reference takes it, and has no login for it"
 WITHOUT_MONGO = (
@@ -40,7 +40,7 @@ WITHOUT_MONGO = (
 
 
 class AuthnImported(NamedTuple):
-    """What came of a configuration: values of our settings, and what a person should know."""
+    """A converted configuration: values of our settings, and notes for the operator."""
 
     values: dict[str, Any]
     notes: tuple[str, ...]

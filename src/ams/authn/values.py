@@ -20,9 +20,9 @@ X509 = "x509"
 API_KEY, HEADERS = "api-key", "headers"
 """How a service is asked for a user's token (contract 6)."""
 PEER = "authn.peer"
-"""Key of the ASGI scope where a request's `Peer` is: set by the connection, changed by proxies that are believed."""
+"""Key of the ASGI scope where a request's `Peer` is: set by the connection, changed for trusted proxies."""
 UNREADABLE = "Your certificate cannot be read"
-"""What is said of one; what a parser says of it is for a log."""
+"""The error text; what the parser says is for a log."""
 
 SERVICE_TYPE_GONE = "Service-type was not found"
 HOST_GONE = "Host was not found"
@@ -95,7 +95,7 @@ class Binding:
 
 
 READ, WRITE = "read", "write"
-"""What a key opens: looking, or changing too (15, A15)."""
+"""What a key permits: reading, or writing too (15, A15)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +110,11 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Presented:
-    """What a client showed, or a trusted proxy says it showed; the client has proved to hold the leaf's key."""
+    """Certificates of a client, from its handshake or from a trusted proxy; it has proved to hold the leaf's key."""
 
     leaf: x509.Certificate
     chain: tuple[x509.Certificate, ...] = ()
-    """What came with it, in whatever order, and is not to be believed for that."""
+    """What came with it, in any order; not trusted for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Peer:
     """A client."""
 
     address: str
-    """IP address of the client, in its usual form; that which a trusted proxy tells."""
+    """IP address of the client, in its usual form; behind a trusted proxy the one it states."""
     presented: Presented | None = None
     """None without a certificate."""
     unreadable: str = ""

@@ -24,10 +24,10 @@ from ams.authn.values import UNREADABLE
 from ams.core.clock import Milliseconds
 
 MOST_PRESENTED = 16
-"""Certificates of those a client sends beside its own that are looked at."""
+"""Most certificates beside its own that are used of those a client sends."""
 
 _NO_ISSUER = {2, 19, 20, 21}
-"""OpenSSL's codes of a chain that leads nowhere, or to a stranger who signs itself."""
+"""OpenSSL's codes of an incomplete chain, or of one that ends in an unknown self-signed certificate."""
 _UNTRUSTED = "Your certificate is not of a CA that is trusted here"
 _TEXTS = {
     2: _UNTRUSTED,
@@ -56,7 +56,7 @@ _FOR_CLIENTS = {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDE
 
 _PROXY_INFO = {
     "1.3.6.1.5.5.7.1.14",  # RFC 3820
-    "1.3.6.1.4.1.3536.1.222",  # Globus, before there was the RFC
+    "1.3.6.1.4.1.3536.1.222",  # Globus, older than the RFC
 }
 _OLD_NAMES = {"proxy", "limited proxy"}
 """Common names of the oldest kind, which has no extension."""

@@ -31,7 +31,7 @@ from ams.outgoing.guard import Guard
 logger = structlog.get_logger("ams.authn.certificates")
 
 REMEMBER = 60_000
-"""Milliseconds that a certificate is believed without being looked at again, at most."""
+"""Most milliseconds for which a certificate is accepted without a new check."""
 REMEMBERED = 10_000
 """Certificates."""
 
@@ -45,7 +45,7 @@ class _Passed:
 
 
 class CertificateChecks:
-    """Says whether certificates are to be believed. `close` it."""
+    """Decides whether certificates are valid now. `close` it."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CertificateChecks:
             raise
         except AmsError:
             raise
-        except Exception as error:  # a certificate that no reader was ready for
+        except Exception as error:  # a certificate that the parsers do not expect
             logger.exception("certificate.check_failed")
             self._refused["unreadable"] += 1
             raise Refusal("unreadable", UNREADABLE) from error
@@ -148,7 +148,7 @@ class CertificateChecks:
         return passed.since <= self._clock.wall() < passed.until
 
     def _state(self) -> tuple[int, int]:
-        """Return what changes when a certificate may be judged in another way."""
+        """Return what changes whenever a verdict may change."""
         return self._folder.trust.generation, self._fetched.changes
 
     async def _looked_at(self, presented: Presented, trust: Trust, address: str) -> int:

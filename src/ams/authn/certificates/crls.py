@@ -32,7 +32,7 @@ from ams.storage.files import Disk, write_whole
 logger = structlog.get_logger("ams.authn.certificates")
 
 EARLY = 5 * 60_000
-"""Milliseconds that another's clock may be ahead."""
+"""Milliseconds that the clock of a CA may be ahead."""
 _UNDERSTOOD = (x509.IssuingDistributionPoint, x509.CRLNumber, x509.AuthorityKeyIdentifier)
 HOUR = 3_600_000
 FAILED_AGAIN = 30_000
@@ -54,7 +54,7 @@ Key = tuple[str, bytes]
 
 
 class Doubt(Exception):
-    """It is not known whether a certificate was withdrawn; `error` is what is said if it is refused for that."""
+    """It is not known whether a certificate was revoked; `error` is raised if it is refused for that."""
 
     def __init__(self, source: str, error: AmsError) -> None:
         super().__init__(error.message)
@@ -89,7 +89,7 @@ class UnreadableList(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RevocationList:
-    """A list as it was published; who signed it is not known before `is_signed_by`."""
+    """A list as it was published; its signature is not verified before `is_signed_by`."""
 
     source: str
     """Path or URL."""
@@ -105,7 +105,7 @@ class RevocationList:
     _serials: frozenset[int]
     _scope: x509.IssuingDistributionPoint | None
     _signers: dict[bytes, bool] = field(default_factory=dict)
-    """Whether it is theirs, by fingerprint."""
+    """Whether the CA of a fingerprint has signed it."""
 
     @classmethod
     def read(cls, data: bytes, source: str) -> "RevocationList":
@@ -113,7 +113,7 @@ class RevocationList:
         try:
             is_pem = data.lstrip().startswith(b"-----")
             crl = x509.load_pem_x509_crl(data) if is_pem else x509.load_der_x509_crl(data)
-            with quietly():  # not the whole: a long list takes a while, and others wait
+            with quietly():  # not the whole: a long list takes a while, and other requests wait
                 scope = next(
                     (e.value for e in crl.extensions if isinstance(e.value, x509.IssuingDistributionPoint)), None
                 )
@@ -158,11 +158,11 @@ class RevocationList:
         return names is None or any(each.value in urls for each in names)
 
     def is_current(self, now: Milliseconds) -> bool:
-        """Whether it says what is so now."""
+        """Whether it is valid now."""
         return not self.is_ahead(now) and (self.next_update is None or now < self.next_update)
 
     def is_ahead(self, now: Milliseconds) -> bool:
-        """Whether it is of the future."""
+        """Whether its time is in the future."""
         return self.this_update > now + EARLY
 
     def revokes(self, serial: int) -> bool:
@@ -274,7 +274,7 @@ class FetchedLists:
         await self._going_on.close()
 
     async def _fetch(self, key: Key, issuer: Facts) -> Found:
-        """Fetch once for all who want it."""
+        """Fetch once for all logins that wait for it."""
         if self._upkeep is None:
             self._upkeep = asyncio.create_task(self._keep_up())
         return await self._going_on.result(key, lambda: self._fetched(key, issuer))
@@ -287,7 +287,7 @@ class FetchedLists:
         try:
             data = await self._client.get(key[0])
             fresh = await asyncio.to_thread(_verified, data, key[0], issuer)
-            if fresh.is_ahead(self._clock.wall()):  # in its place it would keep all others out for as long
+            if fresh.is_ahead(self._clock.wall()):  # stored, it would block all newer lists until then
                 raise useless(key[0], "it is of the future")
         except AnswerTooLong:
             return self._note(key, issuer, kept, too_long(key[0]))

@@ -18,7 +18,7 @@ from ams.outgoing.lookups import Lookups, in_thread
 WAIT_SECONDS = 4.0
 """Most that a login waits for the names of its address."""
 THREADS = 16
-"""Look-ups at once; others wait for a place."""
+"""Look-ups at once; more of them wait."""
 _MOST_NAMES = 8
 """Of one address that are looked at."""
 

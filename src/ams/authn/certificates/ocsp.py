@@ -26,7 +26,7 @@ REMEMBERED = 10_000
 WITHOUT_END = 5 * 60_000
 """Milliseconds that an answer is good for which does not say how long it is."""
 _MOST_AGE = 24 * 3_600_000
-"""Milliseconds since such an answer was true, at most."""
+"""Age of such an answer at most, in milliseconds."""
 _TYPE = "application/ocsp-request"
 
 
@@ -41,7 +41,7 @@ class OcspAnswer:
 
 
 class _NotBelieved(Exception):
-    """An answer that is none; the text says why, for a log."""
+    """An answer that cannot be used; the text says why, for a log."""
 
 
 def responder_urls(certificate: Facts) -> list[str]:
@@ -71,7 +71,7 @@ class Responders:
         self._going_on: Shared[tuple[bytes, int], OcspAnswer] = Shared()
 
     async def ask(self, certificate: Facts, issuer: Facts) -> OcspAnswer:
-        """Return what one of the certificate's responders says; raise `Doubt` when none says anything to believe."""
+        """Return the answer of one of the certificate's responders; raise `Doubt` when none gives a valid one."""
         key = (issuer.certificate.fingerprint(hashes.SHA256()), certificate.serial)
         answer = self._answers.get(key)
         if answer is not None and answer.since <= self._clock.wall() < answer.until:
@@ -145,7 +145,7 @@ def _until(single: ocsp.OCSPSingleResponse, now: int) -> int:
 
 
 def _check_signed(response: ocsp.OCSPResponse, issuer: Facts, now: int) -> None:
-    """See that the CA has signed an answer, or one it has charged with that (RFC 6960, 4.2.2.2)."""
+    """Check that the CA, or a responder it has delegated to, has signed an answer (RFC 6960, 4.2.2.2)."""
     if _has_signed(issuer.certificate, response):
         return
     for each in response.certificates:

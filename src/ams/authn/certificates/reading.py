@@ -77,7 +77,7 @@ def read(certificate: x509.Certificate) -> Facts:
                 milliseconds(certificate.not_valid_after_utc),
                 certificate.extensions,
             )
-        except Exception as error:  # a parser's: of many kinds, and what a client sends decides which
+        except Exception as error:  # parsers raise many kinds, depending on what the client sends
             raise Refusal("unreadable", UNREADABLE) from error
     return facts
 
@@ -97,7 +97,7 @@ def milliseconds(moment: datetime.datetime) -> Milliseconds:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Read without the library's warnings of what is unusual: no reader of the log could do anything about it."""
+    """Read without the library's warnings about unusual values: an operator could not act on them."""
     with _WARNINGS, warnings.catch_warnings(action="ignore"):
         yield
 

@@ -1,4 +1,4 @@
-"""Revocation: whether a certificate was withdrawn before its time, and what is done when that is not known.
+"""Revocation: whether a certificate was revoked before its end, and what is done when that is not known.
 
 For each certificate but the last: lists on disk first, then lists by URL in the certificate's order, and OCSP where
 there is neither (contract 15, A10 and A11).
@@ -23,7 +23,7 @@ from ams.core.errors import Unavailable
 logger = structlog.get_logger("ams.authn.certificates")
 
 REFUSE, WARN = "refuse", "warn"
-"""What is done with a certificate of which it is not known whether it was withdrawn."""
+"""Policies for a certificate whose revocation status is not known."""
 
 SECONDS = 10.0
 """For all fetches of one check; a login has to be answered before its connection is closed (A18)."""
@@ -54,7 +54,7 @@ class Revocation:
             try:
                 good_until = await self._one(certificate, issuer, trust, depth, deadline)
             except Doubt as doubt:
-                self._bear(doubt)
+                self._apply_policy(doubt)
             else:
                 until = min(until, good_until)
         return until
@@ -129,8 +129,8 @@ class Revocation:
             raise Refusal("unknown", "Your certificate is not known to the OCSP responder of its CA")
         return answer.until
 
-    def _bear(self, doubt: Doubt) -> None:
-        """Do what the policy is: raise, or let in and say so, once an hour for each list."""
+    def _apply_policy(self, doubt: Doubt) -> None:
+        """Raise when policy is to refuse; else accept and log a warning, once an hour for each list."""
         if self._policy != WARN:
             raise doubt.error
         now = self._clock.monotonic()

@@ -29,14 +29,14 @@ _SINGLE = {"2.5.4.3": "CN", "2.5.4.5": "SERIALNUMBER"}
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom a certificate names, and who says so."""
+    """The subject of a certificate, and its issuer."""
 
     name: str
     """In normal form."""
     sha256: str
     """Hex, of all of it (DER), as the normal form may leave parts out (15, A8)."""
     lost: str | None
-    """What the normal form cannot say of it; None: nothing."""
+    """What the normal form loses of it; None: nothing."""
     issuer: str
     """In normal form."""
 

@@ -41,7 +41,7 @@ class Trust:
 
     authorities: tuple[x509.Certificate, ...] = ()
     lists: Mapping[bytes, tuple[RevocationList, ...]] = field(default_factory=dict)
-    """By the name of who signs them, encoded."""
+    """By the name of their issuer, encoded."""
     generation: int = 0
     anchors: tuple[crypto.X509, ...] = ()
     """The authorities as OpenSSL takes them. A verification makes a store of its own: a store keeps its first time."""
@@ -91,7 +91,7 @@ class TrustFolder:
                 lists=sum(len(each) for each in self._trust.lists.values()),
             )
             if self._folder and not self._trust.authorities:
-                logger.warning("authorities.none", folder=self._folder, remedy="nobody can log in before it holds a CA")
+                logger.warning("authorities.none", folder=self._folder, remedy="logins fail until it holds a CA")
 
     @property
     def trust(self) -> Trust:

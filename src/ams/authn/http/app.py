@@ -76,7 +76,7 @@ class _Request:
 
 
 class AuthnApp:
-    """API v1 of the certificate service; `audit` answers questions about the audit log, if they are answered here."""
+    """API v1 of the certificate service; `audit` answers the route of the audit log, if there is one."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class AuthnApp:
             code, body, more = await self._answer(scope, receive)
         except ClientLeft:
             return
-        leaving = [*more, *_opened(headers), (REQUEST_ID, request_id)]
+        leaving = [*more, *_cross_origin(headers), (REQUEST_ID, request_id)]
         if code == 204:  # without a body, and so without its length (15, A19)
             await send({"type": "http.response.start", "status": code, "headers": leaving})
             await send({"type": "http.response.body", "body": b""})
@@ -161,11 +161,11 @@ class AuthnApp:
         except TimeoutError:
             raised: Exception = ServiceTimeout("The request took too long; it may have been carried out")
         except asyncio.CancelledError:
-            # Only a stop cancels requests, when its patience ended.
+            # Requests are cancelled only by a stop, after its deadline.
             raised = Overloaded("The service is stopping")
         except Exception as error:
             raised = error
-        refused = await _told(raised, request)
+        refused = await _logged_refusal(raised, request)
         return Made(refused.code), refused
 
     async def _carry_out(self, request: "_Request") -> Made:
@@ -205,7 +205,7 @@ class AuthnApp:
         )
 
     async def _health(self) -> str:
-        """Return what is wrong with the database, in a few words; it is asked, but not for long."""
+        """Return what is wrong with the database, in a few words; it has `HEALTH_SECONDS` to answer."""
         if self._store.away is not None:
             return self._store.away
         try:
@@ -231,8 +231,8 @@ def _peer(scope: dict[str, Any]) -> Peer:
     return peer or Peer((scope.get("client") or ("",))[0])
 
 
-async def _told(error: Exception, request: _Request) -> Refusal:
-    """Return how an error is answered, and say in the log what is our own fault or another service's."""
+async def _logged_refusal(error: Exception, request: _Request) -> Refusal:
+    """Return the answer to an error; log it when this service or another one is at fault."""
     refused = refusal(error)
     if refused.code >= 500:
         await logger.aerror(
@@ -247,21 +247,21 @@ async def _told(error: Exception, request: _Request) -> Refusal:
 
 
 def _is_audited(request: _Request, code: int) -> bool:
-    """Every change, also refused; every key that opens less than its holder wanted. Logins record themselves.
+    """Whether a request is recorded: every change, also a refused one, and every 403. Logins record themselves.
 
-    Of unknown callers, wrong keys only, which a limit holds: what it turns away, or what comes without any key,
-    would fill the disk.
+    Of unknown callers only wrong keys are recorded, whose rate is limited; recording requests beyond that limit, or
+    without a key, would fill the disk.
     """
     if request.caller is None:
         return code == 401 and bool(key_of(request.headers, request.scope["query_string"]))
     return request.row.changes or code == 403
 
 
-def _opened(headers: Sequence[Header]) -> tuple[Header, ...]:
+def _cross_origin(headers: Sequence[Header]) -> tuple[Header, ...]:
     """Return what lets a page of another origin read the answer to a request with these headers."""
     return (ANY_ORIGIN,) if any(name == b"origin" for name, _ in headers) else ()
 
 
 def _preflight(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """Return the headers of the answer to an OPTIONS request, those of `_opened` aside."""
-    return ALLOWED if _opened(headers) else ((b"allow", ALLOWED[0][1]),)
+    """Return the headers of the answer to an OPTIONS request, those of `_cross_origin` aside."""
+    return ALLOWED if _cross_origin(headers) else ((b"allow", ALLOWED[0][1]),)

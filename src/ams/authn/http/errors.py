@@ -33,11 +33,11 @@ METHOD_NOT_ALLOWED = Status(405, "METHOD NOT ALLOWED")
 INTERNAL = Status(500, "INTERNAL SERVER ERROR")
 RETRY_AFTER_SECONDS = 2
 RATE_SECONDS = 2
-"""When to come back after a 429: thirty failures a minute earn another in two seconds."""
+"""Retry-After of a 429: thirty failures a minute allow one every two seconds."""
 
 
 class MethodNotAllowed(Exception):
-    """There is such a path, and it knows no such method."""
+    """The path exists, but not with this method."""
 
     def __init__(self, allowed: tuple[str, ...]) -> None:
         super().__init__("Method not allowed")
@@ -54,7 +54,7 @@ class Refusal(NamedTuple):
 
 
 def refusal(error: Exception) -> Refusal:
-    """Turn any exception into its envelope. One of ours tells its text; any other tells nothing but 500."""
+    """Turn any exception into its envelope. An `AmsError` shows its text; any other is a plain 500."""
     if isinstance(error, MethodNotAllowed):
         allow = (b"allow", ", ".join(error.allowed).encode())
         return _refusal(METHOD_NOT_ALLOWED, "Method not allowed", allow)

@@ -1,4 +1,4 @@
-"""Who manages: the management key, named keys, and service administrators of AMS (15, A15)."""
+"""Authentication of management requests: management key, named keys, service administrators of AMS (15, A15)."""
 
 import asyncio
 import hashlib
@@ -17,32 +17,32 @@ from ams.http.asgi import Header, query_value
 
 WRONG = "Wrong Credentials"
 KEPT_SECONDS = 10.0
-"""How long what AMS says of a token is used again."""
+"""How long an answer of AMS about a token is cached."""
 KEPT = 1_000
-"""Tokens of which that is kept."""
+"""Tokens with a cached answer."""
 ASKING_SECONDS = 5.0
 LONGEST_KEY = 1_024
-"""Characters; nothing longer is asked about."""
+"""Characters; a longer key is refused without asking AMS."""
 SERVICE_ADMIN = "service_admin"
 MANAGEMENT_KEY = "management key"
-"""How the holder of the management key is called in the audit log."""
+"""The actor of the management key in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who may do something here."""
+    """A caller with its permissions."""
 
     name: str
     looks: bool = True
-    """Whether things may be looked at."""
+    """Whether it may read."""
     changes: bool = False
-    """Whether they may be changed."""
+    """Whether it may write."""
     keys: bool = False
-    """Whether keys may be made and revoked, and the audit log be read."""
+    """Whether it may make and revoke keys, and read the audit log."""
 
 
 class AmsUsers:
-    """Asks AMS whose a token is, and believes the answer for a while."""
+    """Asks AMS for the user of a token, and caches the answer."""
 
     def __init__(self, endpoint: str, ca: str | None = None) -> None:
         self._endpoint = endpoint
@@ -83,9 +83,9 @@ class AmsUsers:
 
 
 class Gate:
-    """Lets management requests in; addresses that fail too often are not listened to for a while.
+    """Admits management requests; addresses that fail too often are refused for a while.
 
-    The management key alone is always listened to: comparing it costs nothing, and it cannot be guessed.
+    The management key alone is always accepted: comparing it is cheap, and it cannot be guessed.
     """
 
     def __init__(self, store: Store, management_key: str, attempts: Attempts, users: AmsUsers | None = None) -> None:
@@ -98,7 +98,7 @@ class Gate:
         """Return the caller.
 
         A user of AMS who is no service administrator is a caller who may do nothing. Raises `RateLimited`,
-        `NotAuthenticated` without a key that is known, `ServiceFailed` while it cannot be asked of whom a key is.
+        `NotAuthenticated` without a key that is known, `ServiceFailed` while AMS cannot be asked for the user of a key.
         """
         given = key_of(headers, query)
         if hmac.compare_digest(_digest(given), self._management_key):
@@ -150,5 +150,5 @@ def key_of(headers: Sequence[Header], query: bytes) -> str:
 
 
 def _digest(key: str) -> bytes:
-    """Return what keys are compared by: of one length, whatever they are."""
+    """Return the digest that keys are compared by; all have one length."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

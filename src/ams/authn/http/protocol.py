@@ -1,4 +1,4 @@
-"""Connections of the certificate service: their limits, and who is at the other end of each request."""
+"""Connections of the certificate service: their limits, and the peer of each request."""
 
 import asyncio
 import socket
@@ -23,11 +23,11 @@ logger = structlog.get_logger("ams.authn.connections")
 
 @dataclass(slots=True, kw_only=True)
 class Front:
-    """What all connections have in common, and what there is to say of those that were refused."""
+    """What all connections share, and how many were refused."""
 
     context: AskingContext
     proxies: Sequence[Network] = ()
-    """Where connections may come from that begin with the PROXY protocol; of no meaning without."""
+    """Networks that connections with the PROXY protocol may come from; unused without it."""
     head_seconds: float = 5.0
     """For a handshake, and again for the head of a request (contract 11)."""
     read_seconds: float = 5.0
@@ -81,7 +81,7 @@ class AskingServer(Server):
 
 
 class PeerProtocol(LimitedProtocol):
-    """One connection after its handshake; requests on it say who is at the other end."""
+    """One connection after its handshake; requests on it have its peer in their scope."""
 
     front: Front
     """Set on a subclass by `Front.server`."""
@@ -90,7 +90,7 @@ class PeerProtocol(LimitedProtocol):
     _reading: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
-        """Take the connection, for the client that a proxy tells; or close one that is not from a proxy."""
+        """Take the connection with the client that a proxy states; close one that is not from a proxy."""
         super().connection_made(transport)
         preface = self._asked().preface
         if preface is None:
@@ -108,9 +108,9 @@ class PeerProtocol(LimitedProtocol):
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
-        """Say who the client is."""
+        """Put the peer into the scope."""
         super().on_message_begin()
-        self.scope[PEER] = self._who()  # type: ignore[literal-required]  # a key of ours
+        self.scope[PEER] = self._peer_of_connection()  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:
         """Give the rest of the request its time."""
@@ -137,8 +137,8 @@ class PeerProtocol(LimitedProtocol):
             self._reading.cancel()
             self._reading = None
 
-    def _who(self) -> Peer:
-        """Return who is at the other end; the certificate is read once."""
+    def _peer_of_connection(self) -> Peer:
+        """Return the peer; the certificate is read once."""
         if self._peer is None:
             address = (usual_address(self.client[0]) or self.client[0]) if self.client else ""
             try:

@@ -1,4 +1,4 @@
-"""Clients behind a proxy: who they are when the connection is the proxy's (contract 15, A12).
+"""Clients behind a proxy: their address and certificate, as the proxy states them (contract 15, A12).
 
 A proxy that passes TLS through says the client's address before the handshake, by the PROXY protocol of haproxy, in
 both its versions: `Preface`. One that ends TLS itself says in headers which certificate a client has shown to it:
@@ -50,12 +50,12 @@ class Malformed(Exception):
 
 
 class Preface:
-    """What a proxy says before the handshake: whose connection it passes on."""
+    """What a proxy sends before the handshake: the address of the client it forwards."""
 
     def __init__(self) -> None:
         self._held = b""
         self.client: tuple[str, int] | None = None
-        """The client; None as long as nothing is said, and where the proxy speaks for itself."""
+        """The client; None before the preface is read, and for a connection of the proxy itself."""
 
     def feed(self, data: bytes) -> bytes | None:
         """Take what came; return what follows the preface, or None while it is not whole.
@@ -78,7 +78,7 @@ class Preface:
             return None
         words = line.decode("latin-1").split(" ")
         if words[1] != "UNKNOWN":
-            self.client = _told(words)
+            self.client = _client_of(words)
         return rest
 
     def _binary(self, held: bytes) -> bytes | None:
@@ -94,7 +94,7 @@ class Preface:
         return held[16 + length :]
 
 
-def _told(words: list[str]) -> tuple[str, int]:
+def _client_of(words: list[str]) -> tuple[str, int]:
     """Read `PROXY TCP4 source destination port port`."""
     if len(words) != 6 or words[1] not in ("TCP4", "TCP6"):
         raise Malformed("a line of the PROXY protocol that is not understood")
@@ -133,7 +133,7 @@ class Relaying:
         self._failures = failures
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        """Pass a request on, for whom it is; or refuse one that pretends."""
+        """Pass a request on with the client it comes from; refuse one whose header is not from a listed proxy."""
         peer: Peer = scope[PEER]
         try:
             scope[PEER] = await self._client(peer, scope["headers"])

@@ -24,14 +24,14 @@ HOST = TYPE + "/hosts/{host}"
 AuditRecords = Callable[[Asked], Awaitable[object]]
 """Answers what is asked of the audit log with what is written as JSON."""
 Health = Callable[[], Awaitable[str]]
-"""Says what is wrong with the database; nothing when it answers."""
+"""Returns what is wrong with the database; empty when it answers."""
 
 
 class Login(Protocol):
-    """Lets certificates in (`ams.authn.login`)."""
+    """Logs in by certificate (`ams.authn.login`)."""
 
     async def token(self, service_type: str, host: str, peer: Peer) -> str:
-        """Return the service's token of whom a certificate stands for."""
+        """Return the service's token of the user that a certificate is bound to."""
         ...
 
 
@@ -94,24 +94,24 @@ class AuthMethodRoutes:
         ]
 
     async def create(self, asked: Asked) -> Made:
-        """Say how a host is asked for users."""
+        """Make the auth method of a host."""
         service_type = await self._type(asked)
         require_kind(service_type)
         made = await self._auth_methods.create(service_type, await asked.read(AuthMethodFields))
         return Made(201, _auth_method(made), f"/{made.host}")
 
     async def show(self, asked: Asked) -> Made:
-        """Show how a host is asked for users."""
+        """Show the auth method of a host."""
         return Made(200, _auth_method(await self._auth_methods.get(await self._type(asked), asked.names["host"])))
 
     async def update(self, asked: Asked) -> Made:
-        """Change how a host is asked for users."""
+        """Change the auth method of a host."""
         found = await self._auth_methods.get(await self._type(asked), asked.names["host"])
         changed = await self._auth_methods.update(found, await asked.read(AuthMethodFields))
         return Made(200, _auth_method(changed))
 
     async def delete(self, asked: Asked) -> Made:
-        """Ask a host for users no longer."""
+        """Remove the auth method of a host."""
         await self._auth_methods.delete(await self._auth_methods.get(await self._type(asked), asked.names["host"]))
         return Made(204)
 
@@ -223,12 +223,12 @@ class OpenRoutes:
         ]
 
     async def login(self, asked: Asked) -> Made:
-        """Give a token to whom a certificate stands for (contract 8)."""
+        """Return the token of the user that a certificate is bound to (contract 8)."""
         token = await self._login.token(asked.names["service-type"], asked.names["host"], asked.peer)
         return Made(200, wire.Token(token))
 
     async def version(self, asked: Asked) -> Made:
-        """Say what runs here; the release only to those with a right key (contract 3)."""
+        """Return the version; the release only to callers with a valid key (contract 3)."""
         known = await self._gate.knows(asked.headers, asked.query, asked.peer.address)
         version = Version(
             build_time=ams.__released__,
@@ -242,7 +242,7 @@ class OpenRoutes:
         return Made(200, version)
 
     async def health(self, asked: Asked) -> Made:
-        """Say how the service and its database are; alive, so 200, in any case (15, A19)."""
+        """Return the state of the service and its database; 200 in any case (15, A19)."""
         wrong = await self._health()
         return Made(200, {"status": "warning" if wrong else "ok", "database": wrong or "ok"})
 
@@ -306,7 +306,7 @@ def _key(value: values.Key, secret: str = "") -> wire.Key:
 
 
 def audit_rows(audit: AuditRecords | None) -> list[Row]:
-    """Return the route of the audit log, if it can be asked."""
+    """Return the route of the audit log, if there is one."""
     if audit is None:
         return []
     records = audit

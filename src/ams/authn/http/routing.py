@@ -21,7 +21,7 @@ NOWHERE = "Page not found"
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that was let in."""
+    """A request that was admitted."""
 
     names: Mapping[str, str]
     """Values of the path by variable."""
@@ -59,18 +59,18 @@ Handler = Callable[[Asked], Awaitable[Made]]
 
 
 class Row(NamedTuple):
-    """A method and path below `/v1`, what is done there, and who does it."""
+    """A method and path below `/v1`, its action, and its handler."""
 
     method: str
     path: str
     action: str
     handler: Handler
     open: bool = False
-    """Whether no key is asked for."""
+    """Whether no key is needed."""
     changes: bool = False
-    """Whether a key for looking only is not enough, and what happens goes into the audit log."""
+    """Whether a read-only key is not enough, and the request goes into the audit log."""
     of_keys: bool = False
-    """Whether it is about keys or the audit log, which named keys have nothing to do with."""
+    """Whether it is about keys or the audit log, which named keys may not use."""
 
 
 class Routes:
@@ -99,7 +99,7 @@ def _segments(scope: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str] | None:
-    """Return the values of the variables in a path, None when the pattern is another's."""
+    """Return the values of the variables in a path; None when the path does not match the pattern."""
     if len(pattern) != len(segments):
         return None
     names: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""TLS that asks every client for a certificate, and leaves judging it to us.
+"""TLS that asks every client for a certificate, and leaves its verification to the login.
 
 Python's own `ssl` can only ask for a certificate by refusing each that it does not trust, and a refused handshake tells
 a client nothing. The contract wants an answer in words (9.3), so any certificate passes the handshake here, and none
@@ -64,11 +64,11 @@ class AskingContext(ssl.SSLContext):
         return context
 
     def load_cert_chain(self, certfile: Any, keyfile: Any = None, password: Any = None) -> None:
-        """Take the server's own certificate chain and key; connections there are keep theirs.
+        """Load the server's own certificate chain and key; open connections keep theirs.
 
         Raises `ssl.SSLError` or `OSError`; the context serves with what it had then.
         """
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _nobody_is_asked)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile, password or _refuse_pass_phrase)
         try:
             self._inner = _inner(certfile, keyfile or certfile)
         except SSL.Error as error:
@@ -126,7 +126,7 @@ class AskingConnection:
         return Presented(leaf, tuple(each for each in self._chain() if each != leaf))
 
     def _chain(self) -> Iterator[x509.Certificate]:
-        """Yield what came with the leaf, as far as it can be read: nothing of it is believed anyway."""
+        """Yield what came with the leaf, as far as it can be read; none of it is trusted."""
         for each in self._connection.get_peer_cert_chain() or []:
             with contextlib.suppress(ValueError):
                 yield _read(each)
@@ -156,7 +156,7 @@ class AskingConnection:
         return taken
 
     def unwrap(self) -> None:
-        """Say goodbye, and wait for the client's: an end without would take from it what it has not read yet."""
+        """Send close_notify and wait for the client's: without it the client would lose what it has not read yet."""
         if not self._do(self._connection.shutdown):
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the client has not said goodbye")
 
@@ -218,7 +218,7 @@ class AskingConnection:
             return
 
 
-def _nobody_is_asked() -> bytes:
+def _refuse_pass_phrase() -> bytes:
     """Refuse a key with a pass phrase: OpenSSL would ask for it at the terminal, now and whenever the file changes."""
     raise OSError("the key has a pass phrase; give one without")
 
@@ -236,12 +236,12 @@ def _inner(chain: str, key: str) -> SSL.Context:
 
 
 def _anything(*_: object) -> bool:
-    """Let every certificate pass the handshake; it is judged later, in words."""
+    """Accept every certificate in the handshake; the login verifies it, and says in words why it refuses one."""
     return True
 
 
 def _read(shown: crypto.X509) -> x509.Certificate:
-    """Read a certificate as far as everybody looks at it; raises `ValueError` for one that cannot be."""
+    """Read the parts of a certificate that every check uses; raises `ValueError` for one that cannot be read."""
     try:
         certificate = shown.to_cryptography()
         is_small = len(certificate.public_bytes(Encoding.DER)) <= REMEMBERED_BYTES

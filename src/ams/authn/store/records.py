@@ -1,4 +1,4 @@
-"""Service types, auth methods and bindings in the store, and what nodes tell each other to forget of them.
+"""Service types, auth methods and bindings in the store, and how nodes invalidate each other's caches of them.
 
 What auth methods log in with is encrypted, and bound to the one it belongs to (15, A16). A login finds its binding by
 one short hash, so that 100,000 of them are no slower than 100, and a name of any length can be in a unique index.

@@ -1,4 +1,4 @@
-"""The face of the store: one database, a part for each kind of record; and the keys of the management interface."""
+"""The store: one database, a part for each kind of record; and the keys of the management interface."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -16,7 +16,7 @@ from ams.storage.secrets import Secrets
 
 
 class KeyRecords:
-    """Keys by name and by secret. Not cached: a key that was revoked opens nothing from then on."""
+    """Keys by name and by secret. Not cached: a revoked key is refused at once."""
 
     def __init__(self, database: Database, secrets: Secrets) -> None:
         self._database = database

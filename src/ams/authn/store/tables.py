@@ -37,8 +37,8 @@ TAKEN = {
     "authn_bindings_login_unique": "binding object with this auth_identifier already exists",
     "authn_keys_name_unique": "key object with this name already exists",
 }
-"""Unique constraints a client could meet. It hears texts with the value in them: who writes looks first, in the same
-transaction, so these are for a race that the database alone has noticed."""
+"""Unique constraints a client could meet. Usually the error has the value in its text: each write looks for it first,
+in the same transaction. These texts are for a race that only the database notices."""
 
 
 def _number() -> Column[int]:
@@ -158,4 +158,4 @@ AUTHN = Schema(
     serving=0x616D735F61757468,  # "ams_auth" in ASCII
     owns=lambda table: table.startswith("authn_"),
 )
-"""They may be in the same database of PostgreSQL as the registry's, whoever of the two comes first."""
+"""They may be in one PostgreSQL database with the registry's tables, whichever are made first."""

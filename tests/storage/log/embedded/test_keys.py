@@ -1,5 +1,6 @@
 """Idempotency keys: known for the window, on disk, and in memory only for the segments being written."""
 
+import asyncio
 from random import Random
 
 import pytest
@@ -98,6 +99,20 @@ async def test_keys_of_an_open_segment_count_after_a_restart(engine: Embedded) -
             await log.append(topic, texts("a"), key=str(number))
 
         assert len(list(log._state.catalog)) == 2
+
+
+async def test_a_key_is_free_again_when_its_caller_leaves_while_the_topic_is_held(engine: Embedded) -> None:
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        async with log.held(topic):
+            leaving = asyncio.ensure_future(log.append(topic, texts("a"), key="k"))
+            while not log._state.keys:
+                await asyncio.sleep(0)
+            leaving.cancel()
+            await asyncio.wait((leaving,))
+
+        async with asyncio.timeout(30):
+            assert (await log.append(topic, texts("b"), key="k")).first == 0
 
 
 async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(

@@ -44,7 +44,7 @@ def test_failures_count_only_in_a_row() -> None:
 
 async def test_a_change_wakes_those_who_wait_for_it() -> None:
     condition = Condition()
-    waiting = asyncio.create_task(condition.change())
+    waiting = asyncio.create_task(condition.changed.wait())
     await asyncio.sleep(0)
     condition.reached()
 

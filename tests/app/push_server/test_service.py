@@ -4,13 +4,15 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2
 
 from ams.app.push_server.condition import NO_WORKER, OK, Condition
 from ams.app.push_server.following import ByActivation, Follower
-from ams.app.push_server.service import listening
+from ams.app.push_server.service import Health, listening
 from ams.app.push_server.settings import PushSettings
 from ams.client import AsyncClient
 from ams.core.errors import Unusable
@@ -180,7 +182,20 @@ async def test_a_server_that_starts_answers_nothing_but_its_state(path: str) -> 
         assert await server.ask(STATUS) == ("OK", "")
 
 
-async def test_who_watches_is_told_of_every_change(push: Server) -> None:
+async def test_a_change_while_a_watch_sends_its_answer_is_sent_next() -> None:
+    condition = Condition(OK)
+    request, context = health_pb2.HealthCheckRequest(), AsyncMock()
+    watching = Health(condition).watch(request, context)
+
+    first = await anext(watching)
+    for _ in range(3):
+        condition.missed()
+    second = await asyncio.wait_for(anext(watching), 5)
+
+    assert [first.status, second.status] == [1, 2]
+
+
+async def test_a_watch_gets_every_change(push: Server) -> None:
     watching = push.channel.unary_stream(WATCH)(b"", timeout=5)
     seen = [await watching.read()]
     for _ in range(3):

@@ -57,9 +57,10 @@ class Condition:
         if not self._was_ok or self._missed >= MISSES:
             self._set(NO_WORKER)
 
-    async def change(self) -> None:
-        """Return when the text has changed."""
-        await self._changed.wait()
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set at the next change of the text. Take it before the text, or a change in between is missed."""
+        return self._changed
 
     def _set(self, text: str) -> None:
         if text == self._text:

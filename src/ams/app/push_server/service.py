@@ -160,11 +160,12 @@ class Health:
     async def watch(self, request: Any, _context: Context) -> AsyncIterator[Any]:
         """Answer how it is, and again at every change."""
         while True:
+            changed = self._condition.changed
             if request.service:
                 yield health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
             else:
                 yield self._now()
-            await self._condition.change()
+            await changed.wait()
 
     def _now(self) -> Any:
         kinds = health_pb2.HealthCheckResponse

@@ -50,7 +50,6 @@ def test_a_spark_that_does_not_start_is_told_in_one_line(garden: Garden, tmp_pat
     assert "much" in (tmp_path / "w" / "spark.log").read_text()
 
 
-@pytest.mark.long
 def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(garden: Garden, tmp_path: Path) -> None:
     """As `timeout` and systemd send it: Java gets it too, here while it starts."""
     (tmp_path / "plants.yaml").write_text(DEFINITION)
@@ -80,6 +79,7 @@ def test_sigterm_for_the_whole_process_group_is_an_interruption_and_no_fault(gar
     )
 
 
+@pytest.mark.long
 def test_sigterm_ends_a_run_that_goes_on_with_one_line_and_the_token_is_nowhere(garden: Garden, tmp_path: Path) -> None:
     garden.topic("plants", numbered(3))
     (tmp_path / "plants.yaml").write_text(DEFINITION)

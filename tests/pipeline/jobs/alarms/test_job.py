@@ -35,7 +35,6 @@ def database(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 OPTIONS = Options(topics=TOPICS)
 
 
-@pytest.mark.long
 def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_broken(
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:

@@ -1,6 +1,5 @@
 """References: what is followed is followed as the engine does, and all else is refused."""
 
-import time
 from typing import Any
 
 import jsonschema_rs
@@ -98,12 +97,8 @@ def test_a_reference_leads_to_a_schema(path: str) -> None:
     ids=["plain", "name", "escaped slash", "decoy"],
 )
 def test_work_cannot_be_hidden(schema: dict[str, Any]) -> None:
-    started = time.monotonic()
-
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="too often|allowed at the root|must lead within"):
         JsonSchema(schema)
-
-    assert time.monotonic() - started < 2
 
 
 @pytest.mark.parametrize("step", ["a%2Fb", "a~1b", "a%7E1b", "%61~1b", "~0", "~01", "%7E0", "a%252Fb", "é", "%C3%A9"])

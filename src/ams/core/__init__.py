@@ -1,1 +1,19 @@
-"""What everything may use: names, errors, clock, settings, messages, and other values with their rules."""
+"""What everything may use: names, errors, clock, settings, messages, and other values with their rules.
+
+settings               the typed table of a program's settings, from flags, environment, file and defaults
+settings_import        settings of the reference implementation, read into ours
+names                  what may be called how, and references to resources
+errors                 what can go wrong, as one tree
+messages               the message: attributes, base64 text, and its JSON made once
+push_config            where a subscription's messages are delivered to, and the rules by which that changes
+issuer                 an issuer whose tokens are accepted, and the file that lists issuers
+rights                 what a token is good for, of what its user may do
+distinguished_names    names of certificates, and the form they are compared in
+clock                  wall time and monotonic time, replaceable in tests
+cache                  a bounded cache: the entry that was not used for longest goes first
+backoff                how long to wait between tries
+attempts               failed logins by address, counted and limited
+observing              logs and metrics, configured once; and which request is being answered
+supervisor             threads and tasks a process cannot do without, and what follows when one ends
+yaml_tree              a YAML file as a tree in which each value has its line number
+"""

@@ -1,1 +1,18 @@
-"""The HTTP surface: API v1 as the contract says, on raw ASGI for the hot routes and Starlette for the rest."""
+"""The HTTP surface: API v1 as the contract says, on raw ASGI for the hot routes and Starlette for the rest.
+
+app          the ASGI application: hot routes, then all others; every answer and every error leaves here
+fast         the gate every request passes, and the hot routes: publish, pull and acknowledge
+routing      rows of the route table, and what a handler takes and gives
+routes/      all other routes, a file for each resource
+messages     messages on the wire: what is published and pulled for is read, what is delivered is written
+bodies       how JSON bodies are read
+errors       from errors to status codes, and the envelope of an error
+limits       what a client may cost: size and time of bodies, memory for bodies and answers
+auditing     what of requests is logged, and what goes into the audit log
+arrow        messages as an Arrow IPC stream (extra `arrow`)
+openapi      the description of the API, made of the route table and the structs
+asgi         types of ASGI, where a request comes from, values of a query, and an answer sent as a whole
+protocol     the connection: uvicorn's parser of HTTP, with limits
+tls          TLS that follows a renewed certificate, and a local CA for those who have none yet
+server       sockets, uvicorn, an orderly stop; and the port for health checks and metrics
+"""

@@ -1,7 +1,16 @@
 """Validation: whether messages are what a schema says (contract 15), for payloads in JSON and Avro and for attributes.
 
+compiled             one revision of a schema, ready to be asked about payloads and attributes
+json_schema          payloads in JSON, against JSON Schema
+references           where a `$ref` leads: within its schema only
+avro                 payloads in Avro
+cost                 what a check costs, counted before it is done
+validator_process    checks that may take long, in a process of its own
+worker               the program of that process
+violations           what is wrong with a message, in the words of the contract
+
 A schema is compiled once for each of its revisions and then checks every message. Nothing is fetched from
-other hosts, and the work for any schema and any message is bounded: see `limits`, `effort` and `avro`.
+other hosts, and the work for any schema and any message is bounded: see `cost`, `validator_process` and `avro`.
 """
 
 from ams.validation.compiled import Compiled, compile_schema, compile_stored, parsed

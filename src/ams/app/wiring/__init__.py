@@ -1,6 +1,11 @@
 """Wiring: the one package that chooses engines, makes use cases of them, and starts and stops it all in order.
 
-`engines` opens what is kept, `assembly` builds the service over it; what a start puts in order is here.
+engines     opens what is kept
+identity    which issuers are trusted, how they are asked, and who logs in by their tokens
+push        what checks endpoints, what delivers, and what the API knows of it
+assembly    builds the service over all that
+
+What a start puts in order is here.
 """
 
 import contextlib

@@ -1,4 +1,13 @@
-"""`ams authn`: the certificate service, and what an administrator keeps there."""
+"""`ams authn`: the certificate service, and what an administrator keeps there.
+
+service_types    `ams authn service-types` and `auth-methods`
+bindings         `ams authn bindings`
+bulk             many bindings at once, from CSV
+importing        `ams authn import`: a database of the reference
+session          options of the connection that all these commands share
+
+What is left is here: the groups, keys, the audit log and `login`.
+"""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,4 +1,22 @@
-"""The embedded engine: an ordered, durable log in a folder owned by one process."""
+"""The embedded engine: an ordered, durable log in a folder owned by one process.
+
+log              the log itself, one for all topics
+options          what can be set
+state, topic     what an open log holds: its topics, where their messages are, and idempotency keys
+committer        the thread that makes appends durable, a group at a time
+group_commit     one group: what is asked of the committer, how it is packed, and what was done
+record           one topic's messages of one group, as bytes
+segment          the file of records: its header, its name, and writing to its end
+segment_index    the index of a segment in memory
+index_file       the index file of a sealed segment, as bytes
+catalog          the segments of the log, and the way from an offset or a time to records
+reader           reading messages, each checked
+pages            reading files without keeping the event loop waiting
+scan             reading a segment from beginning to end
+recovery         from the files of a folder to a whole log, at every start
+upkeep           sealed segments get indexes, old ones are removed, damaged indexes are made anew
+verify           reading every record and every index, changing nothing
+"""
 
 from ams.storage.log.embedded.log import EmbeddedLog
 from ams.storage.log.embedded.options import LogOptions

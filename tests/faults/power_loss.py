@@ -85,6 +85,7 @@ def play(seed: int) -> Tally:
 
 def play_all(seeds: Sequence[int]) -> Tally:
     """Play several scenarios, without a word from the log about what it met."""
+    before = structlog.get_config()
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory(), processors=[_drop])
     try:
         tally = Tally()
@@ -92,7 +93,9 @@ def play_all(seeds: Sequence[int]) -> Tally:
             tally.add(play(seed))
         return tally
     finally:
-        structlog.reset_defaults()
+        structlog.configure(
+            **before
+        )  # not the defaults: other tests of this process print through a logger of their own
 
 
 class _Scenario:

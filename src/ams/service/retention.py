@@ -33,6 +33,7 @@ _AT_ONCE = 1000
 """Topics that are changed at the same time: they share commits of the log."""
 
 logger = structlog.get_logger("ams.retention")
+losses_logger = structlog.get_logger("ams.losses")
 
 
 class TopicRetention(NamedTuple):
@@ -193,7 +194,7 @@ class LossTotal:
             try:
                 await self.look()
             except AmsError as error:
-                logger.warning("losses.put_off", reason=str(error))
+                losses_logger.warning("losses.put_off", reason=str(error))
             except Exception:  # a defect must not end the looking for good
                 supervisor.survive("counting of losses")
 
@@ -205,7 +206,7 @@ async def follow(cursors: Cursors, subscription: Subscription, before: Position,
     after = await cursors.retain(subscription.id, before.generation, oldest)
     if after.lost > before.lost:
         lost = after.lost - before.lost
-        logger.warning("subscription.lost", subscription=subscription.name, first=before.offset, messages=lost)
+        losses_logger.warning("subscription.lost", subscription=subscription.name, first=before.offset, messages=lost)
     return after
 
 

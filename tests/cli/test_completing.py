@@ -1,5 +1,6 @@
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,8 +104,26 @@ def test_whatever_goes_wrong_completes_nothing_and_says_nothing(ams: Ams) -> Non
 
 
 def test_a_service_that_does_not_answer_is_not_waited_for(ams: Ams) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor() as threads:
+        silent.settimeout(30)
+        given_up = threads.submit(is_given_up, silent)
+
         assert complete(ams, "ams topics show r", AMS_ENDPOINT=f"http://127.0.0.1:{silent.getsockname()[1]}") == []
+
+        assert given_up.result()
+
+
+def is_given_up(silent: socket.socket) -> bool:
+    """Take one request without answering; return whether its client left sooner than clients do by themselves."""
+    connection, _ = silent.accept()
+    with connection:
+        connection.settimeout(10)  # other commands wait for half a minute
+        try:
+            while connection.recv(65536):
+                pass
+        except TimeoutError:
+            return False
+    return True
 
 
 def test_only_a_shell_that_asks_is_answered() -> None:

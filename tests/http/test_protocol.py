@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import selectors
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -354,11 +355,18 @@ def eventually(holds: Callable[[], bool], within: float = SOON) -> bool:
     return False
 
 
-def test_a_thousand_idle_connections_cost_the_others_nothing(tmp_path: Path) -> None:
-    with served(tmp_path / "ams-data") as service, contextlib.ExitStack() as stack:
+def test_others_are_answered_while_a_thousand_connections_are_open_and_idle(tmp_path: Path) -> None:
+    with (
+        served(tmp_path / "ams-data") as service,
+        contextlib.ExitStack() as stack,
+        selectors.DefaultSelector() as closed,
+    ):
         idle = [stack.enter_context(connect(service)) for _ in range(1000)]
+        for client in idle:
+            closed.register(client, selectors.EVENT_READ)
 
         assert [ask(service) for _ in range(10)] == [200] * 10
+        assert closed.select(timeout=0) == []  # all thousand were still open then
 
         idle[500].sendall(b"GET /v1/version HTTP/1.1\r\nhost: ams.example\r\nconnection: close\r\n\r\n")
         assert everything(idle[500]).startswith(b"HTTP/1.1 200")

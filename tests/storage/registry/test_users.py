@@ -306,7 +306,7 @@ async def test_a_user_whose_stored_token_is_damaged_is_shown_without_it(registry
         page = await registry.users.page(EVERYTHING)
 
     assert {user.name: user.token for user in page.items} == {"anna": None, "bert": bert.token}
-    assert [(line["event"], line["user"]) for line in said] == [("user.token_damaged", "anna")]
+    assert [line["user"] for line in said if line["event"] == "user.token_damaged"] == ["anna"]
     assert await registry.users.principal(str(anna.token)) is not None
     fresh = await registry.users.refresh_token(anna.id)
     assert fresh is not None

@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from bench.processes import answered
-from bench.stats import percentile
+from bench.report import percentile
 
 WARM_UP_SECONDS = 1.0
 PATIENCE_SECONDS = 60.0

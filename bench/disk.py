@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.stats import percentile
+from bench.report import percentile
 
 
 class Syncs(NamedTuple):

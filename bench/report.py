@@ -15,6 +15,13 @@ import ams
 HISTORY = Path(__file__).with_name("history.jsonl")
 
 
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the value that `percent` of the sorted values do not exceed; 0 when there are none."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
+
+
 class Goal(msgspec.Struct, frozen=True):
     """A limit for a case's ratio; from the table of goals in `docs/how-to/bench.md`."""
 

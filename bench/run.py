@@ -5,13 +5,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import TypeVar
 
 from bench.callers import Work
 from bench.load import Job
 from bench.processes import Server, Service, bare, load
 from bench.report import Goal, Result, at_most, progress
-from bench.stats import median
 from bench.tally import Outcome
 
 SLOWER = 1.2

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,6 @@ from bench.callers import Consume, Publish
 from bench.load import Job
 from bench.processes import ROOT, RunningLoad, Service
 from bench.report import progress
-from bench.stats import median
 from bench.tally import Outcome
 
 FLAGS = ("--retention", "2m", "--segment-bytes", "4MiB", "--max-data-bytes", "300MiB")

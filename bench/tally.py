@@ -8,7 +8,7 @@ import msgspec
 
 from bench.callers import Step
 from bench.connection import Response
-from bench.stats import percentile
+from bench.report import percentile
 
 
 class Outcome(msgspec.Struct):

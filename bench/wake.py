@@ -11,7 +11,7 @@ import uvloop
 from bench.callers import ack_body, ack_numbers, publish_body, pull_body
 from bench.connection import Address, Response, SerialClient, connect, request
 from bench.processes import Failed, Service
-from bench.stats import percentile
+from bench.report import percentile
 
 PAUSE_SECONDS = 0.005
 """How long a pull has waited when the message is published: longer than it takes to get there."""

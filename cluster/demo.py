@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -21,7 +20,8 @@ from cluster.local import Cluster, table
 from cluster.processes import DidNotStart, treat_as_ctrl_c
 from demo import report
 from demo.job import Job
-from demo.message import Message
+from demo.ledger import Message
+from demo.service import trust_of_library
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
 SPREAD = 30.0
@@ -82,7 +82,7 @@ def _run(folder: Path, messages: int, *, secure: bool) -> int:
     tries = Tries()
     with Cluster(folder, secure=secure) as cluster, Caretaker(cluster, _say) as caretaker:
         print(table(cluster.parts()) + "\n", flush=True)
-        _trust(cluster.ca)
+        trust_of_library(cluster.ca)
         with blows.falling(cluster, caretaker):
             failure = _job(job, cluster, blows)
     print(report.summary(job))
@@ -241,13 +241,6 @@ BLOWS = (
 
 def _say(line: str) -> None:
     print(f"\n*** {line}" if sys.stdout.isatty() else f"*** {line}", flush=True)
-
-
-def _trust(ca: Path) -> None:
-    """Make the official library trust our certificate and reach haproxy directly, past any proxy."""
-    os.environ["REQUESTS_CA_BUNDLE"] = str(ca)
-    for name in ("no_proxy", "NO_PROXY"):
-        os.environ[name] = ",".join(filter(None, [os.environ.get(name), "localhost", "127.0.0.1"]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from argo_ams_library import AmsException
 
 from demo import pushing, report, service, usage
 from demo.job import Job
-from demo.message import Message
+from demo.ledger import Message
 from demo.pushing import Receiver
 from demo.service import FAILED, INTERRUPTED, OK, Service, trust_of_library
 from demo.traffic import Wire, untouched

@@ -8,7 +8,7 @@ The attribute `empaid` is the name the message had in the sender's directory que
 from collections.abc import Iterator
 from random import Random
 
-from demo.message import Message
+from demo.ledger import Message
 
 FIRST_LINE = "APEL-individual-job-message: v0.3"
 SITE = "SITE-A"

@@ -6,8 +6,7 @@ from threading import Event
 from time import perf_counter
 
 from demo import accounting, monitoring, tenancy, traffic
-from demo.ledger import Ledger
-from demo.message import Message
+from demo.ledger import Ledger, Message
 from demo.stopwatch import Stopwatch
 from demo.tenancy import Ends, Line
 from demo.traffic import Flow

@@ -7,8 +7,14 @@ One publisher and one consumer write to a ledger, each its own dictionary, so no
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from demo.message import Message
+
+class Message(NamedTuple):
+    """Attributes and payload, as one application gives them to another."""
+
+    attributes: dict[str, str]
+    data: bytes
 
 
 class Ledger:

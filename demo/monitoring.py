@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fastavro import schemaless_writer
 from fastavro.schema import load_schema
 
-from demo.message import Message
+from demo.ledger import Message
 
 SCHEMA = load_schema(str(Path(__file__).with_name("metric_data.avsc")))
 SITES = 20

@@ -17,8 +17,7 @@ import msgspec
 from argo_ams_library import ArgoMessagingService
 
 from ams.http.tls import self_signed
-from demo.ledger import Ledger
-from demo.message import Message
+from demo.ledger import Ledger, Message
 from demo.service import Service
 from demo.tenancy import MONITORING, PROJECT, unless_there
 

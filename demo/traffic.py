@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from argo_ams_library import AmsMessage, ArgoMessagingService
 
-from demo.ledger import Ledger
-from demo.message import Message
+from demo.ledger import Ledger, Message
 from demo.stopwatch import Stopwatch
 from demo.tenancy import Line
 

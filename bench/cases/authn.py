@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Iterator
+from statistics import median
 
 from bench import handshake
 from bench.authn import LOGIN, CertificateService, Clients, certificate_service, look_ups_per_second
 from bench.processes import Service
 from bench.report import Result, at_least, at_most
 from bench.run import Bench
-from bench.stats import median
 
 FEW, MANY = 100, 100_000
 

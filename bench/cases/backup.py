@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from bench import preparing
 from bench.callers import Publish
 from bench.processes import Failed, Service
 from bench.report import Result
 from bench.run import Bench, figures, median_ratio, middle, p99
-from bench.stats import median
 from bench.tally import Outcome
 
 CONNECTIONS = 16

@@ -8,6 +8,7 @@
 import secrets
 import time
 from collections.abc import Iterator
+from statistics import median
 
 from bench import preparing
 from bench.beside import Batches, Job, Statements, beside
@@ -16,7 +17,6 @@ from bench.cluster import Parts, parts
 from bench.processes import RunningLoad, Service
 from bench.report import Result, at_least, at_most
 from bench.run import Bench, compared, figures, messages_per_second, middle, p99, requests_per_second
-from bench.stats import median
 from bench.tally import Outcome
 
 CONNECTIONS, MANY_CONNECTIONS = 16, 64

@@ -1,6 +1,7 @@
 """Logging in: a publish with a token of an issuer against one with a token of AMS; look-ups among many users."""
 
 from collections.abc import Iterator
+from statistics import median
 
 import msgspec
 
@@ -10,7 +11,6 @@ from bench.identity import LookUp, Users, by_identity, by_named_token
 from bench.processes import Service, load
 from bench.report import Result, at_least, at_most, progress
 from bench.run import Bench, compared
-from bench.stats import median
 from demo.issuer import ExampleIssuer
 
 CONNECTIONS = 64

@@ -3,6 +3,7 @@
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 import uvloop
 
@@ -11,7 +12,6 @@ from bench.connection import Address, SerialClient, connect, request
 from bench.processes import Failed, Service
 from bench.report import Result, at_most, progress
 from bench.run import Bench
-from bench.stats import median
 
 REQUESTS = 50
 """Of each route in one measurement."""

@@ -2,13 +2,13 @@
 
 import threading
 from collections.abc import Iterator
+from statistics import median
 
 from bench import preparing
 from bench.callers import Publish
 from bench.processes import Service, load
 from bench.report import Result, at_least, at_most, progress
 from bench.run import Bench, figures, middle, p99, requests_per_second
-from bench.stats import median
 from bench.tally import Outcome
 
 CONNECTIONS = 256

@@ -4,6 +4,7 @@ Also with a JSON schema against without, and with counters against without, whic
 """
 
 from collections.abc import Iterator
+from statistics import median
 
 from bench import preparing
 from bench.callers import Publish, Pull
@@ -11,7 +12,6 @@ from bench.disk import appends
 from bench.processes import Service
 from bench.report import Goal, Result, at_least, at_most
 from bench.run import Bench, compared, middle, p99, requests_per_second
-from bench.stats import median
 from bench.tally import Outcome
 
 SHAPES: tuple[tuple[int, int, Goal | None], ...] = (

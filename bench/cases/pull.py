@@ -4,13 +4,13 @@ Each connection has a subscription of its own. The comparator is the bare handle
 """
 
 from collections.abc import Iterator
+from statistics import median
 
 from bench import preparing
 from bench.callers import Acknowledge, Consume, Publish, Pull, Read
 from bench.processes import Server, Service
 from bench.report import Goal, Result, at_least
 from bench.run import Bench, compared, figures, messages_per_second, middle, requests_per_second
-from bench.stats import median
 
 CONNECTIONS = 16
 SIZES: tuple[tuple[int, Goal | None], ...] = ((1, None), (100, at_least(10)), (1000, None))

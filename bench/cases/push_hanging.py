@@ -2,13 +2,13 @@
 
 import contextlib
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
 from bench.processes import Service
 from bench.push import Receivers, endpoints, latencies, make, publish, receivers, steady_latencies, topic
-from bench.report import Result, at_most, progress
+from bench.report import Result, at_most, percentile, progress
 from bench.run import FULL, Bench
-from bench.stats import median, percentile
 from tests.support.pushed import Endpoint
 
 RATE = 100.0

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
 from bench import preparing
@@ -10,7 +11,6 @@ from bench.processes import Service
 from bench.push import PROJECT, Receivers, endpoints, make, receivers
 from bench.report import Result, at_most, progress
 from bench.run import FULL, Bench
-from bench.stats import median
 
 SUBSCRIPTIONS = 1000
 PORTS = 20

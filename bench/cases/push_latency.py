@@ -1,13 +1,13 @@
 """From a publish to its delivery, with a hundred subscriptions that are used."""
 
 from collections.abc import Iterator
+from statistics import median
 
 from bench import preparing
 from bench.callers import Publish
 from bench.push import PROJECT, endpoints, latencies, make, publish, receivers, steady_latencies, topic
-from bench.report import Result, at_most
+from bench.report import Result, at_most, percentile
 from bench.run import Bench
-from bench.stats import median, percentile
 
 SUBSCRIPTIONS = 100
 RATE = 100.0

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from statistics import median
 
 import uvloop
 
@@ -12,7 +13,6 @@ from bench.push import PROJECT, make, receivers, topic
 from bench.push_bare import Job, LoadResult
 from bench.report import Result, at_least
 from bench.run import Bench
-from bench.stats import median
 from tests.support.pushed import Api, Endpoint, made, verified
 from tests.support.receiving import Receiving
 

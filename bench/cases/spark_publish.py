@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from statistics import median
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -13,7 +14,6 @@ from bench import preparing
 from bench.callers import Publish
 from bench.report import Result, at_least
 from bench.run import Bench, messages_per_second, middle
-from bench.stats import median
 from bench.tally import Outcome
 
 CORES = 2

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
@@ -14,7 +15,6 @@ from bench.cluster import broker
 from bench.processes import Failed, Service
 from bench.report import Result, at_least
 from bench.run import Bench
-from bench.stats import median
 from cluster.jars import CannotFetch, connector_jars
 
 CORES = 2

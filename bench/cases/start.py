@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 from bench import preparing
 from bench.callers import Publish
 from bench.processes import RunningLoad, Service
 from bench.report import Result, at_most, progress
 from bench.run import Bench
-from bench.stats import median
 
 EMPTY_SECONDS = 1.0
 KILLED_SECONDS = 3.0

@@ -1,6 +1,7 @@
 """A new TLS connection for every call, as the official library makes, against handshakes without anything else."""
 
 from collections.abc import Iterator
+from statistics import median
 
 from bench import handshake, preparing
 from bench.callers import publish_body
@@ -8,7 +9,6 @@ from bench.connection import request
 from bench.processes import Server, Service
 from bench.report import Result, at_least
 from bench.run import Bench
-from bench.stats import median
 
 
 def tls(bench: Bench) -> Iterator[Result]:

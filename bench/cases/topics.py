@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import median
 
 from bench import preparing
 from bench.callers import Acknowledge, Publish, Pull, Work
 from bench.processes import Service
 from bench.report import Result, at_most
 from bench.run import SLOWER, Bench, slower
-from bench.stats import median
 from bench.wake import wakes
 
 PER_TOPIC = 100

@@ -223,4 +223,4 @@ async def test_a_start_is_undone_when_the_stop_comes_first(ends: list[float]) ->
         )
 
     assert (ran, program.said, announced, ends) == (None, ["start undone"], [], [3])
-    assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "told to before it was ready")]
+    assert [(line["event"], line["reason"]) for line in lines] == [("stopped", "asked to stop before it was ready")]

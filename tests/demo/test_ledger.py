@@ -1,5 +1,4 @@
-from demo.ledger import Ledger
-from demo.message import Message
+from demo.ledger import Ledger, Message
 
 
 def message(data: bytes = b"soil is dry", **attributes: str) -> Message:

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from demo import pushing
-from demo.ledger import Ledger
-from demo.message import Message
+from demo.ledger import Ledger, Message
 from demo.pushing import Receiver
 
 WET = Message({"bed": "roses"}, b"wet")

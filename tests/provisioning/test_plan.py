@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import FileLine
 from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Reference, Step
-from ams.provisioning.plan import Wishes, plan, same_push
+from ams.provisioning.plan import PlanOptions, plan, same_push
 
 PLACE = FileLine("file.yaml", 7)
 CALLER = "caller"
@@ -97,14 +97,14 @@ def carried_out(steps: list[Step], existing: Existing) -> Existing:
 
 @given(declared=declarations(), existing=services(), prune=st.booleans())
 def test_a_plan_carried_out_leaves_nothing_to_do(declared: Declared, existing: Existing, prune: bool) -> None:
-    after = carried_out(plan(declared, existing, Wishes(prune=prune)), existing)
+    after = carried_out(plan(declared, existing, PlanOptions(prune=prune)), existing)
 
-    assert plan(declared, after, Wishes(prune=prune)) == []
+    assert plan(declared, after, PlanOptions(prune=prune)) == []
 
 
 @given(declared=declarations(), existing=services(), prune=st.booleans())
 def test_a_plan_carried_out_makes_everything_as_declared(declared: Declared, existing: Existing, prune: bool) -> None:
-    after = carried_out(plan(declared, existing, Wishes(prune=prune)), existing)
+    after = carried_out(plan(declared, existing, PlanOptions(prune=prune)), existing)
 
     for key, wanted in declared.fields.items():
         for name, value in wanted.items():
@@ -131,7 +131,7 @@ def test_without_pruning_nothing_is_removed_and_nothing_else_is_touched(declared
 def test_pruning_removes_only_from_declared_sections_and_never_the_caller(
     declared: Declared, existing: Existing
 ) -> None:
-    removed = [step.key for step in plan(declared, existing, Wishes(prune=True)) if step.change is Change.REMOVE]
+    removed = [step.key for step in plan(declared, existing, PlanOptions(prune=True)) if step.change is Change.REMOVE]
 
     for key in removed:
         assert (key.project, key.kind) in declared.sections
@@ -145,17 +145,18 @@ def test_pruning_removes_only_from_declared_sections_and_never_the_caller(
 
 @given(declared=declarations(), existing=services())
 def test_any_part_of_a_plan_can_fail_and_a_second_run_finishes(declared: Declared, existing: Existing) -> None:
-    steps = plan(declared, existing, Wishes(prune=True))
+    steps = plan(declared, existing, PlanOptions(prune=True))
 
     for done in range(len(steps)):
         after = carried_out(steps[:done], existing)
-        assert plan(declared, carried_out(plan(declared, after, Wishes(prune=True)), after), Wishes(prune=True)) == []
+        second = plan(declared, after, PlanOptions(prune=True))
+        assert plan(declared, carried_out(second, after), PlanOptions(prune=True)) == []
 
 
 @given(declared=declarations(), existing=services())
 def test_what_others_need_is_made_first_and_removed_last(declared: Declared, existing: Existing) -> None:
     order = list(Kind)
-    steps = plan(declared, existing, Wishes(prune=True))
+    steps = plan(declared, existing, PlanOptions(prune=True))
 
     made = [order.index(step.key.kind) for step in steps if step.change is not Change.REMOVE]
     removed = [order.index(step.key.kind) for step in steps if step.change is Change.REMOVE]
@@ -185,7 +186,7 @@ def test_a_reference_to_what_exists_is_enough_unless_it_is_pruned() -> None:
 
     assert [step.change for step in plan(declared, existing)] == [Change.ADD, Change.ADD]
     with pytest.raises(BadDocument, match="neither declared nor there"):
-        plan(declared, existing, Wishes(prune=True))
+        plan(declared, existing, PlanOptions(prune=True))
 
 
 def test_a_subscription_cannot_change_its_topic() -> None:

@@ -155,7 +155,7 @@ PATH = "/projects/P/subscriptions/s"
             "Its messages are not pushed any more:"
             " 1970-01-01T00:00:00 - Could not send message, The connection was refused.",
         ),
-        (None, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there."),
+        (None, "Its messages are to be pushed to an endpoint, but there is no push server."),
     ],
 )
 async def test_what_keeps_messages_from_an_endpoint_is_told(

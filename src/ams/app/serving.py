@@ -97,7 +97,7 @@ class State:
         yield figure("ams_lost_messages", _LOST, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
-        failed = "Logins that failed: requests with a token that is nobody's."
+        failed = "Logins that failed: requests with a token that no user has."
         yield figure("ams_failed_logins", failed, made.failed_logins.failures)
         unwritten = "Events of the audit log whose line could not be written; the table may have them."
         yield figure("ams_audit_failures", unwritten, made.trail.failures)

@@ -20,7 +20,7 @@ from ams.provisioning.carrying_out import both, carry_out, secrets
 from ams.provisioning.declared import Ask, Change, Declared, Kind, Step
 from ams.provisioning.document import read_documents
 from ams.provisioning.fields import TOKEN_FILE
-from ams.provisioning.plan import Wishes, plan
+from ams.provisioning.plan import PlanOptions, plan
 from ams.provisioning.state import read_existing
 
 Files = Annotated[
@@ -64,7 +64,7 @@ def apply(
         def planned(again: bool = True) -> list[Step]:
             # Secrets are set once: whether they are as declared cannot be read.
             existing = read_existing(declared, ask)
-            return plan(declared, existing, Wishes(prune, set_secrets and not again, renew_tokens))
+            return plan(declared, existing, PlanOptions(prune, set_secrets and not again, renew_tokens))
 
         steps = planned(again=False)
         for lost in lost_tokens(declared, steps):

@@ -22,7 +22,7 @@ from ams.core.settings import environment
 from ams.provisioning.carrying_out import both
 from ams.provisioning.endpoints import LeftOut, Reason
 from ams.provisioning.gocdb import Feed, sites_address
-from ams.provisioning.provision import Report, Wishes, as_object, cells, provision
+from ams.provisioning.provision import Report, RunOptions, as_object, cells, provision
 from ams.provisioning.state import find_target
 
 AUTHN_PORT = 8443
@@ -91,7 +91,7 @@ class ProvisionOptions(OptionSet):
     service: str
     service_host: str
     service_uuid: str
-    wishes: Wishes
+    options: RunOptions
     output: Format
 
     @classmethod
@@ -151,7 +151,7 @@ def _given(
         service=service,
         service_host=service_host or ini.service_host or host(found.endpoint),
         service_uuid=service_uuid or ini.service_uuid,
-        wishes=Wishes(
+        options=RunOptions(
             service_types=service_types,
             role=role or ini.role or "publisher",
             email=email or ini.email,
@@ -176,7 +176,7 @@ def gocdb(given: ProvisionOptions) -> None:
     Each gets a user and a binding for its certificate, and is put on the access list of the topic that is called as the
     type, with dashes for dots. Run again, there is nothing to do. Ends with 1 when something went wrong.
     """
-    _run(given, given.wishes)
+    _run(given, given.options)
 
 
 @app.does("cloud-info")
@@ -189,27 +189,27 @@ def cloud_info(*, consumer: Consumer = "", given: ProvisionOptions) -> None:
     reads = consumer or given.ini.consumer
     if not reads:
         raise Usage("who reads the subscriptions? name a member with --consumer")
-    _run(given, dataclasses.replace(given.wishes, own_topics=True, consumer=reads))
+    _run(given, dataclasses.replace(given.options, own_topics=True, consumer=reads))
 
 
-def _run(given: ProvisionOptions, wishes: Wishes) -> None:
+def _run(given: ProvisionOptions, options: RunOptions) -> None:
     for key in given.ini.unknown:
         note(f"{printable(key)} in the configuration means nothing here")
     with given.feed, given.ams, given.certificates:
         ask = both(given.ams.call, given.certificates.call)
         target = find_target(ask, given.project, given.service, given.service_host, given.service_uuid)
-        report = provision(given.feed, ask, target, wishes, lambda text: note(printable(text)))
-    emit(document(_as_object(report, wishes)) if given.output is Format.JSON else _text(report, wishes))
+        report = provision(given.feed, ask, target, options, lambda text: note(printable(text)))
+    emit(document(_as_object(report, options)) if given.output is Format.JSON else _text(report, options))
     if not report.well:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _text(report: Report, wishes: Wishes) -> str:
+def _text(report: Report, options: RunOptions) -> str:
     rows = [cells(step) for step in report.steps]
-    parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and wishes.dry_run else []
+    parts = [columns(("STEP", "WHAT", "WITH"), rows)] if rows and options.dry_run else []
     if not rows:
         parts.append("nothing to do")
-    parts.append(_summary(report, wishes))
+    parts.append(_summary(report, options))
     parts += [f"FAILED  {printable(f'{each.endpoint}: {each.text}')}" for each in report.failed]
     parts += [f"FAILED  {printable(text)}" for text in report.faults]
     if report.kept:
@@ -217,9 +217,9 @@ def _text(report: Report, wishes: Wishes) -> str:
     return "\n".join(parts)
 
 
-def _summary(report: Report, wishes: Wishes) -> str:
-    created = "users to create" if wishes.dry_run else "users created"
-    updated = "bindings to update" if wishes.dry_run else "bindings updated"
+def _summary(report: Report, options: RunOptions) -> str:
+    created = "users to create" if options.dry_run else "users created"
+    updated = "bindings to update" if options.dry_run else "bindings updated"
     vanished = report.vanished
     listed = {
         "endpoints": str(sum(len(each.served) + len(each.left_out) for each in report.judged.values())),
@@ -242,10 +242,10 @@ def _counted(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names)}" if names else "0"
 
 
-def _as_object(report: Report, wishes: Wishes) -> dict[str, Any]:
+def _as_object(report: Report, options: RunOptions) -> dict[str, Any]:
     vanished = report.vanished
     return {
-        "applied": not wishes.dry_run,
+        "applied": not options.dry_run,
         "steps": [as_object(step) for step in report.steps],
         "served": sorted({each.name for judged in report.judged.values() for each in judged.served}),
         "left_out": [_left_out(each, reason=True) for each in report.left_out if each.reason.by_rule],

@@ -79,8 +79,8 @@ def setting(
     default: Any, text: str, *, secret: bool = False, choices: Words = (), most: int | None = None, separator: str = ","
 ) -> Any:
     """Declare a setting; `text` says what it is for, `most` is for numbers and `separator` for `Words`."""
-    told = {"help": text, "secret": secret, "choices": choices, "most": most, "separator": separator}
-    return field(default=default, repr=not secret, metadata=told)
+    metadata = {"help": text, "secret": secret, "choices": choices, "most": most, "separator": separator}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,16 +126,16 @@ async def run_until_stopped(
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def told() -> None:
+    def end() -> None:
         stop.set()
         end_within(stop_seconds)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, end)
     async with contextlib.AsyncExitStack() as stack:
         run = await _unless(stop, stack.enter_async_context(start))
         if run is None:
-            log.info("stopped", reason="told to before it was ready")
+            log.info("stopped", reason="asked to stop before it was ready")
             return None
         announce(run)
         await supervisor.until(stop)

@@ -46,7 +46,8 @@ class MessageReader:
     async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
-        Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do (15.3).
+        Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do
+        (contract 15.3).
 
         Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
 

@@ -37,7 +37,7 @@ _PLAIN = (b"Accept-Encoding", b"identity")
 _BEGINNING = b"HTTP/1."
 
 Headers = Sequence[tuple[bytes, bytes]]
-HostAndPort = tuple[bytes, bytes, int | None]
+Origin = tuple[bytes, bytes, int | None]
 """Scheme, host and port of a URL."""
 
 
@@ -104,8 +104,8 @@ class HttpClient:
         self._tls = tls
         self._seconds = seconds
         self._most_bytes = most_bytes
-        self._idle: dict[HostAndPort, list[_Connection]] = {}
-        self._slots: dict[HostAndPort, asyncio.Semaphore] = {}
+        self._idle: dict[Origin, list[_Connection]] = {}
+        self._slots: dict[Origin, asyncio.Semaphore] = {}
         self.requests = 0
         self.failures = 0
 
@@ -124,9 +124,9 @@ class HttpClient:
         Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
         repeated.
         """
-        place = _place(request.url)
-        async with self._counted(), self._slots.setdefault(place, asyncio.Semaphore(AT_ONCE)):
-            kept = self._take(place)
+        origin = _origin(request.url)
+        async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(AT_ONCE)):
+            kept = self._take(origin)
             if kept is not None:
                 try:
                     return await self._on(kept, request)
@@ -176,12 +176,12 @@ class HttpClient:
             await connection.aclose()
             raise
         if connection.rest():
-            self._idle.setdefault(_place(request.url), []).append(connection)
+            self._idle.setdefault(_origin(request.url), []).append(connection)
         return response
 
-    def _take(self, place: HostAndPort) -> "_Connection | None":
+    def _take(self, origin: Origin) -> "_Connection | None":
         """Return the connection used last that still stands."""
-        idle = self._idle.get(place, [])
+        idle = self._idle.get(origin, [])
         while idle:
             connection = idle.pop()
             if connection.wake():
@@ -215,7 +215,7 @@ class HttpClient:
         return _Connection(reader, asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
-def _place(url: httpcore.URL) -> HostAndPort:
+def _origin(url: httpcore.URL) -> Origin:
     return url.scheme, url.host, url.port
 
 

@@ -20,7 +20,7 @@ _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PlanOptions:
     """What a plan may do beyond making and altering what is declared."""
 
     prune: bool = False
@@ -32,15 +32,15 @@ class Wishes:
     """Revoke tokens whose end or rights differ, and make them anew."""
 
 
-def plan(declared: Declared, existing: Existing, wishes: Wishes = Wishes()) -> list[Step]:
+def plan(declared: Declared, existing: Existing, options: PlanOptions = PlanOptions()) -> list[Step]:
     """Return the steps in the order in which they can be carried out.
 
     Raises `BadDocument` for references to nothing, and for what no step can do.
     """
-    removed = {**declared.gone, **(_surplus(declared, existing) if wishes.prune else {})}
+    removed = {**declared.gone, **(_surplus(declared, existing) if options.prune else {})}
     _check_references(declared, existing, removed)
     keys = declared.fields if declared.in_order else sorted(declared.fields, key=_rank)
-    steps = [step for key in keys if (step := _step(key, declared, existing, wishes))]
+    steps = [step for key in keys if (step := _step(key, declared, existing, options))]
     last_first = sorted(removed, key=lambda key: (-_ORDER.index(key.kind), key))
     return steps + [Step(Change.REMOVE, key, removed[key]) for key in last_first]
 
@@ -49,7 +49,7 @@ def _rank(key: Key) -> int:
     return _ORDER.index(key.kind)
 
 
-def _step(key: Key, declared: Declared, existing: Existing, wishes: Wishes) -> Step | None:
+def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions) -> Step | None:
     wanted = _wanted(key, declared, existing)
     found = existing.fields.get(key)
     owner = declared.owners.get(key, "")
@@ -58,9 +58,9 @@ def _step(key: Key, declared: Declared, existing: Existing, wishes: Wishes) -> S
     changed = {
         name: value
         for name, value in wanted.items()
-        if not _same(name, value, found.get(name)) or (wishes.set_secrets and name in SECRETS)
+        if not _same(name, value, found.get(name)) or (options.set_secrets and name in SECRETS)
     }
-    impossible = _impossible(key.kind, changed, found, wishes)
+    impossible = _impossible(key.kind, changed, found, options)
     if impossible:
         raise bad(declared.places[key], f"{key} {impossible}")
     if changed and key.kind in _MADE_ANEW:
@@ -68,14 +68,14 @@ def _step(key: Key, declared: Declared, existing: Existing, wishes: Wishes) -> S
     return Step(Change.ALTER, key, changed, owner) if changed else None
 
 
-def _impossible(kind: Kind, changed: Fields, found: Fields, wishes: Wishes) -> str:
+def _impossible(kind: Kind, changed: Fields, found: Fields, options: PlanOptions) -> str:
     """Return why a resource cannot be altered so, and what to do; empty when it can."""
     if not changed:
         return ""
     if kind is Kind.TOKEN:
         differs = " and ".join(_DIFFERS[name] for name in changed)
         remedy = "give --renew-tokens to revoke it and make it anew"
-        return "" if wishes.renew_tokens else f"is there with {differs}: {remedy}"
+        return "" if options.renew_tokens else f"is there with {differs}: {remedy}"
     if kind is Kind.ISSUER and _is_of_settings(found):
         return f"is of the service's settings (issuers_file), where its {', '.join(changed)} must be changed"
     fixed = _fixed(kind, changed, found)

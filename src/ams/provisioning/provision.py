@@ -17,7 +17,7 @@ from ams.provisioning.state import Target, read_target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class RunOptions:
     """What a run is to do."""
 
     service_types: Sequence[str]
@@ -71,22 +71,22 @@ class Report:
         return not (self.failed or self.faults or self.kept)
 
 
-def provision(feed: Feed, ask: Ask, target: Target, wishes: Wishes, note: Callable[[str], None]) -> Report:
+def provision(feed: Feed, ask: Ask, target: Target, options: RunOptions, note: Callable[[str], None]) -> Report:
     """Make what GOCDB lists; `note` hears of the progress. Raises a `ClientError` that ends everything."""
     report = Report()
-    _read(feed, wishes, report, note)
+    _read(feed, options, report, note)
     served = [each for judged in report.judged.values() for each in judged.served]
     listed_failures = [each for each in report.left_out if not each.reason.by_rule]
     listed_faults = list(report.faults)
     find_user = functools.partial(wire.get_member, target.project)
     for _ in range(ROUNDS):
         existing = read_target(target, ask)
-        made = declare(served, existing, target, role=wishes.role, consumer=wishes.consumer)
+        made = declare(served, existing, target, role=options.role, consumer=options.consumer)
         report.failed = [*listed_failures, *made.failed]
         report.faults = [*listed_faults, *made.faults]
-        gone = _gone(report, existing, wishes, made.users, target.project, whole=not listed_faults)
+        gone = _gone(report, existing, options, made.users, target.project, whole=not listed_faults)
         steps = plan(made.declared(gone), existing)
-        if wishes.dry_run:
+        if options.dry_run:
             report.steps = steps
             return report
         carrying_out = CarryingOut(ask, note, existing=existing, find_user=find_user, words=words, each_alone=True)
@@ -98,25 +98,25 @@ def provision(feed: Feed, ask: Ask, target: Target, wishes: Wishes, note: Callab
     return report
 
 
-def _read(feed: Feed, wishes: Wishes, report: Report, note: Callable[[str], None]) -> None:
-    for service_type in wishes.service_types:
+def _read(feed: Feed, options: RunOptions, report: Report, note: Callable[[str], None]) -> None:
+    for service_type in options.service_types:
         try:
             listed = feed.endpoints(service_type)
         except ServiceFailed as error:
             report.faults.append(f"endpoints of {service_type}: {error.message}")
             continue
         note(f"{service_type}: {len(listed)} endpoints are listed; asking for their sites")
-        report.judged[service_type] = judge(listed, feed.site, email=wishes.email, own_topics=wishes.own_topics)
+        report.judged[service_type] = judge(listed, feed.site, email=options.email, own_topics=options.own_topics)
 
 
 def _gone(
-    report: Report, existing: Existing, wishes: Wishes, serving: Mapping[str, str], project: str, *, whole: bool
+    report: Report, existing: Existing, options: RunOptions, serving: Mapping[str, str], project: str, *, whole: bool
 ) -> Mapping[Key, Fields]:
     """Look for what vanished; return what is to be removed."""
-    report.vanished = found = vanished(report.judged, existing, serving, own_topics=wishes.own_topics)
-    if not wishes.remove:
+    report.vanished = found = vanished(report.judged, existing, serving, own_topics=options.own_topics)
+    if not options.remove:
         return {}
-    report.kept = refusal(found, report.judged, whole=whole, most=wishes.max_removals) if found.who else ""
+    report.kept = refusal(found, report.judged, whole=whole, most=options.max_removals) if found.who else ""
     return {} if report.kept else removals(found, existing, project)
 
 

@@ -38,7 +38,7 @@ class Endpoint(NamedTuple):
     """Path and query: an endpoint is a whole URL. What else is at its host may have another owner."""
 
     @property
-    def place(self) -> "HostAndPort":
+    def host_and_port(self) -> "HostAndPort":
         """Return where connections to it go; others may be there too."""
         return self.host, self.port
 

@@ -139,7 +139,7 @@ class Endpoints:
 
     def take(self, endpoint: Endpoint) -> Connection | None:
         """Return an idle connection to where an endpoint is that still stands; None: there is none."""
-        while idle := self._idle_at.get(endpoint.place):
+        while idle := self._idle_at.get(endpoint.host_and_port):
             connection = idle[-1]
             self._remove(connection)
             if connection.is_kept:
@@ -155,7 +155,7 @@ class Endpoints:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle[connection] = None
-        self._idle_at[connection.endpoint.place].append(connection)
+        self._idle_at[connection.endpoint.host_and_port].append(connection)
         if len(self._idle) > self._max_idle:
             self._drop(next(iter(self._idle)))
         if self._sweep is None:
@@ -187,10 +187,10 @@ class Endpoints:
 
     def _remove(self, connection: Connection) -> None:
         del self._idle[connection]
-        place = connection.endpoint.place
-        self._idle_at[place].remove(connection)
-        if not self._idle_at[place]:
-            del self._idle_at[place]
+        host_and_port = connection.endpoint.host_and_port
+        self._idle_at[host_and_port].remove(connection)
+        if not self._idle_at[host_and_port]:
+            del self._idle_at[host_and_port]
 
     def _forget(self, now: float) -> None:
         """Forget endpoints with no requests, unless their circuit is open."""

@@ -159,7 +159,7 @@ def _of_push(status: PushStatus) -> Iterator[Finding]:
     if status.state == UNVERIFIED:
         yield Finding(True, "Its push endpoint is not verified: nothing is delivered before it is.")
     elif status.state == INACTIVE:
-        yield Finding(True, "Its messages are to be pushed to an endpoint, and nobody does: no push server is there.")
+        yield Finding(True, "Its messages are to be pushed to an endpoint, but there is no push server.")
     elif status.state == RETRYING:
         yield Finding(True, f"Its messages do not get through, and are tried again: {text}.")
     elif status.state == STOPPED:

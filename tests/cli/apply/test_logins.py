@@ -16,7 +16,7 @@ from ams.core.errors import BadDocument
 from ams.provisioning.carrying_out import CarryingOut, carry_out
 from ams.provisioning.declared import Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.document import read_documents
-from ams.provisioning.plan import Wishes, plan
+from ams.provisioning.plan import PlanOptions, plan
 from ams.provisioning.state import existing_issuer
 from tests.cli.apply.conftest import Files
 from tests.cli.conftest import Ams
@@ -133,7 +133,7 @@ def test_the_plan_of_an_empty_service_makes_issuers_before_what_needs_them_and_s
 
 def test_what_is_there_as_declared_is_left_alone(tmp_path: Path) -> None:
     assert plan(declared(tmp_path), there()) == []
-    assert plan(declared(tmp_path), there(), Wishes(prune=True, renew_tokens=True)) == []
+    assert plan(declared(tmp_path), there(), PlanOptions(prune=True, renew_tokens=True)) == []
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_token_that_differs_is_made_anew_only_when_that_is_asked_for(
     with pytest.raises(BadDocument, match=f"is there with {said}: give --renew-tokens"):
         plan(declared(tmp_path), there(**differs))
 
-    [step] = plan(declared(tmp_path), there(**differs), Wishes(renew_tokens=True))
+    [step] = plan(declared(tmp_path), there(**differs), PlanOptions(renew_tokens=True))
 
     assert (step.change, step.key) == (Change.ALTER, TOKEN)
     assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), "2999-05-01T00:00:00Z")
@@ -159,7 +159,7 @@ def test_a_token_that_differs_is_made_anew_only_when_that_is_asked_for(
 def test_what_is_not_said_of_a_token_made_anew_stays_as_it_was(tmp_path: Path) -> None:
     text = "users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}"
 
-    [step] = plan(declared(tmp_path, text), there(), Wishes(renew_tokens=True))
+    [step] = plan(declared(tmp_path, text), there(), PlanOptions(renew_tokens=True))
 
     assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), "")
 
@@ -175,14 +175,14 @@ def test_an_issuer_of_the_settings_is_left_alone_or_refused(tmp_path: Path) -> N
 
 
 def test_secrets_of_issuers_are_set_again_when_that_is_asked_for(tmp_path: Path) -> None:
-    [step] = plan(declared(tmp_path), there(), Wishes(set_secrets=True))
+    [step] = plan(declared(tmp_path), there(), PlanOptions(set_secrets=True))
 
     assert step == Step(Change.ALTER, ISSUER, {"client_secret": {"file": str(tmp_path / "secret")}})
 
 
 def test_what_is_not_declared_is_removed_where_its_section_is(tmp_path: Path) -> None:
     without = "users: {sensor: {bindings: {}, tokens: {}}}\nissuers: {}"
-    pruned = plan(declared(tmp_path, without), there(), Wishes(prune=True))
+    pruned = plan(declared(tmp_path, without), there(), PlanOptions(prune=True))
 
     assert [(step.change, step.key) for step in pruned] == [
         (Change.REMOVE, TOKEN),
@@ -190,9 +190,9 @@ def test_what_is_not_declared_is_removed_where_its_section_is(tmp_path: Path) ->
         (Change.REMOVE, ISSUER),
     ]
     assert plan(declared(tmp_path, without), there()) == []
-    assert plan(declared(tmp_path, "users: {sensor: {}}"), there(), Wishes(prune=True)) == []
+    assert plan(declared(tmp_path, "users: {sensor: {}}"), there(), PlanOptions(prune=True)) == []
     assert ISSUER not in [
-        step.key for step in plan(declared(tmp_path, without), with_source("settings"), Wishes(prune=True))
+        step.key for step in plan(declared(tmp_path, without), with_source("settings"), PlanOptions(prune=True))
     ]
 
 

@@ -97,6 +97,6 @@ async def serve(settings: PushSettings) -> None:
 
 def _announce(settings: PushSettings, run: Running) -> None:
     if not settings.tls_enabled:
-        logger.warning("no_tls", host=settings.host, remedy="without TLS nobody is asked who they are")
+        logger.warning("no_tls", host=settings.host, remedy="without TLS clients are not authenticated")
     logger.info("operations", url=run.operations)
     print(f"ready {run.address}", flush=True)

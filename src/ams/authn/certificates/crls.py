@@ -236,6 +236,7 @@ class FetchedLists:
         self._client = client
         self._clock = clock
         self._folder = folder
+        # Not an `LruCache`: it has two limits, and a refresh, which puts a list, is no use of it.
         self._known: OrderedDict[Key, Found] = OrderedDict()
         self._going_on: Shared[Key, Found] = Shared()
         self._upkeep: asyncio.Task[None] | None = None

@@ -111,7 +111,7 @@ def _said(body: bytes) -> SchemaBody:
 
 
 def _candidate(schema: records.Schema, body: bytes) -> Candidate:
-    """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (15.2).
+    """Read what a schema is asked about: a message, if the schema speaks of attributes, else a payload (contract 15.2).
 
     Raises `BadRequest`, or `InvalidInput` when the payload is missing.
     """

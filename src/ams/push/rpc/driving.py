@@ -1,8 +1,8 @@
 """Driving: a push server elsewhere delivers what the registry wants, after any failure on either side.
 
 What is wanted is compared with what the push server has, at every change and every minute; differences are repaired
-(push contract 15, P3, P28, P31). A push server that was found with a subscription this process did not give it is told
-again: what it knows of it may be of before a change it was not there for.
+(push contract 15, P3, P28, P31). A push server that was found with a subscription this process did not give it is sent
+it again: what it knows of it may be of before a change it was not there for.
 """
 
 import asyncio

@@ -204,7 +204,7 @@ _States = Mapping[SubscriptionId, WorkerState]
 
 
 class _Renewed(NamedTuple):
-    told: Subscriptions
+    assigned: Subscriptions
     living: frozenset[str]
 
 
@@ -241,7 +241,7 @@ class StoredLeases:
         self._waiting[heartbeat.holder] = {each: state for each, state in states.items() if each not in first}
         self._waiting = {holder: left for holder, left in self._waiting.items() if left and holder in renewed.living}
         self._newest = {holder: last for holder, last in self._newest.items() if holder in renewed.living}
-        return renewed.told
+        return renewed.assigned
 
     async def state(self, subscription: SubscriptionId) -> WorkerState | None:
         """Return the state of a delivery, as its live holder reported last. Raises `RegistryUnavailable`."""

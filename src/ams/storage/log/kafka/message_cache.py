@@ -228,6 +228,7 @@ class ReadAhead:
         # Not an `LruCache`: what is dropped leaves an index too.
         self._runs: OrderedDict[tuple[TopicId, Offset], MessageRun] = OrderedDict()
         self._of: dict[TopicId, list[MessageRun]] = {}
+        # Nor here: ends are dropped by their age too, and `_sequels` counts with them.
         self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
         self._sequels = 0
         self.bytes = 0

@@ -28,6 +28,7 @@ LISTS = {
     "metrics usage --only {project}": "/users/usageReport?projects={project}",
 }
 IN_USE = {
+    "projects show {project}": "/projects/{project}",
     "users show {project}-m": "/users/{project}-m",
     "members show {project}-m": "/projects/{project}/members/{project}-m",
     "members list": "/projects/{project}/members?details=true",
@@ -39,6 +40,12 @@ IN_USE = {
     "metrics topic t": "/projects/{project}/topics/t:metrics",
     "subs list": "/projects/{project}/subscriptions",
     "subs show s": "/projects/{project}/subscriptions/s",
+    "subs show pushed": "/projects/{project}/subscriptions/pushed",
+    "schemas list": "/projects/{project}/schemas",
+    "schemas show reading": "/projects/{project}/schemas/reading",
+    "token list --user {project}-m": "/users/{project}-m/tokens",
+    "token show laptop --user {project}-m": "/users/{project}-m/tokens/laptop",
+    "bindings list --user {project}-m": "/users/{project}-m/bindings",
     "subs acl s": "/projects/{project}/subscriptions/s:acl",
     "subs offsets s": "/projects/{project}/subscriptions/s:offsets",
     "subs push-status pushed": "/projects/{project}/subscriptions/pushed:pushStatus",
@@ -53,9 +60,13 @@ def user(ams: Ams, project: str) -> None:
 
 @pytest.fixture
 def in_use(ams: Ams, project: str) -> None:
-    """A member without roles, a topic, a subscription, and one that waits for its endpoint."""
+    """One of each thing: a member without roles but with a token and a binding, and a subscription with an endpoint."""
+    ran = ams("schemas", "create", "reading", "--file", "-", stdin='{"type": "object"}')
+    assert ran.returncode == 0, ran.stderr
     for command in (
         f"members create {project}-m",
+        f"token create laptop --user {project}-m",
+        f"bindings create checkin --user {project}-m --issuer https://i.example --subject {project}",
         "topics create t",
         "subs create s --topic t",
         "subs create pushed --topic t",

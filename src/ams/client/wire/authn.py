@@ -13,7 +13,16 @@ import msgspec
 
 from ams.client.errors import InvalidInput
 from ams.client.wire.call import Call, json_body, nothing, reader
-from ams.wire.authn import *
+from ams.wire.authn import AuthMethod as AuthMethod
+from ams.wire.authn import AuthMethodFields, BindingFields, KeyFields, ServiceTypeFields
+from ams.wire.authn import AuthMethods as AuthMethods
+from ams.wire.authn import Binding as Binding
+from ams.wire.authn import Bindings as Bindings
+from ams.wire.authn import Key as Key
+from ams.wire.authn import Keys as Keys
+from ams.wire.authn import ServiceType as ServiceType
+from ams.wire.authn import ServiceTypes as ServiceTypes
+from ams.wire.authn import Token as Token
 
 X509 = "x509"
 """The auth type of logins by certificate."""

@@ -148,9 +148,14 @@ class Process:
         wait_gone(family)
 
     def freeze(self) -> None:
-        """Stop it and its children without ending them: they hold their connections and answer nothing."""
-        for pid in [self.pid, *descendants(self.pid)]:
+        """Stop it and its children without ending them: they hold their connections and answer nothing.
+
+        Returns when all their threads stand: on a busy machine one may run on for a moment and answer a request.
+        """
+        family = [self.pid, *descendants(self.pid)]
+        for pid in family:
             os.kill(pid, signal.SIGSTOP)
+        wait_stopped(family)
 
     def thaw(self) -> None:
         """Let it and its children go on."""
@@ -201,13 +206,33 @@ def wait_gone(pids: Sequence[int], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
+def wait_stopped(pids: Sequence[int], seconds: float = 5.0) -> None:
+    """Wait until each thread of these processes is stopped or gone."""
+    give_up = time.monotonic() + seconds
+    while not all(map(_is_stopped, pids)) and time.monotonic() < give_up:
+        time.sleep(0.005)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return all(_state(f"/proc/{pid}/task/{thread}/stat") in "TtZX" for thread in threads)
+
+
+def _state(stat: str) -> str:
+    """Return the letter of a process's or a thread's state; X for one that is gone."""
+    try:
+        with open(stat) as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
 def runs(pid: int) -> bool:
     """Tell whether a process is there and has not ended."""
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return _state(f"/proc/{pid}/stat") not in "ZX"
 
 
 def _kill(pid: int) -> None:

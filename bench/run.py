@@ -2,6 +2,7 @@
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import TypeVar
 
 from bench.callers import Work
 from bench.load import Job
-from bench.processes import Server, Service, bare, load
+from bench.processes import RunningLoad, Server, Service, bare, load
 from bench.report import Goal, Result, at_most, progress
 from bench.tally import Outcome
 
 SLOWER = 1.2
 """What is still "no slower" over many topics: single measurements differ by as much."""
+
+HEAD_START_SECONDS = 1.0
+"""Of a load that runs beside what is measured."""
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,6 +87,13 @@ class Bench:
     def load(self, server: Server, work: Work, connections: int, rate: float | None = None) -> Outcome:
         """Run a load for the time of one measurement."""
         return load(self.job(server, work, connections, rate))
+
+    def beside(self, service: Service, work: Work, connections: int, measure: Callable[[], T]) -> tuple[T, Outcome]:
+        """Measure while another load runs from a moment before to a moment after; return both."""
+        seconds = self.plan.seconds + 2 * HEAD_START_SECONDS
+        other = RunningLoad(self.job(service, work, connections, seconds=seconds))
+        time.sleep(HEAD_START_SECONDS)
+        return measure(), other.outcome()
 
     def job(
         self, server: Server, work: Work, connections: int, rate: float | None = None, seconds: float | None = None

@@ -6,7 +6,6 @@
 """
 
 import secrets
-import time
 from collections.abc import Iterator
 from statistics import median
 
@@ -14,7 +13,7 @@ from bench import preparing
 from bench.beside import Batches, Job, Statements, beside
 from bench.callers import Acknowledge, Consume, Publish, Pull
 from bench.cluster import Parts, parts
-from bench.processes import RunningLoad, Service
+from bench.processes import Service
 from bench.report import Result, at_least, at_most
 from bench.run import Bench, compared, figures, messages_per_second, middle, p99, requests_per_second
 from bench.tally import Outcome
@@ -29,7 +28,6 @@ BEHIND = 10
 CATCH_UP_PULL = 1000
 TAIL_RATE = 200.0
 """Pulls a second at the tail beside those who catch up: an open loop, so that waiting shows."""
-HEAD_START_SECONDS = 1.0
 BATCH = 5000
 """Messages handed out at once and acknowledged one by one."""
 SMALL = 64
@@ -115,11 +113,8 @@ def _catching_up(bench: Bench, node: Service, tail: list[str], embedded: float) 
 
     def beside() -> Outcome:
         preparing.seek(node, ((name, 0) for name in behind))
-        seconds = bench.plan.seconds + 2 * HEAD_START_SECONDS
-        catching = RunningLoad(bench.job(node, Consume(behind, CATCH_UP_PULL), BEHIND, seconds=seconds))
-        time.sleep(HEAD_START_SECONDS)
-        found = alone()
-        caught.append(catching.outcome())
+        found, catching = bench.beside(node, Consume(behind, CATCH_UP_PULL), BEHIND, alone)
+        caught.append(catching)
         return found
 
     pairs = bench.in_turn(f"{BEHIND} subscriptions catch up beside pulls at the tail", alone, beside)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from bench import preparing
 from bench.callers import Consume, Publish, Work
 from bench.disk import forget
-from bench.processes import RunningLoad, Service
+from bench.processes import Service
 from bench.report import Result, at_most
 from bench.run import Bench, middle, p99
 from bench.tally import Outcome
@@ -18,7 +18,6 @@ MODEST_RATE = 200.0
 BIG_MESSAGE = 1_040_000
 BIG_MESSAGES = 7
 """Seven messages near the limit make a body of 9.7 MB."""
-HEAD_START_SECONDS = 1.0
 SETTLE_SECONDS = 1.0
 """What the greedy tenant left on its way is done by then, and does not hit the others while they are alone."""
 ALLOWED_FOR_BIG_BODIES = 0.060
@@ -58,11 +57,8 @@ def _result(
 
     def beside() -> Outcome:
         before()
-        seconds = bench.plan.seconds + 2 * HEAD_START_SECONDS
-        greedy = RunningLoad(bench.job(service, work, GREEDY_CONNECTIONS, seconds=seconds))
-        time.sleep(HEAD_START_SECONDS)
-        others = alone()
-        eaten.append(greedy.outcome())
+        others, greedy = bench.beside(service, work, GREEDY_CONNECTIONS, alone)
+        eaten.append(greedy)
         time.sleep(SETTLE_SECONDS)
         return others
 

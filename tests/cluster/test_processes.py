@@ -55,7 +55,7 @@ def test_a_frozen_process_stands_still_with_its_children_and_goes_on(family: Pro
     pids = [family.pid, *descendants(family.pid)]
 
     family.freeze()
-    assert eventually(lambda: [state(pid) for pid in pids] == ["T", "T"])
+    assert [state(pid) for pid in pids] == ["T", "T"]
     family.thaw()
     assert eventually(lambda: [state(pid) for pid in pids] == ["S", "S"])
 

@@ -288,6 +288,7 @@ def test_a_service_with_little_room_and_patience_says_so(tmp_path: Path) -> None
         ) as given,
         Client(given) as client,
     ):
+        client.headers["connection"] = "close"  # a kept one may be closed just when the next request is sent
         client.prepare()
         full = client.publish("YQ==")
         assert (full.status_code, full.headers["retry-after"]) == (500, "2")

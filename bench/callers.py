@@ -30,6 +30,8 @@ class Publish(msgspec.Struct, tag=True):
     size: int = 1024
     documents: bool = False
     """Whether the data are JSON documents, instead of random bytes."""
+    keys: bool = False
+    """Whether each request has an idempotency key of its own."""
 
 
 class Pull(msgspec.Struct, tag=True):
@@ -134,8 +136,19 @@ def _publish(work: Publish, topics: list[str], token: str) -> Script:
         Step(request("POST", f"/v1/{topic}:publish", token, body), work.per_request)
         for topic, body in itertools.islice(pairs, rounds)
     ]
-    for step in itertools.cycle(steps):  # noqa: UP028 - a list cannot be sent the answers
-        yield step
+    for step in map(_with_key, itertools.cycle(steps)) if work.keys else itertools.cycle(steps):  # noqa: UP028
+        yield step  # a list cannot be sent the answers
+
+
+_KEYS = uuid.uuid4().hex.encode()
+_keys = itertools.count()
+
+
+def _with_key(step: Step) -> Step:
+    """Return a publish with an idempotency key that no other has."""
+    head, body = step.request
+    key = b"idempotency-key: %b-%d\r\n\r\n" % (_KEYS, next(_keys))
+    return step._replace(request=(head[:-2], key, body))
 
 
 def _pull(subscriptions: list[str], messages: int, token: str) -> Script:

@@ -11,6 +11,7 @@ import uvloop
 
 from bench.callers import Unexpected, Work, scripts
 from bench.connection import Address
+from bench.kernel import processor_seconds
 from bench.loops import Loop, OpenLoop, ScriptedConnection
 from bench.tally import Outcome, Tally
 
@@ -27,6 +28,8 @@ class Job(msgspec.Struct):
     """Seconds of load before the measurement begins."""
     rate: float | None = None
     """Requests a second in an open loop; absent = closed loop."""
+    pid: int | None = None
+    """The server's process, of which is noted what it takes of processors; absent = not noted."""
 
 
 async def run(job: Job) -> Outcome:
@@ -41,9 +44,12 @@ async def run(job: Job) -> Outcome:
         await loop.prepare(lanes)
         loop.begin(lanes)
         await loop.last(job.warm_up)
+        used = processor_seconds(job.pid) if job.pid else 0.0
         tally.begin()
         await loop.last(job.seconds)
-        return tally.end(loop.unsent())
+        outcome = tally.end(loop.unsent())
+        outcome.server_seconds = processor_seconds(job.pid) - used if job.pid else 0.0
+        return outcome
     finally:
         loop.end()
         for lane in lanes:

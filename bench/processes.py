@@ -1,6 +1,5 @@
 """Processes of the bench: servers started and stopped by their pid, loads, and the kernel's figures about them."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from bench import kernel
 from bench.load import Job
 from bench.tally import Outcome
 
@@ -62,15 +62,11 @@ class Server:
 
     def anonymous_memory(self) -> int:
         """Return resident bytes that are no pages of files."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("RssAnon:"):
-                return int(line.split()[1]) * 1024
-        raise Failed("the kernel does not tell RssAnon")
+        return kernel.anonymous_memory(self.pid)
 
     def processor_seconds(self) -> float:
-        """Return what it has taken of processors until now."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return what it and the processes it started have taken of processors until now."""
+        return kernel.processor_seconds(self.pid)
 
     def _ready(self) -> str:
         assert self._process.stdout is not None

@@ -44,7 +44,7 @@ class Plan:
 FULL = Plan(
     pairs=5, seconds=5, backlog=100_000, large_backlog=10_000_000, topics=10_000, wakes=400, overload_seconds=60
 )
-QUICK = Plan(pairs=2, seconds=0.8, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=3)
+QUICK = Plan(pairs=3, seconds=0.8, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=3)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Bench:
     ) -> Job:
         """Return a load with the numbers of this plan."""
         token = server.token if isinstance(server, Service) else "none"
-        return Job(server.url, token, work, connections, seconds or self.plan.seconds, rate=rate)
+        return Job(server.url, token, work, connections, seconds or self.plan.seconds, rate=rate, pid=server.pid)
 
 
 def middle(outcomes: list[Outcome], figure: Callable[[Outcome], float]) -> float:
@@ -128,6 +128,11 @@ def p99(outcome: Outcome) -> float:
     return outcome.p99
 
 
+def server_microseconds(outcome: Outcome) -> float:
+    """Return the processor microseconds that a request took the server."""
+    return outcome.server_microseconds
+
+
 def figures(outcomes: list[Outcome]) -> dict[str, float]:
     """Return what is shown of a load: medians over its measurements."""
     return {
@@ -136,6 +141,7 @@ def figures(outcomes: list[Outcome]) -> dict[str, float]:
         "p50_ms": 1000 * middle(outcomes, lambda each: each.p50),
         "p99_ms": 1000 * middle(outcomes, p99),
         "client_cpu": middle(outcomes, lambda each: each.client_cpu),
+        "server_us": middle(outcomes, server_microseconds),
         "refused": sum(sum(each.refused.values()) for each in outcomes),
     }
 

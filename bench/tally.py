@@ -30,10 +30,17 @@ class Outcome(msgspec.Struct):
     """Requests of an open loop that were due and never found a free connection."""
     client_cpu: float = 0.0
     """Share of one core the generator used; near 1 the generator is the limit, not the service."""
+    server_seconds: float = 0.0
+    """Processor seconds the server took meanwhile; 0 when that was not noted."""
 
     @property
     def requests_per_second(self) -> float:
         return self.requests / self.seconds
+
+    @property
+    def server_microseconds(self) -> float:
+        """Processor microseconds the server took for a request that it answered 200."""
+        return 1e6 * self.server_seconds / self.requests
 
     @property
     def messages_per_second(self) -> float:

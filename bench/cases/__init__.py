@@ -11,7 +11,8 @@ from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
-from bench.cases.publish import counting, publish, schemas
+from bench.cases.publish import publish
+from bench.cases.publish_with import counting, idempotent, schemas
 from bench.cases.pull import acknowledge, pull, read
 from bench.cases.push_hanging import push_hanging
 from bench.cases.push_idle import cluster_push_idle, push_idle
@@ -31,6 +32,7 @@ from bench.run import Bench
 CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "publish": publish,
     "schemas": schemas,
+    "idempotent": idempotent,
     "counting": counting,
     "pull": pull,
     "read": read,

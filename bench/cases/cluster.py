@@ -37,9 +37,9 @@ OF_THE_STATEMENT = 10_000 / 35_000
 
 def cluster_publish(bench: Bench) -> Iterator[Result]:
     """Yield a result for requests of 100, then for those of 1."""
-    with parts(bench) as there, there.service() as node, bench.service() as embedded:
+    with parts(bench) as there, there.service() as node:
         yield _against_batches(bench, there, node, _topics(node))
-        yield _against_embedded(bench, node, embedded, _topics(node, "single"), _topics(embedded))
+        yield from _of_one(bench, node)
 
 
 def _topics(service: Service, project: str = "BENCH") -> list[str]:
@@ -66,16 +66,22 @@ def _against_batches(bench: Bench, there: Parts, node: Service, topics: list[str
     )
 
 
-def _against_embedded(bench: Bench, node: Service, embedded: Service, ours: list[str], theirs: list[str]) -> Result:
-    pairs = bench.loads(
-        f"publish 1 at {MANY_CONNECTIONS} connections",
-        (node, Publish(ours)),
-        (embedded, Publish(theirs)),
-        MANY_CONNECTIONS,
-    )
+def _of_one(bench: Bench, node: Service) -> Iterator[Result]:
+    """Yield the results of publish 1: against the embedded log, and against the bare handler."""
+    with bench.service() as embedded, bench.bare() as bare:
+        ours, theirs = Publish(_topics(node, "single")), Publish(_topics(embedded))
+        turns = bench.in_turn(
+            f"publish 1 at {MANY_CONNECTIONS} connections",
+            lambda: bench.load(node, ours, MANY_CONNECTIONS),
+            lambda: (bench.load(embedded, theirs, MANY_CONNECTIONS), bench.load(bare, theirs, MANY_CONNECTIONS)),
+        )
     params: dict[str, int | str] = {"messages": 1, "connections": MANY_CONNECTIONS}
+    to_embedded = [(on_kafka, other) for on_kafka, (other, _) in turns]
+    to_bare = [(on_kafka, other) for on_kafka, (_, other) in turns]
     against = "requests/s of the embedded log"
-    return compared("cluster-publish", params, pairs, "embedded_requests_s", against, at_least(0.5))
+    yield compared("cluster-publish", params, to_embedded, "embedded_requests_s", against, at_least(0.5))
+    against = "requests/s of the bare handler"
+    yield compared("cluster-publish-bare", params, to_bare, "bare_requests_s", against, at_least(0.5))
 
 
 def cluster_pull(bench: Bench) -> Iterator[Result]:

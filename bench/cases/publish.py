@@ -1,133 +1,165 @@
-"""Publish: 1 message a request at 1, 16 and 64 connections, 100 and 1000 at 16, against the bare handler and a file.
+"""Publish: 1 message a request at 16 and 64 connections, 100 and 1000 at 16, and 1 of a caller who is alone.
 
-Also with a JSON schema against without, and with counters against without, which pull 100 is measured for too.
+Against the bare handler, which answers without storing, and raw appends, which store without answering: nobody can be
+faster than the slower of the two.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
-from bench import preparing
-from bench.callers import Publish, Pull
-from bench.disk import appends
-from bench.processes import Service
+from bench import preparing, raw
+from bench.callers import Publish
+from bench.disk import Syncs, appends
+from bench.processes import Server, Service
 from bench.report import Goal, Result, at_least, at_most
-from bench.run import Bench, compared, middle, p99, requests_per_second
+from bench.run import Bench, figures, middle, p99, requests_per_second, server_microseconds
 from bench.tally import Outcome
 
-SHAPES: tuple[tuple[int, int, Goal | None], ...] = (
-    (1, 1, None),
-    (1, 16, None),
-    (1, 64, at_least(0.6)),
-    (100, 16, at_least(0.4)),
-    (1000, 16, None),
-)
-"""Messages a request, connections, goal of the ratio to the bare handler."""
-STORED_MESSAGE = 1450
-"""Bytes a message of 1 KiB takes in the log, about: base64 and its place."""
-CONNECTIONS = 16
-DOCUMENTS = 100
-"""JSON documents a request."""
-SCHEMA: dict[str, object] = {
-    "$schema": "http://json-schema.org/draft-07/schema#",
-    "type": "object",
-    "properties": {
-        "site": {"type": "string", "pattern": "^[A-Z]{2,20}$"},
-        "time": {"type": "string", "format": "date-time"},
-        "values": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "properties": {"metric": {"type": "string", "minLength": 1}, "value": {"type": "number", "minimum": 0}},
-                "required": ["metric", "value"],
-                "additionalProperties": False,
-            },
-        },
-        "summary": {"type": "string"},
-    },
-    "required": ["site", "time", "values"],
-    "additionalProperties": False,
-}
-BACKLOG = 20_000
-"""Messages that are there to be pulled, with and without counters."""
+
+class Shape(NamedTuple):
+    """Publishes to measure, and the goal of their ratio to the slower of bare handler and raw appends."""
+
+    messages: int
+    connections: int
+    goal: Goal | None = None
+    of_bare: float = 1.0
+    """What counts of the bare handler: with many messages it has less to do, as it makes nothing to store."""
+
+
+ONE_AT_64 = Shape(1, 64, at_least(0.9))
+SHAPES = (Shape(1, 16), ONE_AT_64, Shape(100, 16, at_least(0.9), of_bare=0.55), Shape(1000, 16))
+
+
+class Measured(NamedTuple):
+    """One turn: the service, and what it is compared with."""
+
+    ours: Outcome
+    bare: Outcome
+    raw: float
+    """Requests a second."""
+
+    def of_slower(self, of_bare: float) -> float:
+        """Return our requests a second to those of the slower comparator."""
+        return requests_per_second(self.ours) / min(of_bare * requests_per_second(self.bare), self.raw)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The service with a topic, and the bare handler."""
+
+    bench: Bench
+    service: Service
+    topic: str
+    bare: Server
+
+    def load(self, server: Server, messages: int, connections: int) -> Outcome:
+        """Publish to one of them."""
+        return self.bench.load(server, Publish([self.topic], messages), connections)
 
 
 def publish(bench: Bench) -> Iterator[Result]:
-    """Yield a result for each shape, then the p99 and the comparison with a raw file."""
+    """Yield a result for each shape, with processor time and p99 for publish 1 at 64; then the lone caller's."""
     with bench.service() as service, bench.bare() as bare:
         [topic] = preparing.topics(service, preparing.project(service, "BENCH"), "publish", 1)
-        for per_request, connections, goal in SHAPES:
-            work = Publish([topic], per_request)
-            what = f"publish {per_request} at {connections} connections"
-            pairs = bench.loads(what, (service, work), (bare, work), connections)
-            params: dict[str, int | str] = {"messages": per_request, "connections": connections}
-            yield compared("publish", params, pairs, "bare_requests_s", "requests/s of the bare handler", goal)
-            if (per_request, connections) == (1, 64):
-                yield from _against_the_disk(bench, [ours for ours, _ in pairs], [theirs for _, theirs in pairs])
+        sides = Sides(bench, service, topic, bare)
+        for shape in SHAPES:
+            turns = _turns(sides, shape)
+            yield _result(shape, turns)
+            if shape is ONE_AT_64:
+                yield _processor(shape, turns)
+                yield _latency(bench, shape, turns)
+        yield _lone(sides)
 
 
-def _against_the_disk(bench: Bench, ours: list[Outcome], theirs: list[Outcome]) -> Iterator[Result]:
-    syncs = bench.in_turn(
-        "append and fdatasync of a raw file",
-        lambda: appends(bench.folder, STORED_MESSAGE, bench.plan.seconds / 2),
-        lambda: appends(bench.folder, 64 * STORED_MESSAGE, bench.plan.seconds / 2),
+def _turns(sides: Sides, shape: Shape) -> list[Measured]:
+    bench, (messages, connections, *_) = sides.bench, shape
+    found = bench.in_turn(
+        f"publish {messages} at {connections} connections",
+        lambda: sides.load(sides.service, messages, connections),
+        lambda: (
+            sides.load(sides.bare, messages, connections),
+            raw.requests_per_second(bench.folder, connections, messages, bench.plan.seconds / 2),
+        ),
     )
-    one, group = [each for each, _ in syncs], [each for _, each in syncs]
-    allowed = middle(theirs, p99) + 5 * median(each.p99 for each in one)
-    yield Result(
+    return [Measured(ours, *theirs) for ours, theirs in found]
+
+
+def _params(shape: Shape) -> dict[str, int | str]:
+    return {"messages": shape.messages, "connections": shape.connections}
+
+
+def _result(shape: Shape, turns: list[Measured]) -> Result:
+    return Result(
+        "publish",
+        _params(shape),
+        figures([each.ours for each in turns])
+        | {
+            "bare_requests_s": middle([each.bare for each in turns], requests_per_second),
+            "raw_requests_s": median(each.raw for each in turns),
+            "of_bare": median(requests_per_second(each.ours) / requests_per_second(each.bare) for each in turns),
+            "of_raw": median(requests_per_second(each.ours) / each.raw for each in turns),
+        },
+        median(each.of_slower(shape.of_bare) for each in turns),
+        f"requests/s of the slower of {_part(shape)}the bare handler and raw appends",
+        shape.goal,
+    )
+
+
+def _part(shape: Shape) -> str:
+    return "" if shape.of_bare == 1 else f"{shape.of_bare:g} "
+
+
+def _processor(shape: Shape, turns: list[Measured]) -> Result:
+    ours, theirs = [each.ours for each in turns], [each.bare for each in turns]
+    return Result(
+        "publish-processor",
+        _params(shape),
+        {"server_us": middle(ours, server_microseconds), "bare_us": middle(theirs, server_microseconds)},
+        median(each.ours.server_microseconds / each.bare.server_microseconds for each in turns),
+        "processor time of the bare handler for a request",
+        at_most(1),
+    )
+
+
+def _latency(bench: Bench, shape: Shape, turns: list[Measured]) -> Result:
+    ours, theirs = [each.ours for each in turns], [each.bare for each in turns]
+    fdatasync = median(_syncs(bench).p99 for _ in turns)
+    return Result(
         "publish-p99",
-        {"messages": 1, "connections": 64},
+        _params(shape),
         {
             "p99_ms": 1000 * middle(ours, p99),
             "bare_p99_ms": 1000 * middle(theirs, p99),
-            "fdatasync_p99_ms": 1000 * median(each.p99 for each in one),
+            "fdatasync_p99_ms": 1000 * fdatasync,
         },
-        middle(ours, p99) / allowed,
+        middle(ours, p99) / (middle(theirs, p99) + 5 * fdatasync),
         "p99 of the bare handler + 5 p99 of an fdatasync",
         at_most(1),
     )
-    grouped = 64 * median(each.per_second for each in group)
-    yield Result(
-        "publish-file",
-        {"messages": 1, "connections": 64},
-        {"raw_file_messages_s": grouped, "raw_file_fdatasyncs_s": median(each.per_second for each in one)},
-        middle(ours, requests_per_second) / grouped,
-        "messages/s of a raw file, 64 to an fdatasync",
+
+
+def _syncs(bench: Bench) -> Syncs:
+    return appends(bench.folder, raw.stored_bytes(1), bench.plan.seconds / 2)
+
+
+def _lone(sides: Sides) -> Result:
+    bench = sides.bench
+    turns = bench.in_turn(
+        "publish 1 of a caller who is alone",
+        lambda: sides.load(sides.service, 1, 1),
+        lambda: (sides.load(sides.bare, 1, 1), _syncs(bench)),
     )
-
-
-def schemas(bench: Bench) -> Iterator[Result]:
-    """Yield the ratio of requests a second with the schema to those without."""
-    with bench.service() as service:
-        project = preparing.project(service, "BENCH")
-        checked, free = preparing.topics(service, project, "schemas", 2)
-        preparing.schema(service, project, "documents", SCHEMA, [checked])
-        ours, theirs = (Publish([topic], DOCUMENTS, documents=True) for topic in (checked, free))
-        what = f"publish {DOCUMENTS} with a schema and without"
-        pairs = bench.loads(what, (service, ours), (service, theirs), CONNECTIONS)
-        params: dict[str, int | str] = {"messages": DOCUMENTS, "connections": CONNECTIONS}
-        yield compared("schemas", params, pairs, "free_requests_s", "requests/s without a schema", at_least(0.5))
-
-
-def counting(bench: Bench) -> Iterator[Result]:
-    """Yield the ratio of requests a second with counters to those without."""
-    with bench.service() as counted, bench.service(program="bench.uncounted") as uncounted:
-        works = [(_counted_publish(each), _counted_pull(each)) for each in (counted, uncounted)]
-        for case, ours, theirs in zip(("publish", "pull"), *works, strict=True):
-            what = f"{case} with counters and without"
-            pairs = bench.loads(what, (counted, ours), (uncounted, theirs), CONNECTIONS)
-            params: dict[str, int | str] = {"case": case, "connections": CONNECTIONS}
-            against = "requests/s without counters"
-            yield compared("counting", params, pairs, "uncounted_requests_s", against, at_least(0.95))
-
-
-def _counted_publish(service: Service) -> Publish:
-    return Publish(preparing.topics(service, preparing.project(service, "BENCH"), "counting", 1))
-
-
-def _counted_pull(service: Service) -> Pull:
-    topics = preparing.topics(service, preparing.project(service, "PULLS"), "counting", 1)
-    subscriptions = preparing.subscriptions(service, topics, CONNECTIONS)
-    preparing.fill(service, topics, BACKLOG)
-    preparing.spread(service, subscriptions, BACKLOG)
-    return Pull(subscriptions, 100)
+    return Result(
+        "publish-lone",
+        {"messages": 1, "connections": 1},
+        {
+            "p50_ms": 1000 * median(ours.p50 for ours, _ in turns),
+            "bare_p50_ms": 1000 * median(bare.p50 for _, (bare, _) in turns),
+            "fdatasync_p50_ms": 1000 * median(synced.p50 for _, (_, synced) in turns),
+        },
+        median(ours.p50 / (bare.p50 + synced.p50) for ours, (bare, synced) in turns),
+        "p50 of the bare handler + p50 of an fdatasync",
+        at_most(1.3),
+    )

@@ -13,12 +13,12 @@ from bench.report import Goal, Result, at_least
 from bench.run import Bench, compared, figures, messages_per_second, middle, requests_per_second
 
 CONNECTIONS = 16
-SIZES: tuple[tuple[int, Goal | None], ...] = ((1, None), (100, at_least(10)), (1000, None))
+SIZES: tuple[tuple[int, Goal | None], ...] = ((1, None), (100, at_least(16)), (1000, None))
 """Messages a pull, and the goal: messages for each request the bare handler answers to a publish of 1."""
 RANGE = 2000
 FORMS: tuple[tuple[str, str, Goal | None], ...] = (
     ("lines", "application/x-ndjson", None),
-    ("arrow", "application/vnd.apache.arrow.stream", at_least(8)),
+    ("arrow", "application/vnd.apache.arrow.stream", at_least(12)),
 )
 """Name, what is accepted, and the goal: messages for each request the bare handler answers to a publish of 1."""
 ACK_CONNECTIONS = 64
@@ -36,7 +36,7 @@ def pull(bench: Bench) -> Iterator[Result]:
         preparing.spread(service, subscriptions, bench.plan.backlog)
         for size, goal in SIZES:
             yield _taken(bench, service, bare, "pull", Pull(subscriptions, size), goal)
-        yield _taken(bench, service, bare, "consume", Consume(subscriptions, 100), None)
+        yield _taken(bench, service, bare, "consume", Consume(subscriptions, 100), at_least(12))
 
 
 def read(bench: Bench) -> Iterator[Result]:
@@ -78,4 +78,4 @@ def acknowledge(bench: Bench) -> Iterator[Result]:
         what = f"acknowledge at {ACK_CONNECTIONS} connections"
         pairs = bench.loads(what, (service, work), (bare, bare_work), ACK_CONNECTIONS)
         params: dict[str, int | str] = {"connections": ACK_CONNECTIONS}
-        yield compared("ack", params, pairs, "bare_requests_s", "requests/s of the bare handler", at_least(0.6))
+        yield compared("ack", params, pairs, "bare_requests_s", "requests/s of the bare handler", at_least(0.9))

@@ -34,5 +34,5 @@ def _result(bench: Bench, secure: Service, bare: Server, topic: str) -> Result:
         {"calls_s": median(ours for ours, _ in pairs), "handshakes_s": median(theirs for _, theirs in pairs)},
         median(ours / theirs for ours, theirs in pairs),
         "bare handshakes/s with the same certificate",
-        at_least(0.8),
+        at_least(0.9),
     )

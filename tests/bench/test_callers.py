@@ -44,6 +44,18 @@ def test_a_publish_body_holds_messages_of_the_size_asked_for() -> None:
     assert [len(base64.b64decode(each["data"])) for each in messages] == [100, 100, 100]
 
 
+def test_each_publish_with_keys_has_another_one_and_is_a_whole_request() -> None:
+    [script] = scripts(Publish(["projects/P/topics/a"], keys=True), 1, "token")
+
+    first, second = (b"".join(step.request) for step in (next(script), script.send(GOOD)))
+
+    heads = [each.partition(b"\r\n\r\n")[0].split(b"\r\n") for each in (first, second)]
+    assert heads[0][:-1] == heads[1][:-1]
+    assert heads[0][-1].startswith(b"idempotency-key: ")
+    assert heads[0][-1] != heads[1][-1]
+    assert first.partition(b"\r\n\r\n")[2] == publish_body(1, 1024, seed=0)
+
+
 def test_acknowledging_seeks_and_pulls_first_and_does_not_count_that() -> None:
     [script] = scripts(Acknowledge([NAME], batch=2), 1, "token")
 

@@ -23,6 +23,8 @@ from ams.storage.cursors.base import Cursors
 from ams.storage.files import Disk
 from ams.storage.log.base import Log
 from ams.storage.registry.registry import Registry
+from ams.validation.long_checks import LongChecks
+from ams.workers import Pool
 from tests.faults import payload
 from tests.faults.attempts import Ack, Ending, Facts, Held, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
@@ -135,7 +137,7 @@ class Clients:
     @property
     def publisher(self) -> Publisher:
         """The use case of publishing, on these engines."""
-        return Publisher(self.registry, self.log, 1_500_000, Validators(self.registry))
+        return Publisher(self.registry, self.log, 1_500_000, Validators(self.registry, LongChecks(Pool())))
 
     def _deliverer(self) -> Deliverer:
         return Deliverer(self.registry, self.log, self.cursors, _ALL, _ALL, 0.0)

@@ -15,7 +15,8 @@ from ams.service.seeking import Seeker
 from ams.service.validators import Validators
 from ams.storage.log.embedded import LogOptions
 from ams.storage.registry.records import Subscription
-from ams.validation.validator_process import ValidatorProcess
+from ams.validation.long_checks import LongChecks
+from ams.workers import Pool
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
 
@@ -29,12 +30,12 @@ class UseCases:
 
     engines: Engines
     caller: Caller
-    process: ValidatorProcess = field(default_factory=ValidatorProcess)
+    pool: Pool = field(default_factory=Pool)
 
     @property
     def validators(self) -> Validators:
         """Validators that have compiled nothing yet."""
-        return Validators(self.engines.registry, self.process)
+        return Validators(self.engines.registry, LongChecks(self.pool))
 
     @property
     def publisher(self) -> Publisher:
@@ -87,8 +88,8 @@ async def open_use_cases(folder: Path, options: LogOptions | None = None) -> Asy
         caller = await engines.caller()
         await engines.topics.create(caller, TOPIC)
         await engines.subscriptions.create(caller, SUB, "projects/P/topics/t")
-        process = ValidatorProcess()
+        pool = Pool()
         try:
-            yield UseCases(engines, caller, process)
+            yield UseCases(engines, caller, pool)
         finally:
-            await process.close()
+            await pool.close()

@@ -15,7 +15,7 @@ from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
-from ams.validation.worker import MESSAGE, Piece
+from ams.validation.checker import MESSAGE, Piece
 from ams.wire.schemas import DryRun, RefusedMessage, SchemaBody
 
 TYPES = ("json", "avro")
@@ -134,7 +134,7 @@ class Schemas:
 
     async def _refusals(self, schema: Schema, part: Sequence[Stored]) -> Sequence[RefusedMessage]:
         pieces = [Piece(each.offset, MESSAGE, each.fragment) for each in part]
-        refused = await self._validators.check_in_process(
+        refused = await self._validators.check_in_worker(
             schema.project_id, schema.id, schema.revision, pieces, every=True
         )
         return [RefusedMessage(str(each.number), each.text) for each in refused]

@@ -17,9 +17,9 @@ from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
+from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
 from ams.validation.cost import INLINE, Budget, TooMuch
-from ams.validation.validator_process import ValidatorProcess
-from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
+from ams.validation.long_checks import LongChecks
 
 MAX_COMPILED = 2**26
 """Bytes of memory for compiled revisions: thousands of usual ones, a few of the largest."""
@@ -31,15 +31,11 @@ Candidate = Message | str | bytes
 class Validators:
     """Finds or makes what checks the messages of a topic."""
 
-    def __init__(self, registry: Registry, process: ValidatorProcess | None = None) -> None:
+    def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
         self._registry = registry
         self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
-        self._process = process or ValidatorProcess()
-
-    async def close(self) -> None:
-        """End what is checked in a process of its own, and the process."""
-        await self._process.close()
+        self._long_checks = long_checks
 
     async def check(self, project: ProjectId, schema: AttachedSchema, messages: Sequence[Message]) -> None:
         """Check a publish request: raise `InvalidInput` for the first message that the schema does not allow.
@@ -52,7 +48,7 @@ class Validators:
             await self.ask(project, schema.id, schema.revision, messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
-        """Check candidates in order, here as long as that is done in no time, the others in a process of their own.
+        """Check candidates in order, here as long as that is done in no time, the others by worker processes.
 
         Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
         `check`.
@@ -61,21 +57,21 @@ class Validators:
         if done == len(candidates):
             return
         pieces = [piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
-        for refused in await self.check_in_process(project, schema, revision, pieces):
+        for refused in await self.check_in_worker(project, schema, revision, pieces):
             raise InvalidInput(refused.text)
 
-    async def check_in_process(
+    async def check_in_worker(
         self, project: ProjectId, schema: SchemaId, revision: int, pieces: Sequence[Piece], *, every: bool = False
     ) -> Sequence[Refusal]:
-        """Check pieces in a process of its own; return the first that is refused, or every one.
+        """Check pieces in a worker process; return the first that is refused, or every one.
 
-        Raises `NotFound` when there is no such revision; see `ValidatorProcess.check` for the others.
+        Raises `NotFound` when there is no such revision; see `LongChecks.check` for the others.
         """
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             raise NotFound("Schema doesn't exist")
         content = stored.content
-        return await self._process.check(
+        return await self._long_checks.check(
             project, Task(content.type, content.payload, content.attributes, pieces, every)
         )
 
@@ -129,7 +125,7 @@ def _check_one(compiled: Compiled, index: int, candidate: Candidate, budget: Bud
 
 
 def piece_of(index: int, candidate: Candidate) -> Piece:
-    """Return a candidate as it is sent to the validator process."""
+    """Return a candidate as it is sent to a worker process."""
     if isinstance(candidate, Message):
         return Piece(index, MESSAGE, candidate.fragment)
     if isinstance(candidate, str):

@@ -5,12 +5,12 @@ json_schema          payloads in JSON, against JSON Schema
 references           where a `$ref` leads: within its schema only
 avro                 payloads in Avro
 cost                 what a check costs, counted before it is done
-validator_process    checks that may take long, in a process of its own
-worker               the program of that process
+long_checks          checks that may take long, by worker processes (`ams.workers`)
+checker              what those do
 violations           what is wrong with a message, in the words of the contract
 
 A schema is compiled once for each of its revisions and then checks every message. Nothing is fetched from
-other hosts, and the work for any schema and any message is bounded: see `cost`, `validator_process` and `avro`.
+other hosts, and the work for any schema and any message is bounded: see `cost`, `long_checks` and `avro`.
 """
 
 from ams.validation.compiled import Compiled, compile_schema, compile_stored, parsed

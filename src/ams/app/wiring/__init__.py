@@ -74,7 +74,7 @@ async def service(
                 stack.push_async_callback(work.close)
             await stack.enter_async_context(made.push.running(supervisor))
             await stack.enter_async_context(made.identity.running())
-            stack.push_async_callback(made.validators.close)
+            stack.push_async_callback(made.workers.close)
             yield made
 
 

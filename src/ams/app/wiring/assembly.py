@@ -54,6 +54,8 @@ from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.registry.registry import Registry
+from ams.validation.long_checks import LongChecks
+from ams.workers import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Service:
     registry: Registry
     cursors: Cursors
     deliverer: Deliverer
-    validators: Validators
+    workers: Pool
     schemas: Schemas
     counting: Counting
     losses: LossTotal
@@ -107,7 +109,8 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
         show_tokens=settings.show_tokens,
         clock=engines.clock,
     )
-    validators = Validators(registry)
+    workers = Pool()
+    validators = Validators(registry, LongChecks(workers))
     publisher = Publisher(registry, log, settings.max_message_bytes, validators, counts)
     unread = UnreadAnswers(affordable(settings.max_unread_bytes))
     deliverer = Deliverer(
@@ -125,7 +128,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = Traced(api) if settings.log_level == "debug" else api
     return Service(
-        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, validators, schemas, counting,
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, workers, schemas, counting,
         losses, counts, push, identity, trail, logins, token_uses, api, app,
     )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Whether a schema allows a message, in the words of the service. Imports no Spark.
 
-What takes longer than the service lets others wait is checked as it does it: in a process of its own, in limited time
+What takes longer than the service lets others wait is checked as it does it: by a worker process, in limited time
 and memory, so that the verdict is the same.
 """
 
@@ -13,9 +13,10 @@ from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
 from ams.pipeline.jobs.schema_check.rules import Rules
 from ams.validation import compile_stored
+from ams.validation.checker import MESSAGE, Piece, Task
 from ams.validation.cost import INLINE, Budget, TooMuch
-from ams.validation.validator_process import ValidatorProcess
-from ams.validation.worker import MESSAGE, Piece, Task
+from ams.validation.long_checks import LongChecks
+from ams.workers import Pool
 
 
 class Verdicts:
@@ -25,7 +26,7 @@ class Verdicts:
         self._rules = rules
         self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = ValidatorProcess()
+        self._pool = Pool(1)
 
     def __enter__(self) -> "Verdicts":
         return self
@@ -34,7 +35,7 @@ class Verdicts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._loop is not None:
-            self._loop.run_until_complete(self._process.close())
+            self._loop.run_until_complete(self._pool.close())
             self._loop.close()
 
     def refusal(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
@@ -56,7 +57,7 @@ class Verdicts:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
-            refused = self._loop.run_until_complete(self._process.check(None, task))
+            refused = self._loop.run_until_complete(LongChecks(self._pool).check(None, task))
         except InvalidInput as error:
             return error.message
         except Overloaded as error:

@@ -1,16 +1,8 @@
-"""The process for checks that may take long, begun by `ams.validation.validator_process`.
+"""Checks of messages that may take long, as a worker process does them (`ams.workers`)."""
 
-It takes tasks on its input and answers on its output, both in frames: a length of four bytes, then MessagePack. What is
-checked here is not trusted: memory and time of the processor are limited by the system, and there is nothing else here
-that could be taken or held up.
-"""
-
-import os
-import resource
-import signal
-import sys
-from collections.abc import Iterable, Sequence
-from typing import BinaryIO, NamedTuple
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,13 +12,6 @@ from ams.core.messages import parse
 from ams.validation.compiled import Compiled, compile_stored
 from ams.validation.cost import Budget
 
-LENGTH = 4
-"""Bytes that tell how long a frame is."""
-READY = b"ready"
-MEMORY = 2**30
-"""Bytes of address space: a task that takes more ends the process."""
-CPU_SECONDS = 10
-"""Of one task; the one who asked ends it sooner, unless he is gone himself."""
 _KEPT = 16
 """Compiled revisions kept."""
 MESSAGE, DATA, PAYLOAD = "message", "data", "payload"
@@ -98,37 +83,12 @@ def _check(compiled: Compiled, piece: Piece) -> None:
         compiled.check_payload(piece.index, piece.body, Budget())
 
 
-def frame(content: bytes) -> Iterable[bytes]:
-    """Return what is written for some content."""
-    return len(content).to_bytes(LENGTH, "big"), content
+_checker = cache(Checker)
+"""The one of this process."""
+_decode = msgspec.msgpack.Decoder(Task).decode
 
 
-def serve(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer tasks until there are no more."""
-    checker, decoder = Checker(), msgspec.msgpack.Decoder(Task)
-    sink.writelines(frame(READY))
-    sink.flush()
-    while head := source.read(LENGTH):
-        task = decoder.decode(source.read(int.from_bytes(head, "big")))
-        _limit_time()
-        sink.writelines(frame(msgspec.msgpack.encode(checker.check(task))))
-        sink.flush()
-
-
-def _limit_time() -> None:
-    """End this process if a task takes far too long: the operating system does it, in any state of the process."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
-
-
-def main() -> None:
-    """Limit this process, then serve."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key pressed for the service; it ends this process itself
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    os.nice(5)
-    serve(sys.stdin.buffer, sys.stdout.buffer)
-
-
-if __name__ == "__main__":
-    main()
+def check_pieces(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Do a task: take it, and return what is refused, as MessagePack."""
+    [task] = parts
+    return [msgspec.msgpack.encode(_checker().check(_decode(task)))]

@@ -1,8 +1,9 @@
-"""The validator process: it does what is done inline, and holds up nothing else."""
+"""Long checks: workers do what is done inline, and hold up nothing else."""
 
 import asyncio
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -12,12 +13,14 @@ import pytest
 
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
-from ams.validation.validator_process import MAX_WAITING, ValidatorProcess
-from ams.validation.worker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
+from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Checker, Piece, Refusal, Task
+from ams.validation.long_checks import MAX_WAITING, LongChecks
+from ams.workers import Pool
 
-ENDLESS = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{100}c"}] * 5000}}
+ENDLESS = {"items": {"allOf": [{"pattern": "[ab]*a[ab]{60}c"}] * 30}}
 """Every look is at all of a text."""
-LONG_TEXT = json.dumps(["ab" * 50_000] * 10).encode()
+LONG_TEXT = json.dumps(["".join(random.Random(1).choices("ab", k=100_000)) + "a" * 61 + "c"] * 10).encode()
+"""It is allowed, after many seconds."""
 
 
 def task(schema: dict[str, Any], *pieces: Piece, every: bool = True) -> Task:
@@ -33,17 +36,22 @@ SLOW = task(ENDLESS, Piece(0, PAYLOAD, LONG_TEXT))
 
 
 @pytest.fixture
-async def process() -> AsyncIterator[ValidatorProcess]:
-    made = ValidatorProcess(0.5)
+async def pool() -> AsyncIterator[Pool]:
+    made = Pool(2)
     yield made
     await made.close()
 
 
-async def test_every_refused_piece_is_told_or_the_first(process: ValidatorProcess) -> None:
+@pytest.fixture
+def checks(pool: Pool) -> LongChecks:
+    return LongChecks(pool, 0.5)
+
+
+async def test_every_refused_piece_is_told_or_the_first(checks: LongChecks) -> None:
     said = "data is not valid,(root): Invalid type. Expected: number, given: string"
 
-    assert await process.check("P", NUMBERS) == [Refusal(1, f"Message 1 {said}"), Refusal(3, f"Message 3 {said}")]
-    assert await process.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [
+    assert await checks.check("P", NUMBERS) == [Refusal(1, f"Message 1 {said}"), Refusal(3, f"Message 3 {said}")]
+    assert await checks.check("P", task({"type": "number"}, *NUMBERS.pieces, every=False)) == [
         Refusal(1, f"Message 1 {said}")
     ]
 
@@ -59,46 +67,46 @@ async def test_all_forms_of_pieces_are_checked() -> None:
     ]
 
 
-async def test_what_takes_too_long_is_refused_and_holds_up_nobody(process: ValidatorProcess) -> None:
-    await process.check("P", NUMBERS)
+async def test_what_takes_too_long_is_refused_and_holds_up_nobody(checks: LongChecks) -> None:
+    await checks.check("P", NUMBERS)
     longest = asyncio.ensure_future(_longest_pause())
     started = time.monotonic()
 
     with pytest.raises(InvalidInput) as refused:
-        await process.check("P", SLOW)
+        await checks.check("P", SLOW)
 
     assert refused.value.message == "Message 0 takes too long or too much memory to check against the schema"
     assert time.monotonic() - started < 5
     longest.cancel()
     assert await longest < 0.3
-    assert len(await process.check("P", NUMBERS)) == 2
+    assert len(await checks.check("P", NUMBERS)) == 2
 
 
-async def test_several_messages_are_named_by_the_first_and_the_last(process: ValidatorProcess) -> None:
-    await process.check("P", NUMBERS)
+async def test_several_messages_are_named_by_the_first_and_the_last(checks: LongChecks) -> None:
+    await checks.check("P", NUMBERS)
     pieces = [Piece(number, PAYLOAD, LONG_TEXT) for number in (3, 4, 5)]
 
     with pytest.raises(InvalidInput, match="^Messages 3 to 5 take too long "):
-        await process.check("P", task(ENDLESS, *pieces))
+        await checks.check("P", task(ENDLESS, *pieces))
 
 
-async def test_who_leaves_ends_the_check(process: ValidatorProcess) -> None:
-    await process.check("P", NUMBERS)
-    first = asyncio.ensure_future(process.check("P", SLOW))
+async def test_who_leaves_ends_the_check(checks: LongChecks) -> None:
+    await checks.check("P", NUMBERS)
+    first = asyncio.ensure_future(checks.check("P", SLOW))
     await asyncio.sleep(0.01)
 
     first.cancel()
 
-    assert len(await process.check("Q", NUMBERS)) == 2
+    assert len(await checks.check("Q", NUMBERS)) == 2
     with pytest.raises(asyncio.CancelledError):
         await first
 
 
-async def test_a_project_with_many_tasks_waits_for_itself(process: ValidatorProcess) -> None:
+async def test_a_project_with_many_tasks_waits_for_itself(checks: LongChecks) -> None:
     order: list[str] = []
 
     async def ask(project: str) -> None:
-        await process.check(project, NUMBERS)
+        await checks.check(project, NUMBERS)
         order.append(project)
 
     outcomes = await asyncio.gather(*(ask(each) for each in "P" * (MAX_WAITING + 2) + "Q"), return_exceptions=True)
@@ -107,29 +115,29 @@ async def test_a_project_with_many_tasks_waits_for_itself(process: ValidatorProc
     assert order.index("Q") <= 1
 
 
-async def test_a_process_that_was_ended_is_begun_again(process: ValidatorProcess) -> None:
+async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> None:
     others = _children()
-    await process.check("P", NUMBERS)
+    await checks.check("P", NUMBERS)
     (worker,) = _children() - others
     os.kill(worker, signal.SIGKILL)
     while worker in _children():
         await asyncio.sleep(0.01)
 
-    assert len(await process.check("P", NUMBERS)) == 2
+    assert len(await checks.check("P", NUMBERS)) == 2
 
 
-async def test_a_stop_ends_what_is_under_way(process: ValidatorProcess) -> None:
+async def test_a_stop_ends_what_is_under_way(pool: Pool, checks: LongChecks) -> None:
     others = _children()
-    await process.check("P", NUMBERS)
-    first = asyncio.ensure_future(process.check("P", SLOW))
+    await checks.check("P", NUMBERS)
+    first = asyncio.ensure_future(checks.check("P", SLOW))
     await asyncio.sleep(0.01)
 
-    await process.close()
+    await pool.close()
 
     with pytest.raises(Overloaded, match="^The service is stopping$"):
         await first
     with pytest.raises(Overloaded, match="^The service is stopping$"):
-        await process.check("P", NUMBERS)
+        await checks.check("P", NUMBERS)
     assert _children() <= others
 
 

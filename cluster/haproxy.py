@@ -1,6 +1,9 @@
-"""haproxy before nodes on loopback, with the configuration that `deploy/` has for real machines."""
+"""haproxy before nodes, or before one service, on loopback, with the configuration `deploy/` has for real machines."""
 
 import contextlib
+import grp
+import os
+import pwd
 import re
 import shutil
 import signal
@@ -10,11 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.deployed import haproxy_configuration
+from cluster.deployed import DEPLOY, haproxy_configuration
 from cluster.ports import LOOPBACK, free_port, listening
 from cluster.processes import DidNotStart, Process, Startable
 
 START_SECONDS = 10.0
+CONNECTIONS = 2000
+"""Clients that are let in; each takes two open files, of which there may be few."""
 
 
 class Backend(NamedTuple):
@@ -96,7 +101,7 @@ class Haproxy(Startable):
         text = haproxy_configuration()
         text = text.replace("log /dev/log local0", "log stdout format raw local0")
         text = text.replace("/run/haproxy/admin.sock", str(self._socket))
-        text = text.replace("maxconn 20000", "maxconn 2000")  # each takes two open files, of which there may be few
+        text = text.replace("maxconn 20000", f"maxconn {CONNECTIONS}")
         text = re.sub(r"^ +(user|group) .*\n", "", text, flags=re.MULTILINE)
         text = text.replace("bind :443", f"bind {self.endpoint}").replace(
             "/etc/haproxy/ams.pem", str(self._certificate)
@@ -113,6 +118,46 @@ class Haproxy(Startable):
         return re.sub(r"(^ +server .*\n)+", lambda _: servers, text, flags=re.MULTILINE)
 
 
+class SingleHaproxy(Startable):
+    """haproxy before one service, by `deploy/haproxy/single.cfg` as it is: what is other here, its environment says.
+
+    https on a free port with `certificate` (a PEM file with key and chain), its log in `single.log`.
+    """
+
+    configuration = DEPLOY / "haproxy" / "single.cfg"
+
+    def __init__(self, folder: Path, service: int, operations: int, certificate: Path, **other: object) -> None:
+        """Take the two ports of the service; `other` sets more of the names in the file, such as `body_bytes`."""
+        folder = folder.absolute()
+        self.port = free_port()
+        self.figures_port = free_port()
+        here = {
+            "LISTEN": f"{LOOPBACK}:{self.port}",
+            "CERTIFICATE": certificate.absolute(),
+            "SERVICE": f"{LOOPBACK}:{service}",
+            "SERVICE_OPERATIONS": operations,
+            "FIGURES": f"{LOOPBACK}:{self.figures_port}",
+            "ADMIN_SOCKET": folder / "single.sock",
+            "LOG": "stdout",
+            "USER": pwd.getpwuid(os.getuid()).pw_name,
+            "GROUP": grp.getgrgid(os.getgid()).gr_name,
+            "CONNECTIONS": CONNECTIONS,
+        } | {name.upper(): value for name, value in other.items()}
+        environment = {f"PROXY_{name}": str(value) for name, value in here.items()}
+        command = [program(), "-W", "-db", "-f", str(self.configuration)]
+        self.process = Process("haproxy single", command, folder / "single.log", environment=environment)
+
+    def start(self) -> None:
+        """Start, and return when connections are taken; raises `DidNotStart`."""
+        check(self.configuration, self.process.environment)
+        self.process.start()
+        self.process.wait_until(lambda: listening(self.port), START_SECONDS)
+
+    def stop(self) -> None:
+        """End it at once."""
+        self.process.kill()
+
+
 def program() -> str:
     """Return haproxy's path; Debian keeps it where not every user's PATH leads."""
     found = shutil.which("haproxy") or shutil.which("haproxy", path="/usr/sbin:/usr/local/sbin")
@@ -121,8 +166,13 @@ def program() -> str:
     return found
 
 
-def check(configuration: Path) -> None:
-    """Let haproxy look at a configuration; raise `DidNotStart` with its words when it objects or warns."""
-    run = subprocess.run([program(), "-c", "-f", str(configuration)], capture_output=True, text=True, timeout=20)
+def check(configuration: Path, environment: Mapping[str, str] | None = None) -> None:
+    """Let haproxy look at a configuration; raise `DidNotStart` with its words when it objects or warns.
+
+    `environment` is added to ours, as where it runs.
+    """
+    command = [program(), "-c", "-f", str(configuration)]
+    env = {**os.environ, **(environment or {})}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=20, env=env)
     if run.returncode or "WARNING" in run.stderr:
         raise DidNotStart(f"haproxy does not take {configuration}:\n{run.stderr}")

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.haproxy
 class Stub(ThreadingHTTPServer):
     """A node that answers its own name, also as an operations port; `ready` and `breaks` say how it is."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+    def __init__(self, name: str, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
         self.name = name
         self.ready = True
         self.breaks = False

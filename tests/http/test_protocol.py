@@ -37,19 +37,15 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def ask(service: Served, method: str = "GET", path: str = "/v1/version", body: bytes | None = None) -> int:
     """Ask as somebody who behaves; return the status."""
-    connection = http.client.HTTPConnection(*address(service), timeout=SOON)
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = connect(service)
     with contextlib.closing(connection):
         connection.request(method, path, body, {"x-api-key": SERVICE_TOKEN})
         return connection.getresponse().status
 
 
-def address(service: Served) -> tuple[str, int]:
-    host, _, port = service.run.base_url.removeprefix("http://").partition(":")
-    return host, int(port)
-
-
 def connect(service: Served) -> socket.socket:
-    return socket.create_connection(address(service), timeout=SOON)
+    return service.connect(SOON)
 
 
 def everything(client: socket.socket) -> bytes:

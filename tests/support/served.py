@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -29,6 +30,16 @@ class Served:
     token: str
     clock: ManualClock
     loop: asyncio.AbstractEventLoop
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return host and port of the API, which is served over plain HTTP."""
+        host, _, port = self.run.base_url.removeprefix("http://").partition(":")
+        return host, int(port)
+
+    def connect(self, seconds: float) -> socket.socket:
+        """Return a new connection, on which each step may take so long."""
+        return socket.create_connection(self.address, timeout=seconds)
 
 
 @contextlib.contextmanager

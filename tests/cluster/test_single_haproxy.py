@@ -1,0 +1,248 @@
+"""The single.cfg of deploy/, as it is: haproxy before one service, over connections that all clients share."""
+
+import contextlib
+import dataclasses
+import http.client
+import json
+import re
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from ams.core.settings import Settings
+from cluster.certificates import Authority
+from cluster.haproxy import SingleHaproxy, check
+from cluster.ports import free_port
+from tests.cluster.test_haproxy import Stub
+from tests.cluster.test_haproxy import authority as authority
+from tests.http import test_protocol as repaired
+from tests.support.packets import table
+from tests.support.served import SERVICE_TOKEN, Served, served
+
+pytestmark = pytest.mark.haproxy
+
+SILENCE = 0.5
+"""Seconds after which nothing more is expected of a connection on which we say nothing more."""
+SOON = 10.0
+SHARED = 20
+"""Clients in a row, each with a connection of its own."""
+
+# The tests of the repairs of what could be smuggled, which here run through haproxy.
+test_http_1_0 = repaired.test_a_request_of_http_1_0_needs_no_host
+test_chunked = repaired.test_chunked_may_be_written_in_any_case
+test_any_bytes = repaired.test_no_bytes_make_the_service_fail
+test_offers = repaired.test_an_offer_to_upgrade_is_passed_by_however_it_is_spelt
+test_offers_in_packets = repaired.test_an_offer_to_upgrade_may_come_in_two_packets
+test_requests_behind_offers = repaired.test_what_follows_a_request_that_offers_to_upgrade_is_never_taken_for_a_request
+test_lines_of_a_body = repaired.test_lines_of_a_body_that_look_like_offers_move_no_byte_of_it
+test_offers_between_others = repaired.test_a_request_that_offers_to_upgrade_may_stand_between_others
+test_a_body_announced_too_large = repaired.test_a_body_announced_too_large_is_refused_with_its_first_piece
+
+
+class Line(ssl.SSLSocket):
+    """A connection by TLS, where a side cannot say that it is done: instead it is read until there is silence."""
+
+    _is_done = False
+
+    def shutdown(self, how: int) -> None:
+        """Send nothing more."""
+        self._is_done = True
+        self.settimeout(SILENCE)
+
+    def recv(self, buflen: int = 1024, flags: int = 0) -> bytes:
+        """Read, as long as anything comes."""
+        try:
+            return super().recv(buflen, flags)
+        except TimeoutError:
+            if self._is_done:
+                return b""
+            raise
+
+
+@dataclasses.dataclass(frozen=True)
+class Behind(Served):
+    """The service, asked through haproxy by clients that come from `source`."""
+
+    haproxy: SingleHaproxy
+    context: ssl.SSLContext
+    data: Path
+    source: str = "127.0.0.1"
+
+    def connect(self, seconds: float) -> socket.socket:
+        """Return a new connection to haproxy."""
+        there = ("127.0.0.1", self.haproxy.port)
+        plain = socket.create_connection(there, timeout=seconds, source_address=(self.source, 0))
+        return self.context.wrap_socket(plain, server_hostname="localhost")
+
+    def ask(self, method: str, path: str, **headers: str) -> http.client.HTTPResponse:
+        """Ask over a new connection; return the answer, read."""
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = self.connect(SOON)
+        with contextlib.closing(connection):
+            connection.request(method, path, b"{}", {"x-api-key": SERVICE_TOKEN} | headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Behind]:
+    """A service with small limits, and topic T in project P."""
+    folder = tmp_path_factory.mktemp("single")
+    context = ssl.create_default_context(cafile=authority.ca)
+    context.sslsocket_class = Line
+    with served(folder / "data", max_body_bytes=100_000, trusted_proxies="127.0.0.1") as service:
+        for method, path in (("POST", "/v1/projects/P"), ("PUT", "/v1/projects/P/topics/T")):
+            assert repaired.ask(service, method, path, b"{}") == 200
+        operations = int(service.run.operations_url.rpartition(":")[2])
+        certificate = authority.sign("single").both
+        with SingleHaproxy(folder, service.address[1], operations, certificate, body_bytes=100_000) as haproxy:
+            own = {each.name: getattr(service, each.name) for each in dataclasses.fields(service)}
+            yield Behind(**own, haproxy=haproxy, context=context, data=folder / "data")
+
+
+def figures(haproxy: SingleHaproxy) -> Mapping[str, float]:
+    """Return what haproxy counts of its only server, by name."""
+    connection = http.client.HTTPConnection("127.0.0.1", haproxy.figures_port, timeout=SOON)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    found = re.findall(r'^haproxy_server_(\w+)\{proxy="ams",server="ams"(?:,state="UP")?\} (\S+)$', text, re.MULTILINE)
+    return {name: float(value) for name, value in found}
+
+
+def test_the_configuration_has_no_fault_and_its_names_can_be_set(tmp_path: Path, authority: Authority) -> None:
+    haproxy = SingleHaproxy(tmp_path, 1, 1, authority.sign("here").both)
+    text = haproxy.configuration.read_text()
+
+    check(haproxy.configuration, haproxy.process.environment)
+
+    assert set(re.findall(r"\$\{(\w+)\}", text)) == set(re.findall(r"presetenv (\w+)", text))
+    assert set(haproxy.process.environment) <= set(re.findall(r"presetenv (\w+)", text))
+
+
+def test_the_configuration_fits_the_settings_of_the_service() -> None:
+    text, usual = SingleHaproxy.configuration.read_text(), Settings()
+    given = dict(re.findall(r'presetenv PROXY_(\w+) "?([^"\n]+)', text))
+    longest_pull = 8
+
+    assert given["SERVICE"] == f"{usual.host}:{usual.port}"
+    assert int(given["SERVICE_OPERATIONS"]) == usual.ops_port
+    assert int(given["BODY_BYTES"]) == usual.max_body_bytes
+    assert int(given["CONNECTIONS"]) < usual.max_connections
+    assert int(*re.findall(r"timeout server (\d+)s", text)) > longest_pull
+
+
+def test_clients_that_connect_for_each_call_share_connections_to_the_service(strict: Behind) -> None:
+    before = figures(strict.haproxy)
+    for _ in range(SHARED):
+        assert strict.ask("GET", "/v1/version").status == 200
+    after = figures(strict.haproxy)
+
+    assert after["connection_reuses_total"] - before["connection_reuses_total"] >= SHARED - 1
+    assert after["status"] == 1
+
+
+@pytest.mark.parametrize("name", table(b"", b""))
+def test_whatever_a_client_sends_the_next_ones_get_the_answers_to_their_own_requests(strict: Behind, name: str) -> None:
+    login = b"x-api-key: %b\r\n" % SERVICE_TOKEN.encode()
+    said = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', login)[name]
+    for end in (len(said), len(said) - 1, said.find(b"\r\n\r\n") + 3):
+        with strict.connect(SOON) as client:
+            client.sendall(said[:end])
+            client.sendall(said[end:])
+            client.shutdown(socket.SHUT_WR)
+            answer = client.recv(65536)
+        assert not answer or re.match(rb"HTTP/1.1 [24]\d\d ", answer), answer
+        for victim in range(2):
+            answered = strict.ask("GET", "/v1/projects/P/topics/T", **{"x-request-id": f"{end}-{victim}"})
+            assert (answered.status, answered.headers["x-request-id"]) == (200, f"{end}-{victim}")
+
+
+def test_half_a_request_leaves_nothing_behind_for_the_next_client(strict: Behind) -> None:
+    begun = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n\r\n" + b"{" * 30_000
+    for size in (20, 90, 100, len(begun)):
+        with strict.connect(SOON) as client:
+            client.sendall(begun[:size])
+        answered = strict.ask("GET", "/v1/version", **{"x-request-id": f"after-{size}"})
+        assert (answered.status, answered.headers["x-request-id"]) == (200, f"after-{size}")
+
+
+def test_a_body_over_the_limit_is_refused_in_the_envelope(strict: Behind) -> None:
+    with strict.connect(SOON) as client:
+        client.sendall(b"POST /v1/projects/P HTTP/1.1\r\nHost: x\r\nContent-Length: 100001\r\n\r\n{")
+        answer = repaired.everything(client)
+
+    assert repaired.error_in(answer, 413) == "Message size is too large"
+
+
+def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> None:
+    client = dataclasses.replace(strict, source="127.0.0.9")
+
+    assert client.ask("POST", "/v1/projects/FROM", **{"X-Forwarded-For": "192.0.2.1"}).status == 200
+
+    events = [json.loads(line) for line in (strict.data / "audit.jsonl").read_text().splitlines()]
+    [made] = [each for each in events if each["resource"] == "/projects/FROM"]
+    assert made["address"] == "127.0.0.9"
+
+
+def test_the_log_has_no_query(strict: Behind) -> None:
+    assert strict.ask("GET", "/v1/version?key=s3cr3t").status == 200
+
+    assert repaired.eventually(lambda: strict.haproxy.process.said("GET /v1/version "))
+    assert not strict.haproxy.process.said("s3cr3t")
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """A service that breaks connections."""
+    stub = Stub("stub")
+    yield stub
+    stub.close()
+
+
+@pytest.fixture
+def broken(stub: Stub, tmp_path: Path, authority: Authority, strict: Behind) -> Iterator[Behind]:
+    """What is asked of the stub."""
+    certificate = authority.sign("broken").both
+    with SingleHaproxy(tmp_path, stub.server_port, stub.server_port, certificate) as haproxy:
+        yield dataclasses.replace(strict, haproxy=haproxy)
+
+
+def test_a_publish_in_flight_is_not_sent_again_and_a_pull_is(stub: Stub, broken: Behind) -> None:
+    stub.breaks = True
+
+    assert broken.ask("POST", "/v1/projects/p/topics/t:publish").status == 502
+    assert len(stub.seen) == 1
+    assert broken.ask("POST", "/v1/projects/p/subscriptions/s:pull").status == 502
+    assert len(stub.seen) > 2
+
+
+def test_a_service_that_is_not_ready_is_asked_for_there_is_no_other(stub: Stub, broken: Behind) -> None:
+    stub.ready = False
+    assert repaired.eventually(lambda: figures(broken.haproxy)["status"] == 0, SOON)
+
+    assert broken.ask("GET", "/v1/version").status == 200
+
+
+def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, authority: Authority) -> None:
+    port = free_port()
+    with SingleHaproxy(tmp_path, port, port, authority.sign("later").both) as haproxy:
+        client = dataclasses.replace(strict, haproxy=haproxy)
+        statuses: list[int] = []
+        asking = threading.Thread(target=lambda: statuses.append(client.ask("GET", "/v1/version").status))
+        asking.start()
+        time.sleep(0.3)
+        stub = Stub("later", port)
+        asking.join()
+        stub.close()
+        assert statuses == [200]
+
+        refused = client.ask("GET", "/v1/version")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        assert refused.headers["content-type"] == "application/json; charset=utf-8"

@@ -113,8 +113,11 @@ class LyingDisk(UnreliableDisk):
         if not self.lies:
             super().sync(handle)
 
-    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
-        (self.write if self.lies else super().write_through)(handle, data, position)
+    def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
+        if self.lies:
+            self.write(handle, b"".join(parts), position)
+        else:
+            super().write_through(handle, parts, position)
 
 
 async def use(clients: Clients) -> None:

@@ -27,7 +27,7 @@ def handle(path):
 def test_what_is_written_is_read(handle):
     disk = Disk()
     disk.write(handle, b"hello world", 0)
-    disk.write_through(handle, b"there", 6)
+    disk.write_through(handle, [b"th", b"", b"ere"], 6)
 
     assert disk.read(handle, 100, 0) == b"hello there"
     assert disk.read(handle, 5, 6) == b"there"
@@ -51,7 +51,7 @@ def test_a_file_system_without_write_through_takes_two_calls(handle, monkeypatch
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
 
-    Disk().write_through(handle, b"hello", 0)
+    Disk().write_through(handle, [b"he", b"llo"], 0)
 
     assert Disk().read(handle, 5, 0) == b"hello"
     assert synced == [handle]
@@ -64,19 +64,31 @@ def test_an_error_of_a_write_through_is_told(handle, monkeypatch):
     monkeypatch.setattr(os, "pwritev", fail)
 
     with pytest.raises(OSError, match="input/output error"):
-        Disk().write_through(handle, b"hello", 0)
+        Disk().write_through(handle, [b"he", b"llo"], 0)
 
 
 def test_a_short_write_through_is_finished(handle, monkeypatch):
     whole = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [data[0][:3]], *rest))
+    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, [b"".join(data)[:3]], *rest))
     synced: list[int] = []
     monkeypatch.setattr(os, "fdatasync", synced.append)
 
-    Disk().write_through(handle, b"hello", 0)
+    Disk().write_through(handle, [b"he", b"llo"], 0)
 
     assert Disk().read(handle, 5, 0) == b"hello"
     assert synced == [handle]
+
+
+@pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 5000])
+def test_any_number_of_parts_is_written_through_by_one_call(handle, number, monkeypatch):
+    whole, calls = os.pwritev, []
+    monkeypatch.setattr(os, "pwritev", lambda *given: calls.append(given[3]) or whole(*given))
+    parts = [b"%d," % each for each in range(number)]
+
+    Disk().write_through(handle, parts, 3)
+
+    assert Disk().read(handle, 100_000, 3) == b"".join(parts)
+    assert calls == [os.RWF_DSYNC]
 
 
 def test_a_new_file_is_for_its_owner_and_never_replaces_another(handle, path):
@@ -160,7 +172,7 @@ def after_power_loss(disk: UnreliableDisk, chance: random.Random | None = None) 
 
 def test_the_disk_in_memory_writes_through_these_bytes_only():
     disk, handle = on_a_disk_in_memory(b"aaaa")
-    disk.write_through(handle, b"bb", 2)
+    disk.write_through(handle, [b"b", b"b"], 2)
 
     assert disk.content("/file") == b"aabb"
     assert after_power_loss(disk) == b"\0\0bb"
@@ -175,7 +187,7 @@ def test_a_failed_sync_of_the_disk_in_memory_is_not_made_up_for_by_later_ones():
         with pytest.raises(OSError, match="Input/output error"):
             disk.sync(handle)
         disk.sync(handle)
-        disk.write_through(handle, b"bb", 4)
+        disk.write_through(handle, [b"bb"], 4)
         assert disk.content("/file") == b"aaaabb"
         found = after_power_loss(disk)
         assert found[4:] == b"bb"

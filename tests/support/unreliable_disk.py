@@ -10,7 +10,7 @@ import errno
 import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -245,7 +245,8 @@ class UnreliableDisk(Disk):
                 raise
             inode.write(data, position)
 
-    def write_through(self, handle: int, data: bytes, position: int) -> None:
+    def write_through(self, handle: int, parts: Sequence[bytes], position: int) -> None:
+        data = b"".join(parts)
         self.write(handle, data, position)
         inode = self._begin_sync(handle)
         with self._lock:

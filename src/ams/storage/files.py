@@ -8,10 +8,12 @@ a handle has no state but the file it names.
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 FileHandle = int
 
+_IOV_MAX = os.sysconf("SC_IOV_MAX")
+"""Parts that one system call takes."""
 _SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 NEW = ".new"
@@ -39,20 +41,23 @@ class Disk:
         while written < len(data):
             written += os.pwrite(handle, memoryview(data)[written:], position + written)
 
-    def write_through(self, handle: FileHandle, data: bytes, position: int) -> None:
-        """Write all of `data` at `position`; when it returns, these bytes are on stable storage (as by `sync`).
+    def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
+        """Write all parts, one after the other, at `position`; returns when they are on stable storage (as by `sync`).
 
         By one system call (RWF_DSYNC): a thread that comes back from one has to ask for the
         interpreter, and under load that is what takes long. File systems that cannot do that take two.
         """
+        if len(parts) > _IOV_MAX:  # all must be in the one call that makes them durable
+            some = -(-len(parts) // _IOV_MAX)
+            parts = [b"".join(parts[start : start + some]) for start in range(0, len(parts), some)]
         try:
-            written = os.pwritev(handle, [data], position, os.RWF_DSYNC)
+            written = os.pwritev(handle, parts, position, os.RWF_DSYNC)
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
             written = 0
-        if written < len(data):
-            self.write(handle, data[written:], position + written)
+        if written < sum(map(len, parts)):
+            self.write(handle, b"".join(parts)[written:], position + written)
             self.sync(handle)
 
     def read(self, handle: FileHandle, size: int, position: int) -> bytes:

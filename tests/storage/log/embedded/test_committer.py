@@ -9,7 +9,7 @@ from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcom
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, Writer
-from ams.storage.log.embedded.topic import TopicState
+from ams.storage.log.embedded.topic import Tail, TopicState
 from tests.storage.log.engines import Embedded, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -37,7 +37,8 @@ class Told:
         """Do the works and return the groups in which appends were stored."""
         self.committer.submit(*works, None)
         self.committer.run()
-        return [[append for append, _ in outcome.answers] for outcome in self.outcomes if outcome.answers]
+        groups = [outcome.shares for outcome in self.outcomes if outcome.shares]
+        return [[append for share in group for append in share.appends] for group in groups]
 
 
 def topic(number: int, kind: int = 2) -> TopicState:
@@ -88,7 +89,7 @@ def test_appends_and_controls_of_a_topic_keep_their_order():
 
     told.run(before, Control(Kind.RETENTION, state, None, 1000), after)
 
-    assert [(each.code, bool(each.answers), bool(each.controls)) for each in told.outcomes] == [
+    assert [(each.code, bool(each.shares), bool(each.controls)) for each in told.outcomes] == [
         (2, True, False),
         (0, False, True),
         (0, True, False),
@@ -130,7 +131,7 @@ def test_topics_of_two_classes_fail_and_succeed_apart():
 def test_a_defect_fails_its_group_and_not_the_committer():
     told = Told(UnreliableDisk(), group_bytes=1)
     state = topic(1)
-    state.tail = state.tail._replace(end=-1)
+    state.tail = Tail(-1)
     broken, good = append(state), append(topic(2))
 
     groups = told.run(broken, good)

@@ -1,10 +1,21 @@
 """Packing: appends become records without losing, mixing or reordering anything."""
 
+from typing import NamedTuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded.group_commit import Append, pack, record_contents
-from ams.storage.log.embedded.record import RECORD_BYTES, Header, Request, decode_header, requests_of, stored_of
+from ams.storage.log.embedded.group_commit import Append, pack
+from ams.storage.log.embedded.record import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    Header,
+    Request,
+    checksum,
+    decode_header,
+    requests_of,
+    stored_of,
+)
 from ams.storage.log.embedded.segment import CLASSES, Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
 
@@ -23,12 +34,35 @@ def append(state: TopicState, number: int, sizes: list[int], *, key: bytes = b""
     return Append(state, fragments, sum(map(len, fragments)), 10 * len(sizes), None, key, b"h" * 16, b"c" * 16)
 
 
+class Found(NamedTuple):
+    """A record as it is read."""
+
+    requests: list[Request]
+    fragments: list[bytes]
+    last: bool
+
+
+def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
+    """Pack appends and read their records."""
+    packed = pack({state: appends}, Open(4, "", 0, 1000, 900), 77, 100)
+    data, position, found = b"".join(packed.parts), 0, []
+    while position < len(data):
+        header = decode_header(data, seed_of(4), position)
+        assert header is not None
+        body = data[position + HEADER_BYTES : position + header.size]
+        assert header.body_checksum == checksum(body, seed_of(4))
+        stored = stored_of(header, body, header.first, header.messages)
+        found.append(Found(requests_of(header, body), [each.fragment for each in stored], header.last))
+        position += header.size
+    return found
+
+
 @given(SIZES, st.booleans())
 def test_every_message_is_in_a_record_once_and_in_order(sizes, keyed):
     state = topic(1, end=5)
     appends = [append(state, n, each, key=b"k" if keyed else b"") for n, each in enumerate(sizes)]
 
-    found = list(record_contents(appends, 5))
+    found = records_of(state, appends)
 
     assert [each for share in found for each in share.fragments] == [each for a in appends for each in a.fragments]
     assert sum(request.data_bytes for share in found for request in share.requests) == 10 * sum(map(len, sizes))
@@ -42,7 +76,7 @@ def test_an_append_is_whole_in_a_record_or_has_records_of_its_own_of_which_the_l
     state = topic(1)
     appends = [append(state, n, each) for n, each in enumerate(sizes)]
 
-    found = list(record_contents(appends, 0))
+    found = records_of(state, appends)
 
     for each in appends:
         mine = [share for share in found if set(share.fragments) & set(each.fragments)]
@@ -51,11 +85,11 @@ def test_an_append_is_whole_in_a_record_or_has_records_of_its_own_of_which_the_l
 
 
 def test_small_appends_share_a_record_and_a_key_is_noted_once_with_its_answer():
-    state = topic(1)
+    state = topic(1, end=7)
     small, keyed = append(state, 0, [10]), append(state, 1, [10, 10], key=b"k")
     large = append(state, 2, [60_000, 60_000], key=b"l")
 
-    one, part, rest = record_contents([small, keyed, large], 7)
+    one, part, rest = records_of(state, [small, keyed, large])
 
     assert [noted(request) for request in one.requests] == [None, (b"k", 8, 2)]
     assert [noted(request) for request in part.requests] == [None]
@@ -73,12 +107,15 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
 
     packed = pack(group, segment, 77, 100)
 
-    assert [(a.topic, answer) for a, answer in packed.answers] == [
+    assert [(each.topic, each.answer) for share in packed.shares for each in share.appends] == [
         (behind, (3, 2, 100)),
         (behind, (5, 1, 100)),
         (ahead, (0, 1, 900)),
     ]
-    assert packed.tails == [(behind, Tail(6, 100, 1030, 77)), (ahead, Tail(1, 900, 1010, 77))]
+    assert [(share.topic, share.tail) for share in packed.shares] == [
+        (behind, Tail(6, 100, 1030, 77)),
+        (ahead, Tail(1, 900, 1010, 77)),
+    ]
     assert behind.tail.end == 3
     data = b"".join(packed.parts)
     for placed in packed.records:

@@ -1,6 +1,7 @@
 """Records: what is written is read again, and no change of a byte goes unnoticed."""
 
 import zlib
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -15,11 +16,13 @@ from ams.storage.log.embedded.record import (
     KeyNote,
     Kind,
     Request,
+    Stamp,
     checksum,
     data_bytes_and_notes,
     decode_header,
     encode,
-    messages_body,
+    encode_messages,
+    encode_note,
     requests_of,
     retention_body,
     retention_of,
@@ -33,7 +36,9 @@ NOTES = st.builds(KeyNote, st.binary(min_size=1, max_size=1020), HASH, NUMBER, s
 REQUESTS = st.lists(
     st.builds(Request, st.integers(1, 1000), st.integers(0, 2**32 - 1), st.none() | NOTES), min_size=1, max_size=5
 )
-FRAGMENTS = st.lists(st.binary(max_size=50), min_size=1, max_size=8)
+LARGE = st.integers(1000, 8000).map(bytes)
+"""Fragments that are parts of their own, some larger than what is summed at once."""
+FRAGMENTS = st.lists(st.binary(max_size=50) | LARGE, min_size=1, max_size=8)
 TOPIC = b"topic-of-16-byte"
 
 
@@ -47,11 +52,28 @@ def records(draw):
     return header, requests, fragments, draw(st.integers(0, 2**32 - 1))
 
 
+def encoded(header: Header, requests: Sequence[Request], fragments: Sequence[bytes], seed: int) -> bytes:
+    notes = [encode_note(each.note) if each.note else b"" for each in requests]
+    heads = [
+        number
+        for each, note in zip(requests, notes, strict=True)
+        for number in (each.messages, each.data_bytes, len(note))
+    ]
+    parts: list[bytes] = [b"before"]
+    length = encode_messages(
+        parts, Stamp(header.commit, header.durable, seed), header.topic, header.first, header.time, heads,
+        [note for note in notes if note], fragments, header.last,
+    )  # fmt: skip
+    record = b"".join(parts[1:])
+    assert length == len(record)
+    return record
+
+
 @given(records())
 def test_a_record_is_read_as_it_was_written(record):
     header, requests, fragments, seed = record
 
-    data = encode(header, messages_body(requests, fragments), seed)
+    data = encoded(header, requests, fragments, seed)
     found = decode_header(data, seed)
 
     body = data[HEADER_BYTES:]
@@ -68,11 +90,12 @@ def test_a_record_is_read_as_it_was_written(record):
 @given(records(), st.data())
 def test_a_part_of_the_messages_can_be_read(record, data):
     header, requests, fragments, seed = record
-    found = decode_header(encode(header, messages_body(requests, fragments), seed), seed)
+    written = encoded(header, requests, fragments, seed)
+    found = decode_header(written, seed)
     skip = data.draw(st.integers(0, len(fragments) - 1))
     limit = data.draw(st.integers(1, 10))
 
-    stored = stored_of(found, messages_body(requests, fragments), header.first + skip, limit)
+    stored = stored_of(found, written[HEADER_BYTES:], header.first + skip, limit)
 
     assert stored == [
         Stored(header.first + skip + n, header.time, each) for n, each in enumerate(fragments[skip : skip + limit])
@@ -82,7 +105,7 @@ def test_a_part_of_the_messages_can_be_read(record, data):
 @given(records(), st.data())
 def test_every_flipped_bit_is_noticed(record, data):
     header, requests, fragments, seed = record
-    written = encode(header, messages_body(requests, fragments), seed)
+    written = encoded(header, requests, fragments, seed)
     flipped = bytearray(written)
     flipped[data.draw(st.integers(0, len(written) - 1))] ^= 1 << data.draw(st.integers(0, 7))
 
@@ -93,7 +116,7 @@ def test_every_flipped_bit_is_noticed(record, data):
 @given(records(), st.data())
 def test_every_cut_is_noticed(record, data):
     header, requests, fragments, seed = record
-    written = encode(header, messages_body(requests, fragments), seed)
+    written = encoded(header, requests, fragments, seed)
 
     with pytest.raises(Damaged):
         read_record(written[: data.draw(st.integers(0, len(written) - 1))], 0, seed, header.topic)
@@ -102,17 +125,40 @@ def test_every_cut_is_noticed(record, data):
 @given(records(), st.integers(1, 100))
 def test_a_record_of_another_segment_is_not_one_of_this(record, other):
     header, requests, fragments, seed = record
-    written = encode(header, messages_body(requests, fragments), seed)
+    written = encoded(header, requests, fragments, seed)
 
     assert decode_header(written, (seed + other) & 0xFFFFFFFF) is None
 
 
 def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
     header = Header(Kind.MESSAGES, True, TOPIC, 0, 0, 1, 0, 1, 1)
-    written = encode(header, messages_body([Request(1, 1)], [b"x"]), 1)
+    written = encoded(header, [Request(1, 1)], [b"x"], 1)
 
     with pytest.raises(Damaged, match="another topic"):
         read_record(written, 0, 1, b"another-of-16-by")
+
+
+@given(records())
+def test_a_record_of_messages_has_the_bytes_of_one_that_is_encoded_whole(record):
+    header, requests, fragments, seed = record
+    written = encoded(header, requests, fragments, seed)
+
+    assert written == encode(header, written[HEADER_BYTES:], seed)
+    assert written.endswith(b"".join(fragments))
+
+
+def test_small_fragments_are_one_part_and_large_ones_are_written_as_they_are():
+    assert [len(part) for part in parts_of([b"x" * 900] * 50)[1:]] == [50 * 900]
+    large = [b"y" * 1400, b"z" * 1400]
+    assert list(map(id, parts_of(large)[1:])) == list(map(id, large))
+    alone = [b"x"]
+    assert parts_of(alone)[1] is alone[0]
+
+
+def parts_of(fragments: list[bytes]) -> list[bytes]:
+    parts: list[bytes] = []
+    encode_messages(parts, Stamp(1, 128, 5), TOPIC, 0, 0, (len(fragments), 1, 0), (), fragments, True)
+    return parts
 
 
 @given(st.binary(max_size=300_000), st.integers(0, 2**32 - 1))

@@ -49,14 +49,15 @@ def written(groups, *, marked: bool = False) -> Written:
             fragments = [b"x" * size for size in sizes]
             waiting.setdefault(topics[which], []).append(Append(topics[which], fragments, sum(sizes), len(sizes), None))
         packed = pack(waiting, segment, number + 1, 1000 + number)
-        for append, answer in packed.answers:
+        for append in (each for share in packed.shares for each in share.appends):
+            answer = append.answer
             mine = [each for each in packed.records if each.topic is append.topic]
             held = [each for each in mine if answer.first < each.first + each.messages]
             held = [each for each in held if each.first < answer.first + answer.count]
             end = held[-1].position + held[-1].length
             result.appends.append((append.topic.id, answer.first, answer.count, held[0].position, end))
-        for state, tail in packed.tails:
-            state.tail = tail
+        for share in packed.shares:
+            share.topic.tail = share.tail
         result.starts += [each.position for each in packed.records]
         result.data += b"".join(packed.parts)
     if marked:

@@ -2,8 +2,8 @@
 
 Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
 so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
-loop is notified of a group once. Nothing is done per message but to join bytes: the thread shares the interpreter with
-the event loop, and every time it lets go of it getting it back may take long.
+loop is notified of a group once. Little is done per message, and messages are written from where they are: the thread
+shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
 
 `Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
 """
@@ -15,7 +15,9 @@ import os
 import queue
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import cast
 
 import structlog
 
@@ -23,7 +25,7 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
-from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcome, Work, pack
+from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Work, pack
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
 from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
@@ -145,7 +147,7 @@ class Committer:
         self._large_is_due = False
         """Whether the last group let an append larger than a group wait."""
         self._chores: list[Chore] = []
-        self._taken: Sequence[Append | Control] = ()
+        self._taken: Appends | list[Control] = {}
         """The group that is being stored."""
         self._stopping = False
         self._ended = False
@@ -167,7 +169,7 @@ class Committer:
             if self._waiting:
                 self._taken = self._take()
                 self._commit_group(self._taken)
-                self._taken = ()
+                self._taken = {}
             self._sync_if_due()
             self._do_chores()
         self._finish()
@@ -180,38 +182,42 @@ class Committer:
         self._ended = True
         with contextlib.suppress(queue.Empty):
             while True:
-                self._accept_all(self._inbox.get_nowait())
-        return self._taken, [work for works in self._waiting.values() for work in works], self._chores
+                self._accept(self._inbox.get_nowait())
+        taken = self._taken if isinstance(self._taken, list) else [*_all(self._taken)]
+        return taken, [work for works in self._waiting.values() for work in works], self._chores
 
     def _receive(self) -> None:
         """Take in all that was submitted; wait for something when there is nothing to do."""
         try:
             if not self._waiting and not self._stopping:
-                self._accept_all(self._inbox.get(timeout=self._patience()))
+                self._accept(self._inbox.get(timeout=self._patience()))
             while True:
-                self._accept_all(self._inbox.get_nowait())
+                self._accept(self._inbox.get_nowait())
         except queue.Empty:
             return
 
-    def _accept_all(self, works: Sequence[Work]) -> None:
+    def _accept(self, works: Sequence[Work]) -> None:
+        waiting = self._waiting
         for work in works:
-            self._accept(work)
+            if work is None:
+                self._stopping = True
+            elif isinstance(work, Chore):
+                self._chores.append(work)
+            elif work.topic in waiting:
+                waiting[work.topic].append(work)
+            else:
+                waiting[work.topic] = deque((work,))
 
-    def _accept(self, work: Work) -> None:
-        if work is None:
-            self._stopping = True
-        elif isinstance(work, Chore):
-            self._chores.append(work)
-        else:
-            self._waiting.setdefault(work.topic, deque()).append(work)
-
-    def _take(self) -> list[Append] | list[Control]:
+    def _take(self) -> Appends | list[Control]:
         """Return the next group: appends of all topics in turn, or controls, one of a topic.
 
         An append larger than a group lets what else waits go first and then has the next turn, so that no append
         waits for more than one of them.
         """
-        group: list[Append] = []
+        if self._all_fit():
+            everything, self._waiting = self._waiting, OrderedDict()
+            return cast("Appends", everything)
+        group: dict[TopicState, list[Append]] = {}
         passed: list[tuple[TopicState, deque[Append | Control]]] = []
         size = 0
         while self._waiting:
@@ -229,10 +235,22 @@ class Committer:
             if isinstance(work, Control):
                 self._put_back(passed)
                 return [work, *self._other_controls(topic)]
-            group.append(work)
+            group.setdefault(topic, []).append(work)
             size += work.size
         self._put_back(passed)
         return group or self._take()
+
+    def _all_fit(self) -> bool:
+        """Whether all that waits is one group, as it is as a rule: then nobody has to take turns."""
+        size, most = 0, self._options.group_bytes
+        for works in self._waiting.values():
+            for work in works:
+                if isinstance(work, Control):
+                    return False
+                size += work.size
+                if size > most:
+                    return False
+        return True
 
     def _other_controls(self, first: TopicState) -> Iterator[Control]:
         """Take the controls that are next in the turns of other topics."""
@@ -258,26 +276,22 @@ class Committer:
         self._waiting[topic] = works
         self._waiting.move_to_end(topic, last=False)
 
-    def _commit_group(self, group: Sequence[Append | Control]) -> None:
-        controls = [work for work in group if isinstance(work, Control)]
-        appends = [work for work in group if isinstance(work, Append)]
-        outcomes = self._commit_controls(controls) if controls else self._commit_appends(appends)
+    def _commit_group(self, group: Appends | list[Control]) -> None:
+        outcomes = self._commit_controls(group) if isinstance(group, list) else self._commit_appends(group)
         begun = self._succeed_failed()
         for outcome in outcomes:
             # What was written of a group that failed is out of the way once a successor says so.
             outcome.in_doubt &= self._writers[outcome.code].needs_successor
         self._report(outcomes + begun, [])
 
-    def _commit_appends(self, group: list[Append]) -> list[Outcome]:
-        refusal = self._refusal(sum(append.size for append in group))
+    def _commit_appends(self, group: Appends) -> list[Outcome]:
+        by_class = _by_class(group)
+        sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
+        refusal = self._refusal(sum(sizes.values()))
         if refusal:
             self._refuse(refusal)
-            return [Outcome(group[0].topic.kind.code, failed=list(group))]
-        by_class: dict[int, dict[TopicState, list[Append]]] = {}
-        for append in group:
-            topics = by_class.setdefault(append.topic.kind.code, {})
-            topics.setdefault(append.topic, []).append(append)
-        return [self._commit_class(self._writers[code], topics) for code, topics in by_class.items()]
+            return [Outcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
+        return [self._commit_class(self._writers[code], by_class[code], size) for code, size in sizes.items()]
 
     def _refusal(self, size: int) -> str | None:
         try:
@@ -285,25 +299,24 @@ class Committer:
         except OSError as error:
             return f"free space is unknown: {error.strerror}"
 
-    def _commit_class(self, writer: Writer, topics: dict[TopicState, list[Append]]) -> Outcome:
+    def _commit_class(self, writer: Writer, appends: Appends, size: int) -> Outcome:
         """Store one class's part of a group, all or none."""
         outcome = Outcome(writer.kind.code)
-        size = sum(append.size for appends in topics.values() for append in appends)
         try:
             now = self._clock.wall()
             self._make_ready(writer, size, now, outcome)
             segment = _open(writer)
             self._commit += 1
-            packed = pack(topics, segment, self._commit, now)
-            writer.write(b"".join(packed.parts), sync=self._options.sync == "always")
+            packed = pack(appends, segment, self._commit, now)
+            writer.write(packed.parts, sync=self._options.sync == "always")
         except Exception as error:
-            self._fail(writer, outcome, [append for appends in topics.values() for append in appends], error)
+            self._fail(writer, outcome, _all(appends), error)
             return outcome
-        for topic, tail in packed.tails:
-            topic.tail = tail
-        segment.keys += sum([1 for append, _ in packed.answers if append.key])
+        for share in packed.shares:
+            share.topic.tail = share.tail
+        segment.keys += packed.keys
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
-        outcome.records, outcome.answers = packed.records, packed.answers
+        outcome.records, outcome.shares = packed.records, packed.shares
         self._written(writer, now)
         self._resume()
         return outcome
@@ -321,8 +334,8 @@ class Committer:
             now = self._clock.wall()
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
-            data = b"".join(self._control_record(writer, control, now) for control in controls)
-            writer.write(data, sync=self._options.sync == "always")
+            records = [self._control_record(writer, control, now) for control in controls]
+            writer.write(records, sync=self._options.sync == "always")
         except Exception as error:
             self._fail(writer, outcome, controls, error)
             return outcome
@@ -462,8 +475,20 @@ class Committer:
         segment = writer.open
         if segment is not None and segment.length > segment.marked:
             self._commit += 1
-            writer.write(self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall()), sync=True)
+            writer.write([self._record(writer, Kind.MARK, _NO_TOPIC, b"", self._clock.wall())], sync=True)
             segment.marked = segment.length
+
+
+def _by_class(group: Appends) -> Mapping[int, Appends]:
+    """Return a group's appends by the class whose segment they go to: as a rule one."""
+    codes = {topic.kind.code for topic in group}
+    if len(codes) == 1:
+        return {codes.pop(): group}
+    return {code: {topic: group[topic] for topic in group if topic.kind.code == code} for code in codes}
+
+
+def _all(appends: Appends) -> Iterable[Append]:
+    return chain.from_iterable(appends.values())
 
 
 def _control_body(control: Control) -> bytes:

@@ -6,23 +6,27 @@ keep their offsets and publish times: such an append is made of each run of them
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
+
+import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset
 from ams.storage.log.base import Appended, check_load
 from ams.storage.log.embedded.record import (
+    HEAD,
     MAX_REQUESTS,
     RECORD_BYTES,
-    Header,
     KeyNote,
     Kind,
-    Request,
-    encode,
-    messages_body,
+    Stamp,
+    encode_messages,
+    encode_note,
 )
 from ams.storage.log.embedded.segment import Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
@@ -35,8 +39,7 @@ class Assigned(NamedTuple):
     time: Milliseconds
 
 
-@dataclass(slots=True, eq=False)
-class Append:
+class Append(msgspec.Struct, eq=False):
     """An append on its way through the committer."""
 
     topic: TopicState
@@ -53,6 +56,8 @@ class Append:
     """`content_hash` of the messages when there is a key."""
     assigned: Assigned | None = None
     """None: the end of the topic, and now."""
+    answer: Appended | None = None
+    """Where its messages go; they are there when the committer says so."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,9 +82,11 @@ class Chore:
 
 Work = Append | Control | Chore | None
 """What is sent to the committer; None asks it to finish."""
+Appends = Mapping[TopicState, Sequence[Append]]
+"""Appends by topic, in their order."""
 
 
-class WrittenRecord(NamedTuple):
+class WrittenRecord(msgspec.Struct, frozen=True):
     """A record and where it is."""
 
     topic: TopicState
@@ -88,6 +95,15 @@ class WrittenRecord(NamedTuple):
     messages: int
     position: int
     length: int
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One topic's part of a group."""
+
+    topic: TopicState
+    appends: Sequence[Append]
+    tail: Tail
+    """Where the group brings the topic."""
 
 
 @dataclass(slots=True)
@@ -102,7 +118,8 @@ class Outcome:
     length: int = 0
     """Bytes of that segment after them."""
     records: list[WrittenRecord] = field(default_factory=list)
-    answers: list[tuple[Append, Appended]] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+    """The appends that are stored, by topic."""
     controls: list[Control] = field(default_factory=list)
     time: Milliseconds = Milliseconds(0)
     """When the controls were written."""
@@ -113,124 +130,115 @@ class Outcome:
     """Segments that will not grow any more."""
 
 
-@dataclass(slots=True)
 class Packed:
     """The bytes of a group for one segment, and what is true once they are durable there."""
 
-    parts: list[bytes] = field(default_factory=list)
-    records: list[WrittenRecord] = field(default_factory=list)
-    answers: list[tuple[Append, Appended]] = field(default_factory=list)
-    tails: list[tuple[TopicState, Tail]] = field(default_factory=list)
+    def __init__(self, segment: Open, commit: int) -> None:
+        self.parts: list[bytes] = []
+        """Records, one after the other."""
+        self.records: list[WrittenRecord] = []
+        self.shares: list[Share] = []
+        self.keys = 0
+        """Appends with an idempotency key."""
+        self.end = segment.length
+        """The length of the segment with them."""
+        self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
 
-
-class RecordContent(NamedTuple):
-    """What goes into one record."""
-
-    requests: Sequence[Request]
-    fragments: Sequence[Fragment]
-    last: bool
-
-
-class Run(NamedTuple):
-    """Appends of one topic that follow each other without a hole and have one publish time."""
-
-    first: Offset
-    time: Milliseconds
-    appends: Sequence[Append]
-
-
-def pack(topics: Mapping[TopicState, Sequence[Append]], segment: Open, commit: int, now: Milliseconds) -> Packed:
-    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet."""
-    packed = Packed()
-    position = segment.length
-    for topic, appends in topics.items():
+    def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
+        """Add one topic's appends: to its end, now, or each to where it was in another log."""
         tail = topic.tail
-        for run in _runs(topic, appends, now):
-            tail = _answer(run, tail, commit, packed)
-            position = _pack_run(topic, run, position, segment, commit, packed)
-        packed.tails.append((topic, tail))
+        if appends[0].assigned is None:
+            tail = self._add_run(topic, tail.end, max(now, tail.time), appends, tail.published)
+        else:
+            for append in appends:
+                assert append.assigned is not None, "a topic that is being loaded is not published to"
+                tail = self._add_run(topic, *append.assigned, (append,), tail.published)
+        self.shares.append(Share(topic, appends, tail))
+
+    def _add_run(
+        self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
+    ) -> Tail:
+        """Add appends that follow each other without a hole and have one publish time; return where they end.
+
+        Small ones share records; one that is larger than a record gets records of its own.
+        """
+        end = first
+        heads: list[int] = []
+        notes: list[bytes] = []
+        fragments: list[Fragment] = []
+        size = 0
+        for append in appends:
+            count = len(append.fragments)
+            append.answer = Appended(end, count, time)
+            published += append.data_bytes
+            size += append.size
+            if size > RECORD_BYTES or len(heads) == HEAD * MAX_REQUESTS:
+                if heads:
+                    self._add_record(topic, first, time, heads, notes, fragments)
+                    first, heads, notes, fragments, size = end, [], [], [], append.size
+                if size > RECORD_BYTES:
+                    self._add_large(topic, first, time, append)
+                    first, size = Offset(end + count), 0
+                    end = first
+                    continue
+            heads += (count, append.data_bytes, self._note(append, notes) if append.key else 0)
+            fragments += append.fragments
+            end = Offset(end + count)
+        if heads:
+            self._add_record(topic, first, time, heads, notes, fragments)
+        return Tail(end, time, published, self._stamp.commit)
+
+    def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
+        """Add the records of one append; only the last one carries its data bytes and key."""
+        fragments, start = append.fragments, 0
+        for stop in _cuts(fragments):
+            self._add_record(topic, first, time, (stop - start, 0, 0), (), fragments[start:stop], last=False)
+            first, start = Offset(first + stop - start), stop
+        notes: list[bytes] = []
+        head = (len(fragments) - start, append.data_bytes, self._note(append, notes) if append.key else 0)
+        self._add_record(topic, first, time, head, notes, fragments[start:])
+
+    def _note(self, append: Append, notes: list[bytes]) -> int:
+        """Add the key note of an append; return its length."""
+        assert append.answer is not None
+        note = encode_note(KeyNote(append.key, append.content, append.answer.first, append.answer.count))
+        notes.append(note)
+        self.keys += 1
+        return len(note)
+
+    def _add_record(
+        self,
+        topic: TopicState,
+        first: Offset,
+        time: Milliseconds,
+        heads: Sequence[int],
+        notes: Sequence[bytes],
+        fragments: Sequence[Fragment],
+        last: bool = True,
+    ) -> None:
+        length = encode_messages(self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last)
+        self.records.append(WrittenRecord(topic, first, time, len(fragments), self.end, length))
+        self.end += length
+
+
+def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds) -> Packed:
+    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet."""
+    packed = Packed(segment, commit)
+    for topic, appends in topics.items():
+        packed.add(topic, appends, now)
     return packed
 
 
-def _runs(topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> Iterator[Run]:
-    """Yield the appends of a topic by where they go: to its end, now, or each where it was in another log."""
-    if appends[0].assigned is None:
-        yield Run(topic.tail.end, max(now, topic.tail.time), appends)
-        return
-    for append in appends:
-        assert append.assigned is not None, "a topic that is being loaded is not published to"
-        yield Run(*append.assigned, (append,))
-
-
-def _answer(run: Run, tail: Tail, commit: int, packed: Packed) -> Tail:
-    """Note the answers of a run's appends; return where they bring the topic's tail."""
-    first, published = run.first, tail.published
-    for append in run.appends:
-        count = len(append.fragments)
-        packed.answers.append((append, Appended(first, count, run.time)))
-        first = Offset(first + count)
-        published += append.data_bytes
-    return Tail(first, run.time, published, commit)
-
-
-def _pack_run(topic: TopicState, run: Run, position: int, segment: Open, commit: int, packed: Packed) -> int:
-    """Make the records of a run; return the position after them."""
-    first, seed = run.first, seed_of(segment.sequence)
-    for requests, fragments, last in record_contents(run.appends, first):
-        messages = len(fragments)
-        header = Header(
-            Kind.MESSAGES, last, topic.id, first, run.time, commit, segment.durable, messages, len(requests)
-        )  # fmt: skip
-        record = encode(header, messages_body(requests, fragments), seed)
-        packed.parts.append(record)
-        packed.records.append(WrittenRecord(topic, first, run.time, messages, position, len(record)))
-        position += len(record)
-        first = Offset(first + messages)
-    return position
-
-
-def record_contents(appends: Iterable[Append], first: Offset) -> Iterator[RecordContent]:
-    """Yield the records of one topic's appends, in order; `first` is the offset of the first message."""
-    requests: list[Request] = []
-    fragments: list[Fragment] = []
-    size = 0
-    for append in appends:
-        count = len(append.fragments)
-        request = Request(count, append.data_bytes, _note(append, first))
-        first = Offset(first + count)
-        if requests and (size + append.size > RECORD_BYTES or len(requests) == MAX_REQUESTS):
-            yield RecordContent(requests, fragments, True)
-            requests, fragments, size = [], [], 0
-        if append.size > RECORD_BYTES:
-            yield from _split(append.fragments, request)
-            continue
-        requests.append(request)
-        fragments += append.fragments
-        size += append.size
-    if requests:
-        yield RecordContent(requests, fragments, True)
-
-
-def _note(append: Append, first: Offset) -> KeyNote | None:
-    return KeyNote(append.key, append.content, first, len(append.fragments)) if append.key else None
-
-
-def _split(fragments: Sequence[Fragment], request: Request) -> Iterator[RecordContent]:
-    """Cut an append into records; only the last one carries its data bytes and key."""
-    start = 0
-    for stop in _cuts(fragments):
-        yield RecordContent((Request(stop - start, 0),), fragments[start:stop], False)
-        start = stop
-    yield RecordContent((request._replace(messages=len(fragments) - start),), fragments[start:], True)
-
-
 def _cuts(fragments: Sequence[Fragment]) -> Iterator[int]:
-    size = 0
-    for number, fragment in enumerate(fragments):
-        if number and size + len(fragment) > RECORD_BYTES:
-            yield number
-            size = 0
-        size += len(fragment)
+    """Yield where an append is cut into records."""
+    ends = list(accumulate(map(len, fragments)))
+    start = size = 0
+    while ends[-1] - size > RECORD_BYTES:
+        start = max(start + 1, bisect_right(ends, size + RECORD_BYTES, start))
+        if start == len(ends):
+            return
+        yield start
+        size = ends[start - 1]
 
 
 def loads(

@@ -404,7 +404,7 @@ class EmbeddedLog:
 
     def _not_visible(self, outcomes: list[Outcome], done: "list[asyncio.Future[None]]") -> None:
         for outcome in outcomes:
-            stored = [append for append, _ in outcome.answers]
+            stored = [append for share in outcome.shares for append in share.appends]
             self._state.give_up([*stored, *outcome.controls], is_known=False)
             self._state.give_up(outcome.failed)
         _refuse(done)

@@ -34,11 +34,12 @@ says what retention took of a topic that has messages in several retention class
 """
 
 import struct
-import zlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from itertools import accumulate, pairwise, repeat
 from typing import NamedTuple, cast
+from zlib import crc32
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored
@@ -49,14 +50,21 @@ HEADER_BYTES = 68
 RECORD_BYTES = 64 * 1024
 """A record's messages are about this many bytes at most; one larger message makes a larger record."""
 MAX_REQUESTS = 0xFFFF
+HEAD = 3
+"""Numbers of a request in `encode_messages`."""
 
 _HEADER = struct.Struct("<4sIII16sQQQIIHBB")
-_CHECKED_FROM = 8
+_START = struct.Struct("<4sI")
+_CHECKED = struct.Struct("<II16sQQQIIHBB")
+"""The header is a start and what the checksum in it covers."""
 _REQUEST = struct.Struct("<IIHH")
 _NOTE = struct.Struct("<QI16s")
 _RETENTION = _PUBLISHED = struct.Struct("<Q")
 _LAST = 1
 _SLICE = 5 * 1024
+_SMALL = 1024
+"""Fragments of less than this many bytes, on average, are joined first: each part costs about as much as copying so
+many bytes. Larger ones are not: fresh memory for a copy is what costs most."""
 
 
 class Kind(IntEnum):
@@ -68,6 +76,9 @@ class Kind(IntEnum):
     RETENTION = 4
     MARK = 5
     OLDEST = 6
+
+
+_MESSAGES = int(Kind.MESSAGES)
 
 
 class Header(NamedTuple):
@@ -97,6 +108,15 @@ class Header(NamedTuple):
         return Offset(self.first + self.messages)
 
 
+class Stamp(NamedTuple):
+    """What the messages records of one group commit in one segment have in common."""
+
+    commit: int
+    durable: int
+    seed: int
+    """What checksums begin with."""
+
+
 class KeyNote(NamedTuple):
     """What makes an append idempotent: its key, the hash of its content, and the answer it got."""
 
@@ -122,32 +142,74 @@ def checksum(data: bytes, seed: int) -> int:
     can cost a busy service a hundred times what the sum costs.
     """
     if len(data) <= _SLICE or len(data) > 2 * RECORD_BYTES:
-        return zlib.crc32(data, seed)
+        return crc32(data, seed)
     view = memoryview(data)
     for start in range(0, len(data), _SLICE):
-        seed = zlib.crc32(view[start : start + _SLICE], seed)
+        seed = crc32(view[start : start + _SLICE], seed)
     return seed
 
 
 def encode(header: Header, body: bytes, seed: int) -> bytes:
     """Return the bytes of a record; the header's body length and checksum are filled in."""
-    packed = _HEADER.pack(
-        MAGIC,
-        0,
-        len(body),
-        checksum(body, seed),
-        header.topic,
-        header.first,
-        header.time,
-        header.commit,
-        header.durable,
-        header.messages,
-        header.requests,
-        header.kind,
-        _LAST if header.last else 0,
+    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, header.last * _LAST)
+    return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
+
+
+def encode_messages(
+    parts: list[bytes],
+    stamp: Stamp,
+    topic: TopicId,
+    first: Offset,
+    time: Milliseconds,
+    heads: Sequence[int],
+    notes: Sequence[bytes],
+    fragments: Sequence[Fragment],
+    last: bool,
+) -> int:
+    """Add the bytes of a messages record to `parts`; return how many.
+
+    `heads` are three numbers for each request: its messages in this record, their data bytes, and the length of its
+    key note; `notes` are the key notes there are (`encode_note`).
+    """
+    lengths = [*map(len, fragments)]
+    messages, size = len(lengths), sum(lengths)
+    before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers((*heads, *lengths))
+    if size < _SMALL * messages:
+        fragments = (Fragment(b"".join(fragments)),)
+    body = checksum(before, stamp.seed)
+    for part in fragments:
+        body = crc32(part, body) if len(part) <= _SLICE else checksum(part, body)
+    checked = _CHECKED.pack(
+        len(before) + size,
+        body,
+        topic,
+        first,
+        time,
+        stamp.commit,
+        stamp.durable,
+        messages,
+        len(heads) // HEAD,
+        _MESSAGES,
+        _LAST if last else 0,
     )
-    checked = packed[_CHECKED_FROM:]
-    return MAGIC + zlib.crc32(checked, seed).to_bytes(4, "little") + checked + body
+    parts.append(b"".join((_START.pack(MAGIC, crc32(checked, stamp.seed)), checked, before)))
+    parts += fragments
+    return HEADER_BYTES + len(before) + size
+
+
+def encode_note(note: KeyNote) -> bytes:
+    """Return the bytes of a key note."""
+    return _NOTE.pack(note.first, note.messages, note.content) + note.key
+
+
+def _numbers(numbers: Sequence[int]) -> bytes:
+    """Return numbers of 4 bytes each; of a note's length, which has 2, the upper ones are the 0 that follows it."""
+    return _format(len(numbers)).pack(*numbers)
+
+
+@lru_cache
+def _format(count: int) -> struct.Struct:
+    return struct.Struct(f"<{count}I")
 
 
 def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
@@ -157,17 +219,9 @@ def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
     magic, claimed, size, body, topic, first, time, commit, durable, messages, requests, kind, flags = (
         _HEADER.unpack_from(data, position)
     )
-    if magic != MAGIC or zlib.crc32(data[position + _CHECKED_FROM : position + HEADER_BYTES], seed) != claimed:
+    if magic != MAGIC or crc32(data[position + _START.size : position + HEADER_BYTES], seed) != claimed:
         return None
     return Header(kind, flags & _LAST == _LAST, topic, first, time, commit, durable, messages, requests, size, body)
-
-
-def messages_body(requests: Sequence[Request], fragments: Sequence[Fragment]) -> bytes:
-    """Return the body of a messages record."""
-    notes = [b"" if each.note is None else _note(each.note) for each in requests]
-    heads = [_REQUEST.pack(each[0], each[1], len(note), 0) for each, note in zip(requests, notes, strict=True)]
-    lengths = struct.pack(f"<{len(fragments)}I", *map(len, fragments))
-    return b"".join((*heads, *notes, lengths, *fragments))
 
 
 def retention_body(retention: Milliseconds | None) -> bytes:
@@ -228,10 +282,6 @@ def _fragments(header: Header, body: bytes, skip: int, count: int) -> list[Fragm
     start = position + header.messages * 4 + sum(lengths[:skip])
     ends = list(accumulate(lengths[skip:], initial=start))
     return [Fragment(body[a:b]) for a, b in pairwise(ends)]
-
-
-def _note(note: KeyNote) -> bytes:
-    return _NOTE.pack(note.first, note.messages, note.content) + note.key
 
 
 def _read_note(data: bytes) -> KeyNote:

@@ -23,7 +23,7 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import NamedTuple
@@ -226,19 +226,19 @@ class Writer:
         self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES)
         return self.open
 
-    def write(self, data: bytes, *, sync: bool) -> None:
-        """Append bytes to the open segment; with `sync`, return when they are on stable storage."""
+    def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
+        """Append parts, one after the other, to the open segment; with `sync`, return when they are durable."""
         segment = self.open
         assert segment is not None
         if sync:
             self.sync()
-        segment.reached = segment.length + len(data)
+        segment.reached = segment.length + sum(map(len, parts))
         if sync:
-            self._files.write_through(segment.handle, data, segment.length)
-            segment.durable = segment.length + len(data)
+            self._files.write_through(segment.handle, parts, segment.length)
+            segment.durable = segment.reached
         else:
-            self._files.write(segment.handle, data, segment.length)
-        segment.length += len(data)
+            self._files.write(segment.handle, b"".join(parts), segment.length)
+        segment.length = segment.reached
 
     def sync(self) -> None:
         """Put what was written on stable storage."""

@@ -62,7 +62,7 @@ class LogState:
             self._place(outcome)
         if outcome.sequence:
             self.catalog.by_sequence[outcome.sequence].length = outcome.length
-        if outcome.answers:
+        if outcome.shares:
             self._answer(outcome)
         if outcome.controls:
             self._note_time(outcome)
@@ -107,25 +107,33 @@ class LogState:
         segment = self.catalog.by_sequence[outcome.sequence]
         assert segment.entries is not None
         add, bit = segment.entries.add, 1 << outcome.code
-        for topic, first, time, messages, position, length in outcome.records:
-            add(topic.id, first, time, messages, position, length)
-            topic.end = Offset(first + messages)
+        for each in outcome.records:
+            topic = each.topic
+            add(topic.id, each.first, each.time, each.messages, each.position, each.length)
+            topic.end = Offset(each.first + each.messages)
             topic.classes |= bit
             if topic.waiter is not None:
                 topic.wake()
 
     def _answer(self, outcome: Outcome) -> None:
-        for append, appended in outcome.answers:
-            if append.key:
-                entries = self.catalog.by_sequence[outcome.sequence].entries
-                assert entries is not None
-                entries.add_key(append.topic.id, append.hashed, KeyedResult(appended, append.content))
-                self.forget_key(append.hashed)
-            append.topic.under_way -= 1
-            if append.topic.quiet is not None:
-                append.topic.settle()
-            if not append.done.done():
-                append.done.set_result(appended)
+        for share in outcome.shares:
+            topic = share.topic
+            topic.under_way -= len(share.appends)
+            if topic.quiet is not None:
+                topic.settle()
+            for append in share.appends:
+                if append.key:
+                    self._note_key(append, outcome)
+                if not append.done.done():
+                    assert append.answer is not None
+                    append.done.set_result(append.answer)
+
+    def _note_key(self, append: Append, outcome: Outcome) -> None:
+        entries = self.catalog.by_sequence[outcome.sequence].entries
+        assert entries is not None
+        assert append.answer is not None
+        entries.add_key(append.topic.id, append.hashed, KeyedResult(append.answer, append.content))
+        self.forget_key(append.hashed)
 
     def _note_time(self, outcome: Outcome) -> None:
         """Let a segment of creates only be as old as they are, and not older than every message."""

@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import NamedTuple
+
+import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, TopicId
@@ -11,7 +12,7 @@ from ams.storage.log.embedded.index_file import Row
 from ams.storage.log.embedded.segment import RetentionClass
 
 
-class Tail(NamedTuple):
+class Tail(msgspec.Struct, frozen=True, gc=False):
     """Where the durable messages of a topic end."""
 
     end: Offset = Offset(0)

@@ -1,41 +1,57 @@
 """New TLS connections: a server that only shakes hands, and callers that open a new connection for every call.
 
 `python -m bench.handshake CHAIN KEY [CA]` serves on a free port of loopback and prints `ready URL`. With a CA, clients
-must show a certificate of it.
+must show a certificate of it. What a client asks is answered with one and the same answer, unread.
 """
 
 import asyncio
+import itertools
+import socket
 import ssl
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple, cast
 
 import uvloop
 
-from bench.connection import Address, Pieces, SerialClient, connect
+from bench.connection import LOOPBACK, Address, Pieces, SerialClient, connect
 from bench.processes import Failed, Server
 
 CALLERS = 8
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
+
+
+class _Answering(asyncio.Protocol):
+    """Answers whatever comes: a request of the bench comes in one piece."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(_ANSWER)
 
 
 async def serve(chain: str, key: str, client_ca: str = "") -> None:
-    """Accept connections and do nothing with them, until killed."""
+    """Accept connections and answer what is asked, without a look at it, until killed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0  # as the services
     context.load_cert_chain(chain, key)
     if client_ca:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(client_ca)
-    server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0, ssl=context, backlog=4096)
+    server = await asyncio.get_running_loop().create_server(_Answering, "127.0.0.1", 0, ssl=context, backlog=4096)
     print(f"ready https://localhost:{server.sockets[0].getsockname()[1]}", flush=True)
     await server.serve_forever()
 
 
-def server(data: Path, *client_ca: str) -> Server:
-    """Start the server, with the certificate that the AMS of a data folder has."""
-    command = ["bench.handshake", str(data / "server.pem"), str(data / "server.key"), *client_ca]
-    return Server(command, data.with_name("handshake.stderr"))
+def server(folder: Path, *client_ca: str) -> Server:
+    """Start the server, with the certificate in a folder: of the data of an AMS, or of our own."""
+    command = ["bench.handshake", str(folder / "server.pem"), str(folder / "server.key"), *client_ca]
+    return Server(command, folder.with_name("handshake.stderr"))
 
 
 def calls_per_second(
@@ -78,6 +94,38 @@ async def _call_until(end: float, address: Address, context: ssl.SSLContext, req
         connection.close()
         made += 1
     return made
+
+
+class Stages(NamedTuple):
+    """Medians of a lone caller's time, in microseconds; the rest of its call goes by in the caller itself."""
+
+    connect_us: float
+    handshake_us: float
+    request_us: float
+    close_us: float
+
+
+def stages(url: str, ca: Path, calls: int, request: Pieces) -> Stages:
+    """Call so often, one call after the other, as the official library does, and look at the clock between stages."""
+    context, address, whole = _context(ca), Address.of(url), b"".join(request)
+    made = [_staged(context, address, whole) for _ in range(calls)]
+    return Stages(*(1e6 * median(each) for each in zip(*made, strict=True)))
+
+
+def _staged(context: ssl.SSLContext, address: Address, request: bytes) -> list[float]:
+    times = [time.perf_counter()]
+    plain = socket.create_connection((LOOPBACK, address.port))
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    times.append(time.perf_counter())
+    connection = context.wrap_socket(plain, server_hostname=address.host)
+    times.append(time.perf_counter())
+    connection.sendall(request)
+    if not connection.recv(65536).startswith(b"HTTP/1.1 200"):
+        raise Failed("a call over a new connection was refused")
+    times.append(time.perf_counter())
+    connection.close()
+    times.append(time.perf_counter())
+    return [after - before for before, after in itertools.pairwise(times)]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tests.storage.log.embedded.history import History, Step, act, end, open_anyway, run
+from tests.storage.log.embedded.history import REUSE, History, Step, act, end, open_anyway, run
 from tests.storage.log.engines import HOUR, Embedded
 
 AGES = (None, HOUR, 24 * HOUR)
@@ -149,6 +149,8 @@ class _Scenario:
     def _steps(self) -> Iterator[Step]:
         chance = self._chance
         for _ in range(chance.randint(0, 12)):
+            if chance.random() < 0.1:
+                yield from REUSE
             yield chance.choice(
                 (
                     ("create", chance.choice(AGES)),

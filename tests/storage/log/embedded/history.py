@@ -11,7 +11,7 @@ from ams.core.messages import Fragment, Message, Stored, message
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
-from tests.storage.log.engines import Embedded
+from tests.storage.log.engines import HOUR, Embedded
 
 Kept = Callable[[int, int], bool]
 DEFAULT_RETENTION = LogOptions().retention
@@ -236,6 +236,17 @@ async def read_stored(log: EmbeddedLog, topic: TopicId) -> dict[int, Stored]:
 
 
 Step = tuple[Any, ...]
+REUSE: tuple[Step, ...] = (
+    ("create", HOUR),
+    ("advance", HOUR // 8),
+    *[("append", -1, [500])] * 5,
+    ("advance", HOUR - HOUR // 16),
+    ("append", -1, [500]),
+    ("advance", HOUR // 16 + 1),
+    ("retain",),
+    *[("append", -1, [500])] * 8,
+)
+"""Steps after which, where segments have 4000 bytes, one is written to whose file was another one, of like records."""
 
 
 async def act(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:

@@ -9,6 +9,7 @@ from ams.storage.log.embedded.group_commit import Append, Chore, Control, Outcom
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.segment import CLASSES, Writer
+from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.topic import Tail, TopicState
 from tests.storage.log.engines import Embedded, new_topic, numbered, texts
 from tests.support.unreliable_disk import UnreliableDisk
@@ -22,11 +23,11 @@ class Told:
         for kind in CLASSES:
             disk.make_folder(f"/log/{kind.name}")
         settings = LogOptions(min_free_bytes=0, reserve_bytes=0, **options)
-        sequences, clock = count(1), ManualClock()
-        writers = {kind.code: Writer(kind, "/log", disk, sequences, settings) for kind in CLASSES}
+        sequences, clock, spares = count(1), ManualClock(), Spares(disk, settings)
+        writers = {kind.code: Writer(kind, "/log", disk, sequences, settings, spares) for kind in CLASSES}
         self.outcomes: list[Outcome] = []
         self.done: list[asyncio.Future[None]] = []
-        space = Space(disk, "/log", clock, settings)
+        space = Space(disk, "/log", clock, settings, spares)
         self.committer = Committer(writers, space, clock, settings, 0, self._tell)
 
     def _tell(self, outcomes, done) -> None:

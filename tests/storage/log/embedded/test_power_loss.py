@@ -1,12 +1,15 @@
 """Power loss at every moment: nothing acknowledged is lost, nothing is invented, ids stay consecutive."""
 
+import asyncio
 import errno
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.storage.log.embedded.history import History, act, lose_power, open_anyway, run
+from ams.storage.log.embedded import check
+from tests.storage.log.embedded.history import REUSE, History, act, lose_power, open_anyway, run
 from tests.storage.log.engines import HOUR, Embedded
 
 SIZES = st.lists(st.integers(0, 1200), min_size=1, max_size=6)
@@ -73,10 +76,55 @@ def test_power_that_fails_again_during_recovery_loses_nothing_either(steps, stop
     run(scenario())
 
 
+@settings(max_examples=120, deadline=None)
+@given(STEPS, STEPS, st.integers(1, 150), st.integers(0, 2**32))
+def test_nothing_is_lost_or_comes_back_where_segments_are_made_of_old_ones(before, after, stop_at, seed):
+    async def scenario():
+        engine = engine_with_small_segments()
+        history, log = await lose_power(engine, [*before, *REUSE, *after, *REUSE], stop_at, seed)
+        assert not log.recovered.damage
+        await history.check(log, engine.clock.now)
+        await act(history, log, engine, list(REUSE))
+        await history.check(log, engine.clock.now)
+        await log.close()
+        assert check(engine.folder, files=engine.disk).sound
+        again = await engine.open()
+        assert not again.recovered.trimmed
+        await history.check(again, engine.clock.now)
+        await again.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2, 3])
+def test_power_that_fails_at_any_change_while_a_segment_is_made_of_an_old_one_loses_nothing(seed: int | None):
+    async def scenario(stop_at: int) -> bool:
+        engine = engine_with_small_segments()
+        history = History()
+        log = await engine.open()
+        await act(history, log, engine, list(REUSE[:8]))
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        await act(history, log, engine, list(REUSE[8:]))
+        await log.close()
+        over = not engine.disk.stopped
+        engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
+        async with engine.opened() as log:
+            assert not log.recovered.damage
+            await history.check(log, engine.clock.now)
+            await act(history, log, engine, list(REUSE))
+            await history.check(log, engine.clock.now)
+        return over
+
+    for stop_at in range(1, 100):
+        if asyncio.run(scenario(stop_at)):
+            return
+    raise AssertionError("the scenario does not end")
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     steps=STEPS,
-    call=st.sampled_from(["sync", "write", "open", "sync_folder", "rename"]),
+    call=st.sampled_from(["sync", "write", "open", "sync_folder", "rename", "truncate", "unlink"]),
     error=st.sampled_from([errno.EIO, errno.ENOSPC]),
     after=st.integers(0, 12),
     times=st.integers(1, 4),
@@ -90,7 +138,7 @@ def test_calls_that_fail_and_then_power_loss_lose_nothing(steps, call, error, af
         log = await engine.open()
         engine.disk.fail(call, error, after=after, times=times)
         engine.disk.stop_at = engine.disk.changes + stop_at
-        await act(history, log, engine, [("create", None), *steps, *steps])
+        await act(history, log, engine, [("create", None), *steps, *REUSE, *steps])
         engine.disk.stop_at = engine.disk.changes
         await log.close()
         engine.disk.power_loss(random.Random(seed))

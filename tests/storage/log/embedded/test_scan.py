@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.storage.log.embedded.group_commit import Append, pack
-from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, encode
+from ams.storage.log.embedded.record import HEADER_BYTES, MAGIC, Header, Kind, encode
 from ams.storage.log.embedded.scan import Scanned, Scanner, scan
 from ams.storage.log.embedded.segment import CLASSES, HEAD_BYTES, Open, SegmentHead, encode_head, seed_of
 from ams.storage.log.embedded.topic import TopicState
-from tests.support.unreliable_disk import UnreliableDisk
+from tests.support.unreliable_disk import SECTOR, UnreliableDisk
 
 PATH = "/segment"
 SEQUENCE = 3
@@ -30,7 +30,7 @@ GROUPS = st.lists(
 class Written:
     """A segment and what is in it: per append its topic, offsets, and where its bytes begin and end."""
 
-    data: bytearray = field(default_factory=lambda: bytearray(encode_head(SegmentHead(2, SEQUENCE, 0))))
+    data: bytearray
     appends: list[tuple[bytes, int, int, int, int]] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
     """Where each group begins."""
@@ -38,11 +38,11 @@ class Written:
     """Where each record begins."""
 
 
-def written(groups, *, marked: bool = False) -> Written:
-    result = Written()
+def written(groups, *, marked: bool = False, sequence: int = SEQUENCE, held: int = 0) -> Written:
+    result = Written(bytearray(encode_head(SegmentHead(2, sequence, 0, held=held))))
     topics = [TopicState(name, None, CLASSES[2]) for name in TOPICS]
     for number, group in enumerate(groups):
-        segment = Open(SEQUENCE, PATH, 0, len(result.data), len(result.data))
+        segment = Open(sequence, PATH, 0, len(result.data), len(result.data))
         result.groups.append(len(result.data))
         waiting: dict[TopicState, list[Append]] = {}
         for which, sizes in group:
@@ -62,7 +62,7 @@ def written(groups, *, marked: bool = False) -> Written:
         result.data += b"".join(packed.parts)
     if marked:
         header = Header(Kind.MARK, True, bytes(16), 0, 0, len(groups) + 1, len(result.data), 0, 0)
-        result.data += encode(header, b"", seed_of(SEQUENCE))
+        result.data += encode(header, b"", seed_of(sequence))
     return result
 
 
@@ -187,6 +187,92 @@ def test_in_a_closed_segment_every_cut_is_damage_of_the_end_only(groups, data):
 
     assert offsets(found) >= expected(each for each in segment.appends if each[4] <= cut)
     assert found.torn == ""
+
+
+OTHERS = st.sampled_from([1, SEQUENCE - 1, SEQUENCE + 1, SEQUENCE + 2**31, SEQUENCE + 2**32 - 1])
+"""Numbers of segments that a file was before."""
+
+
+def over(pages: bytes, segment: Written) -> bytes:
+    """Return what a file holds that held `pages` when the segment was written to it."""
+    return bytes(segment.data) + pages[len(segment.data) :]
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, GROUPS, OTHERS, st.integers(0, 2**16))
+def test_a_segment_ends_where_the_records_of_another_begin_that_its_file_was_before(groups, before, other, zeros):
+    pages = bytes(written(before, sequence=other).data)
+    segment = written(groups, held=len(pages))
+    data = over(pages + bytes(zeros), segment)
+
+    found = scanned(data)
+
+    assert offsets(found) == expected(segment.appends)
+    assert (found.end, found.damage) == (len(segment.data), [])
+    assert bool(found.torn) == (len(data) > len(segment.data))
+    is_like_ours = pages[len(segment.data) :].startswith(MAGIC)
+    assert found.unwritten == (bool(found.torn) and not is_like_ours)
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, GROUPS, OTHERS, st.booleans(), st.data())
+def test_a_group_torn_over_the_records_of_another_segment_is_cut_and_nothing_of_those_is_met(
+    groups, before, other, zeroed, data
+):
+    """A sector at a time what was written is there, or what was there before; both by the same topics."""
+    pages = bytes(written([*before, [(0, [40_000])]], sequence=other).data)
+    pages = bytes(len(pages)) if zeroed else pages
+    segment = written(groups, held=len(pages))
+    start, content = segment.groups[-1], bytearray(over(pages, segment))
+    pages += bytes(len(content) - len(pages))  # where the file grew
+    for place in range(start - start % SECTOR, len(segment.data), SECTOR):
+        if data.draw(st.booleans()):
+            begin, end = max(place, start), place + SECTOR
+            content[begin:end] = pages[begin:end]
+
+    found = scanned(bytes(content))
+
+    sure = expected(each for each in segment.appends if each[4] <= start)
+    assert sure <= offsets(found) <= expected(segment.appends)
+    assert offsets(found) == expected(each for each in segment.appends if each[4] <= found.end)
+    assert found.damage == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(GROUPS, GROUPS, OTHERS, st.data())
+def test_damage_before_old_pages_is_told_and_costs_no_more_than_its_record(groups, before, other, data):
+    pages = bytes(written(before, sequence=other).data)
+    segment = written([*groups, [(0, [1])]], held=len(pages))
+    place = data.draw(st.integers(HEAD_BYTES, segment.groups[-1] - 1))
+    segment.data[place] ^= 1 << data.draw(st.integers(0, 7))
+
+    found = scanned(over(pages, segment))
+
+    start = max(each for each in segment.starts if each <= place)
+    stop = min(each for each in segment.starts if each > place)
+    assert [(each.position, each.length) for each in found.damage] == [(start, stop - start)]
+    hit = expected(each for each in segment.appends if each[3] < stop and each[4] > start)
+    assert expected(segment.appends) - offsets(found) <= hit
+    assert found.end == len(segment.data)
+
+
+def test_a_last_record_that_is_damaged_before_old_pages_is_told_as_a_torn_end():
+    pages = bytes(written([[(0, [40_000])]], sequence=SEQUENCE - 1).data)
+    segment = written([[(0, [5])], [(1, [5])]], held=len(pages))
+    segment.data[segment.starts[-1] + 20] ^= 1
+
+    found = scanned(over(pages, segment))
+
+    assert found.torn
+    assert not found.unwritten
+
+
+def test_bytes_behind_the_old_pages_are_a_torn_end():
+    pages = bytes(written([[(0, [900])]], sequence=SEQUENCE - 1).data)
+    segment = written([[(0, [5])]], held=len(pages))
+
+    assert scanned(over(pages, segment)).unwritten
+    assert not scanned(over(pages + b"torn", segment)).unwritten
 
 
 def test_a_damaged_body_still_tells_which_offsets_were_given():

@@ -27,6 +27,7 @@ HEADS = st.builds(
     st.integers(1, 2**63),
     st.integers(0, 2**63),
     st.none() | st.builds(Cut, st.integers(1, 2**63), st.integers(0, 2**63)),
+    st.integers(0, 2**63),
 )
 
 

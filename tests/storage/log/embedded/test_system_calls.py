@@ -137,6 +137,18 @@ def test_an_old_segment_is_gone_for_good_before_its_index_goes(tmp_path: Path):
     ]
 
 
+def test_a_file_has_lost_its_name_for_good_before_it_is_written_over_and_has_its_header_before_it_gets_another(
+    tmp_path: Path,
+):
+    events = trace("reuse", tmp_path)
+
+    spare, third = "1h/1.new", "1h/3.log"
+    assert between(events, "old", "kept")[-2:] == [f"rename 1h/1.log {spare}", "sync folder 1h"]
+    begun = [f"write {spare}", f"sync {spare}", f"rename {spare} {third}", "sync folder 1h"]
+    assert between(events, "kept", "closed")[:7] == [*begun, f"write {third}", f"sync {third}", "say answered"]
+    assert events[-3:] == [f"cut {third}", f"sync {third}", "say closed"]
+
+
 def test_a_torn_end_is_cut_and_what_is_kept_written_again_and_synced_before_it_is_served(tmp_path: Path):
     events = trace("torn", tmp_path)
 

@@ -86,6 +86,21 @@ async def retention(folder: str) -> None:
     await log.close()
 
 
+async def reuse(folder: str) -> None:
+    log = await opened(folder, retention=HOUR, segment_bytes=1500)
+    topic = await new_topic(log)
+    await append(log, topic, 900)
+    CLOCK.advance(HOUR - HOUR // 16)
+    await append(log, topic, 900)
+    CLOCK.advance(HOUR // 16 + 1)
+    say("old")
+    await log.retain()
+    say("kept")
+    await append(log, topic, 900)
+    await log.close()
+    say("closed")
+
+
 async def torn(folder: str) -> None:
     log = await opened(folder)
     topic = await new_topic(log)
@@ -99,7 +114,7 @@ async def torn(folder: str) -> None:
 
 
 CASES: dict[str, Case] = {
-    each.__name__: each for each in (publish, interval, rollover, interval_rollover, retention, torn)
+    each.__name__: each for each in (publish, interval, rollover, interval_rollover, retention, reuse, torn)
 }
 
 

@@ -7,6 +7,7 @@ committer        the thread that makes appends durable, a group at a time
 group_commit     one group: what is asked of the committer, how it is packed, and what was done
 record           one topic's messages of one group, as bytes
 segment          the file of records: its header, its name, and writing to its end
+spares           files of segments that went, of which the next ones are made
 segment_index    the index of a segment in memory
 index_file       the index file of a sealed segment, as bytes
 catalog          the segments of the log, and the way from an offset or a time to records

@@ -5,7 +5,8 @@ so that a busy topic cannot keep the others waiting. Each class's part of a grou
 loop is notified of a group once. Little is done per message, and messages are written from where they are: the thread
 shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
 
-`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one.
+`Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one. What
+goes first when space runs short are spares.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Contro
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
 from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
+from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
@@ -46,8 +48,9 @@ _EMPTY = 1024 * 1024
 class Space:
     """Watches the file system of one folder."""
 
-    def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions) -> None:
+    def __init__(self, files: Disk, folder: str, clock: Clock, options: LogOptions, spares: Spares) -> None:
         self._files = files
+        self._spares = spares
         self._folder = folder
         self._clock = clock
         self._min_free = options.min_free_bytes
@@ -68,7 +71,7 @@ class Space:
         """Return why `size` more bytes are refused now; None when there is enough space."""
         now = self._clock.monotonic()
         if self._believed - size < self._min_free or now - self._measured >= _TRUST_MS:
-            self._believed, self._measured = self._measure(), now
+            self._believed, self._measured = self._measure(size), now
         self._believed -= size
         if self._believed >= self._min_free:
             return None
@@ -89,17 +92,20 @@ class Space:
                 self._discard()
 
     def release_reserve(self) -> bool:
-        """Give the reserve back to the file system; return whether there was one. Callable from every thread."""
+        """Give reserve and spares back to the file system; return whether there were any. From every thread."""
+        had_spares = self._spares.give_up()
         with self._lock:
             if not self._held:
-                return False
+                return had_spares
             self._held = False
             self._discard()
         logger.warning("log.reserve_released", bytes=self._reserve_bytes)
         return True
 
-    def _measure(self) -> int:
+    def _measure(self, size: int) -> int:
         free = self._files.free_bytes(self._folder)
+        if free - size < self._min_free and self._spares.give_up():
+            free = self._files.free_bytes(self._folder)
         if free <= self._empty and self.release_reserve():
             free = self._files.free_bytes(self._folder)
         return free
@@ -152,6 +158,12 @@ class Committer:
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
+
+    @property
+    def tails(self) -> int:
+        """Bytes of open segments' files behind what was written to them."""
+        segments = [writer.open for writer in self._writers.values()]
+        return sum(each.tail for each in segments if each is not None)
 
     def submit(self, *works: Work) -> None:
         """Queue work; callable from the event loop. What comes together wakes the thread once.

@@ -23,6 +23,7 @@ from ams.storage.log.embedded.reader import DamageTracker, Reader
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.recovery import Recovery, Restored, recover
 from ams.storage.log.embedded.segment import class_of, writers
+from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import Keys, LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 from ams.storage.log.embedded.upkeep import Upkeep
@@ -59,7 +60,8 @@ class EmbeddedLog:
         self._clock = clock
         self._options = options
         self._supervisor = supervisor
-        self._space = Space(files, folder, clock, options)
+        self._spares = Spares(files, options)
+        self._space = Space(files, folder, clock, options, self._spares)
         catalog = SegmentCatalog(Pages(files, _INDEX_MEMORY))
         for segment in restored.segments:
             catalog.add(segment)
@@ -68,10 +70,10 @@ class EmbeddedLog:
         self._damage = DamageTracker()
         for damage in restored.report.damage:
             self._damage.note(damage)
-        by_class = writers(restored.open, restored.sequence, folder, files, options)
+        by_class = writers(restored.open, restored.sequence, folder, files, options, self._spares)
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
-        self._upkeep = Upkeep(self._state, self._committer, files, clock, options, self._damage)
+        self._upkeep = Upkeep(self._state, self._committer, files, clock, options, self._damage, self._spares)
         self._keys = Keys(self._state, self._upkeep.look_up, clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
         self._background: asyncio.Task[None] | None = None
@@ -264,9 +266,9 @@ class EmbeddedLog:
         return self._space.release_reserve()
 
     def usage(self) -> int:
-        """Return the bytes of segments, indexes and reserve."""
-        catalog = self._state.catalog
-        return self._space.reserved + sum(each.length + (each.head.size if each.head else 0) for each in catalog)
+        """Return the bytes of segments, indexes, reserve, and pages that wait to be written."""
+        waiting = self._space.reserved + self._spares.bytes + self._committer.tails
+        return waiting + sum(each.length + (each.head.size if each.head else 0) for each in self._state.catalog)
 
     @property
     def refusal(self) -> str | None:
@@ -306,6 +308,7 @@ class EmbeddedLog:
         with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
             self._committer.submit(None)
         await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._spares.give_up)
         await asyncio.sleep(0)  # for the last outcomes that the thread reported
         await self._state.catalog.pages.close()
 

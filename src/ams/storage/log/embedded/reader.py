@@ -112,16 +112,23 @@ class Reader:
         except OSError as error:
             raise LogUnavailable from error
         if data is not None:
-            return _check(span, topic, data)
+            return self._unless_gone(span, _check(span, topic, data))
         if not batch.has_turn:
             await self._turns.acquire()
             batch.has_turn = True
         try:
-            return await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
+            found = await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
+            return self._unless_gone(span, found)
         except LogUnavailable:
             if span.segment.sequence in self._catalog.by_sequence:
                 raise
             return []
+
+    def _unless_gone(self, span: Span, found: list[Checked]) -> list[Checked]:
+        """Return what was found, but no damage of a segment that went meanwhile: its file may be another one's now."""
+        if span.segment.sequence in self._catalog.by_sequence:
+            return found
+        return [] if any(isinstance(each, Damage) for each in found) else found
 
 
 class _Batch:

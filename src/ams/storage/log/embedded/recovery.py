@@ -2,7 +2,8 @@
 
 Segments with an index are not read again. The newest table of topics is taken from the newest index; every segment
 without an index is read whole, and what it holds beyond the table is added. Ends that never became whole appends are
-cut, what a failed write or sync left behind is cut where the segment after it says so, and all that is kept is put on
+cut, and pages behind them that wait to be written, as nothing of a write that failed may be met later; what a failed
+write or sync left behind is cut where the segment after it says so, and all that is kept is put on
 stable storage before anything is served: bytes that no record confirms as synced are written again, as their sync may
 have failed.
 """
@@ -246,7 +247,8 @@ class _Recovering:
         with opened(self._files, segment.path) as handle:
             if size > segment.length:
                 reason = found.torn or "refused by the disk"
-                self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
+                if not found.unwritten:
+                    self._trimmed.append(Trimmed(segment.path, segment.length, size - segment.length, reason))
                 self._files.truncate(handle, segment.length)
             self._write_again(handle, found.durable, min(size, segment.length))
             self._files.sync(handle)

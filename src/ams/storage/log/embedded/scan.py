@@ -3,6 +3,8 @@
 A torn end and damage in the middle look alike: bytes that do not match their checksum. They are distinguished by the
 `durable` length every record carries. A later record that confirms the bytes as synced makes it damage;
 without such a witness it belongs to a group whose sync never returned, and nothing from there on was acknowledged.
+Bytes that a file held before it became this segment look like a torn end too, and end the segment like one: no record
+among them has a checksum that begins with its number, so none is a record here, and none is a witness.
 """
 
 from collections.abc import Mapping
@@ -25,7 +27,7 @@ from ams.storage.log.embedded.record import (
     published_of,
     retention_of,
 )
-from ams.storage.log.embedded.segment import HEAD_BYTES, seed_of
+from ams.storage.log.embedded.segment import HEAD_BYTES, decode_head, seed_of
 from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
 
 _WINDOW = 4 * 1024 * 1024
@@ -83,6 +85,8 @@ class Scanned:
     """How much of the segment its records know to be on stable storage."""
     torn: str = ""
     """Why the scan ended before the end of the file."""
+    unwritten: bool = False
+    """Whether what follows the end are pages that wait to be written, as far as one can see, and nothing torn."""
     records: int = 0
     messages: int = 0
     commit: int = 0
@@ -116,6 +120,8 @@ class Scanner:
     """Whether all of `length` is known to be on stable storage."""
     known: Mapping[TopicId, int] = field(default_factory=dict)
     """Up to which commit each topic's published bytes are counted already."""
+    held: int = 0
+    """Up to where the file may hold bytes of what it was before."""
     _base: int = 0
     _window: bytes = b""
     _open: list[tuple[Header, int, bytes]] = field(default_factory=list)
@@ -191,11 +197,24 @@ class Scanner:
         following = self._next_header(position + 1)
         if not self._is_durable(position, following):
             self._found.torn = "bytes that are no record"
+            self._found.unwritten = not self._open and following == self.length and self._is_unwritten(position)
             return position
         self._take_open(position)
         self._damaged(position, following - position, "no record where one must be")
         self._found.end = following
         return following
+
+    def _is_unwritten(self, position: int) -> bool:
+        """Whether all from a position on, behind which no header is, may be as it was before the segment was begun."""
+        if position > HEAD_BYTES and self._bytes(position, min(len(MAGIC), self.length - position)) == MAGIC:
+            return False  # a record of ours that is damaged: one of another segment hardly begins just here
+        position = max(position, self.held)
+        while position < self.length:
+            size = min(_WINDOW, self.length - position)
+            if any(self._bytes(position, size)):
+                return False
+            position += size
+        return True
 
     def _next_header(self, position: int) -> int:
         """Return where the next undamaged header is; the end of the segment when there is none."""
@@ -288,7 +307,9 @@ def scan(
     with opened(files, path) as handle:
         size = files.size(handle)
         limit = size if length is None else length
-        found = Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}).scan()
+        head = decode_head(files.read(handle, HEAD_BYTES, 0))
+        held = head.held if head is not None and head.sequence == sequence else 0
+        found = Scanner(files, handle, path, seed_of(sequence), min(limit, size), closed, known or {}, held).scan()
         if size < limit:
             found.damage.append(Damage(path, size, limit - size, "the file ends too early"))
         return found

@@ -3,6 +3,9 @@
 Topics that are kept about as long share segments (a retention class), so that no topic pins another's space. One
 segment of a class is open at a time, and one in which a write or sync failed is never written again.
 
+The file of an open segment may be longer than what was written to it: a segment that is made of a spare
+(`ams.storage.log.embedded.spares`) has that one's bytes behind its own. They are cut off when it is sealed.
+
 The header is 64 bytes, written twice so that no single damaged place loses it (little-endian, unsigned):
 
     offset size
@@ -15,7 +18,8 @@ The header is 64 bytes, written twice so that no single damaged place loses it (
       24    8  created             milliseconds since the epoch
       32    8  cut                 sequence of the previous segment of the class if a write or sync failed in it, or 0
       40    8  cut length          bytes of that segment that are good: all that follows was refused and must not return
-      48   12  0
+      48    8  held                length of the spare it was made of, or 0: up to there it may hold other bytes
+      56    4  0
       60    4  checksum            CRC-32 over bytes 0..59
 """
 
@@ -32,6 +36,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.storage.files import Disk, FileHandle
 from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.spares import Spares
 
 _HOUR = 3_600_000
 _DAY = 24 * _HOUR
@@ -41,7 +46,7 @@ SEGMENT_MAGIC = b"\xffAMSlog\n"
 VERSION = 1
 HEAD_BYTES = 128
 """Both copies of the header: records begin here."""
-_HEAD = struct.Struct("<8sBBHIQQQQ12x")
+_HEAD = struct.Struct("<8sBBHIQQQQQ4x")
 _COPY_BYTES = 64
 _MAX_SEGMENT_BYTES = 1 << 30
 """Positions in a segment are 32 bits, and one large append may go over the size at which it is sealed."""
@@ -85,12 +90,16 @@ class SegmentHead(NamedTuple):
     sequence: int
     created: Milliseconds
     cut: Cut | None = None
+    held: int = 0
+    """How long its file was before it became this segment: up to there other bytes may be behind the records."""
 
 
 def encode_head(header: SegmentHead) -> bytes:
     """Return both copies."""
     cut = header.cut or Cut(0, 0)
-    fields = _HEAD.pack(SEGMENT_MAGIC, VERSION, header.class_code, 0, 0, header.sequence, header.created, *cut)
+    fields = _HEAD.pack(
+        SEGMENT_MAGIC, VERSION, header.class_code, 0, 0, header.sequence, header.created, *cut, header.held
+    )
     return 2 * (fields + zlib.crc32(fields).to_bytes(4, "little"))
 
 
@@ -110,13 +119,13 @@ def head_is_whole(data: bytes) -> bool:
 def _decode_copy(data: bytes) -> SegmentHead | None:
     if len(data) < _COPY_BYTES or zlib.crc32(data[:60]).to_bytes(4, "little") != data[60:]:
         return None
-    magic, version, class_code, _, _, sequence, created, cut_sequence, cut_length = _HEAD.unpack_from(data)
+    magic, version, class_code, _, _, sequence, created, cut_sequence, cut_length, held = _HEAD.unpack_from(data)
     if magic != SEGMENT_MAGIC:
         return None
     if version != VERSION:
         raise Unusable(f"the log was written in format {version}, this program reads {VERSION}; upgrade it")
     cut = Cut(cut_sequence, cut_length) if cut_sequence else None
-    return SegmentHead(class_code, sequence, Milliseconds(created), cut)
+    return SegmentHead(class_code, sequence, Milliseconds(created), cut, held)
 
 
 def seed_of(sequence: int) -> int:
@@ -159,6 +168,13 @@ class Open:
     """Appends in it that have an idempotency key."""
     reached: int = 0
     """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
+    size: int = 0
+    """Bytes of its file, once there may be more of them than were written to it."""
+
+    @property
+    def tail(self) -> int:
+        """Bytes of its file behind what was written to it: pages that wait."""
+        return max(self.size - max(self.length, self.reached), 0)
 
 
 class Writer:
@@ -168,13 +184,20 @@ class Writer:
     """
 
     def __init__(
-        self, kind: RetentionClass, folder: str, files: Disk, sequences: Iterator[int], options: LogOptions
+        self,
+        kind: RetentionClass,
+        folder: str,
+        files: Disk,
+        sequences: Iterator[int],
+        options: LogOptions,
+        spares: Spares,
     ) -> None:
         self.kind = kind
         self.open: Open | None = None
         self._folder = folder
         self._files = files
         self._sequences = sequences
+        self._spares = spares
         self._segment_bytes = min(options.segment_bytes, _MAX_SEGMENT_BYTES)
         self._segment_keys = options.segment_keys
         self._cut: Cut | None = None
@@ -194,12 +217,15 @@ class Writer:
         return first is not None and now - first >= self.kind.age // SEAL_PART
 
     def finish(self) -> Open | None:
-        """Let go of the open segment, synced; return it."""
+        """Let go of the open segment, synced and without pages that wait behind its records; return it."""
         segment = self.open
         if segment is None:
             return None
-        if segment.durable < segment.length:
-            self.sync()
+        if segment.tail:
+            self._files.truncate(segment.handle, segment.length)
+            self._files.sync(segment.handle)
+            segment.durable, segment.size = segment.length, 0
+        self.sync()
         self.open = None
         self._close(segment.handle)
         return segment
@@ -211,20 +237,60 @@ class Writer:
         """
         sequence = next(self._sequences)
         path = log_path(self._folder, self.kind, sequence)
-        handle = self._files.open(path, create=True)
+        handle, held = self._reuse(sequence, path, now) or self._create(sequence, path, now)
         try:
-            self._files.write(handle, encode_head(SegmentHead(self.kind.code, sequence, now, self._cut)), 0)
-            self._files.sync(handle)
             self._files.sync_folder(os.path.dirname(path))
         except OSError:
-            self._close(handle)
-            # Tried again with every group while the disk is full: each try must not leave a file behind.
-            with contextlib.suppress(OSError):
-                self._files.unlink(path)
+            self._take_back(handle, path)
             raise
         self._cut = None
-        self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES)
+        self.open = Open(sequence, path, handle, HEAD_BYTES, HEAD_BYTES, size=held)
         return self.open
+
+    def _create(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int]:
+        """Make the file of a segment, empty but for its header, which is durable."""
+        handle = self._files.open(path, create=True)
+        try:
+            self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut))
+        except OSError:
+            self._take_back(handle, path)
+            raise
+        return handle, 0
+
+    def _reuse(self, sequence: int, path: str, now: Milliseconds) -> tuple[FileHandle, int] | None:
+        """Make the file of a segment of a spare; None when there is none, or it cannot be had.
+
+        The header is durable before the file gets its name: what it held before never stands under that.
+        """
+        spare = self._spares.take(self.kind.code, sequence)
+        if spare is None:
+            return None
+        try:
+            handle = self._files.open(spare.path)
+        except OSError:
+            self._spares.discard(spare)
+            return None
+        try:
+            self._write_head(handle, SegmentHead(self.kind.code, sequence, now, self._cut, spare.length))
+            self._files.rename(spare.path, path)
+        except OSError:
+            self._close(handle)
+            self._spares.discard(spare)
+            return None
+        return handle, spare.length
+
+    def _write_head(self, handle: FileHandle, head: SegmentHead) -> None:
+        self._files.write(handle, encode_head(head), 0)
+        self._files.sync(handle)
+
+    def _take_back(self, handle: FileHandle, path: str) -> None:
+        """Leave no file behind of a segment that could not be made: it is tried again with every group."""
+        with contextlib.suppress(OSError):
+            if self._files.size(handle) > HEAD_BYTES:  # were it left all the same, it would hold nothing
+                self._files.truncate(handle, HEAD_BYTES)
+        self._close(handle)
+        with contextlib.suppress(OSError):
+            self._files.unlink(path)
 
     def write(self, parts: Sequence[bytes], *, sync: bool) -> None:
         """Append parts, one after the other, to the open segment; with `sync`, return when they are durable."""
@@ -254,6 +320,9 @@ class Writer:
             return None
         self._cut = Cut(segment.sequence, segment.length)
         self.open = None
+        if segment.tail:  # what is left is cut off by the next start, or when the file becomes a spare
+            with contextlib.suppress(OSError):
+                self._files.truncate(segment.handle, segment.length)
         self._close(segment.handle)
         return segment
 
@@ -269,12 +338,12 @@ class Writer:
 
 
 def writers(
-    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Disk, options: LogOptions
+    open_segments: Mapping[int, Open], sequence: int, folder: str, files: Disk, options: LogOptions, spares: Spares
 ) -> dict[int, Writer]:
     """Return a writer for each class, by its code; `open_segments` go on, `sequence` is the last number given."""
     sequences = count(sequence + 1)
     made = {}
     for kind in CLASSES:
-        made[kind.code] = Writer(kind, folder, files, sequences, options)
+        made[kind.code] = Writer(kind, folder, files, sequences, options, spares)
         made[kind.code].open = open_segments.get(kind.code)
     return made

@@ -1,7 +1,8 @@
 """Upkeep: sealed segments get their indexes, old ones go, damaged indexes are made anew. None of it on a request's way.
 
 A segment goes as a whole when its newest message is older than its class's age, or, oldest first, while the data
-folder is larger than allowed. A topic's own age is a matter of its oldest offset (`ams.storage.log.embedded.log`).
+folder is larger than allowed; its file may be kept as a spare. A topic's own age is a matter of its oldest offset
+(`ams.storage.log.embedded.log`).
 """
 
 import asyncio
@@ -34,8 +35,9 @@ from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.reader import DamageTracker
 from ams.storage.log.embedded.record import Kind
 from ams.storage.log.embedded.scan import Damage, scan
-from ams.storage.log.embedded.segment import HEAD_BYTES
+from ams.storage.log.embedded.segment import HEAD_BYTES, SEAL_PART
 from ams.storage.log.embedded.segment_index import NO_KEYS, KeyFilter, SegmentEntries
+from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.state import LogState, Part
 from ams.storage.log.embedded.topic import TopicState
 
@@ -109,8 +111,10 @@ class Upkeep:
         clock: Clock,
         options: LogOptions,
         damage: DamageTracker,
+        spares: Spares,
     ) -> None:
         self._state = state
+        self._spares = spares
         self._committer = committer
         self._files = files
         self._clock = clock
@@ -161,6 +165,7 @@ class Upkeep:
                 await self._drop_old_table()
                 await self._cut_old()
                 await self._cut_large()
+            await self._free_idle_spares()
 
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
@@ -270,6 +275,8 @@ class Upkeep:
             if oldest is not None:
                 await self._remove(oldest)
                 logger.info("log.cut", file=oldest.path, bytes=oldest.length, reason="size")
+            elif await self._on_thread(self._spares.give_up):
+                continue
             elif sealed_all:
                 return
             else:
@@ -302,8 +309,8 @@ class Upkeep:
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._move_past(ends)
-        keep = segment.index_path == state.table
-        await self._on_thread(lambda: self._unlink(segment, keep_index=keep))
+        keep, reuse = segment.index_path == state.table, segment.kind.code in self._busy_classes()
+        await self._on_thread(lambda: self._unlink(segment, keep_index=keep, reuse=reuse))
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
         """Return where topics with messages in several classes end in a segment."""
@@ -328,10 +335,22 @@ class Upkeep:
                 with contextlib.suppress(LogUnavailable):  # freeing space is more urgent on a full disk
                     await done
 
-    def _unlink(self, segment: Segment, *, keep_index: bool) -> None:
-        self._files.unlink(segment.path)
+    def _busy_classes(self) -> set[int]:
+        """Return the classes to which something was written lately: their next segments will want files."""
+        now = self._clock.wall()
+        segments = self._state.catalog
+        return {each.kind.code for each in segments if now - each.newest < each.kind.age // SEAL_PART}
+
+    async def _free_idle_spares(self) -> None:
+        if self._spares.bytes:
+            await self._on_thread(lambda: self._spares.give_up(but=self._busy_classes()))
+
+    def _unlink(self, segment: Segment, *, keep_index: bool, reuse: bool) -> None:
+        worth = reuse and segment.length > HEAD_BYTES
         # Before its index goes: a segment without one would be read whole after a power loss, and be back.
-        self._files.sync_folder(os.path.dirname(segment.path))
+        if not (worth and self._spares.keep(segment.kind.code, segment.sequence, segment.path, segment.length)):
+            self._files.unlink(segment.path)
+            self._files.sync_folder(os.path.dirname(segment.path))
         if not keep_index:
             self._files.unlink(segment.index_path)
 

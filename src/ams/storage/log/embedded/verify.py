@@ -133,7 +133,7 @@ class _Check:
         with opened(self._files, path) as handle:
             size = self._files.size(handle)
         end = found.end if found.torn or limit is None else limit
-        if size > max(end, HEAD_BYTES):
+        if size > max(end, HEAD_BYTES) and not found.unwritten:
             self._torn.append(Trimmed(path, end, size - end, found.torn or "refused by the disk"))
         self._scanned.append(found)
         self._damage += found.damage

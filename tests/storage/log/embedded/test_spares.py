@@ -1,0 +1,262 @@
+"""Spares: what retention takes becomes the next segments, and never a message again."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ams.core.names import TopicId, new_topic_id
+from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
+from ams.storage.log.embedded.spares import MOST, Spares
+from tests.storage.log.engines import HOUR, Embedded, all_fragments, fragments, numbered, texts
+from tests.support.unreliable_disk import UnreliableDisk
+
+SIZE = 1000
+SEGMENT = 4000
+
+
+@pytest.fixture
+def engine() -> Embedded:
+    return Embedded(options={"segment_bytes": SEGMENT, "retention": HOUR})
+
+
+@pytest.fixture
+async def log(engine: Embedded) -> AsyncIterator[EmbeddedLog]:
+    async with engine.opened() as log:
+        yield log
+
+
+async def busy_topic(engine: Embedded, log: EmbeddedLog, *, old: int = 3) -> TopicId:
+    """Make a topic whose first messages are too old, in a segment of their own, and that is written to."""
+    topic = new_topic_id()
+    await log.create(topic)
+    await log.append(topic, numbered(0, old, size=SIZE))
+    engine.clock.advance(HOUR - HOUR // 16)
+    await log.append(topic, numbered(old, 1, size=SIZE))
+    engine.clock.advance(HOUR // 16 + 1)
+    return topic
+
+
+async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_again(engine: Embedded, log: EmbeddedLog):
+    topic = await busy_topic(engine, log)
+    await log.retain()
+    (spare,) = engine.disk.paths(".new")
+
+    before = engine.disk.content(spare)
+    await log.append(topic, numbered(4, 3, size=SIZE))
+    assert engine.disk.paths(".new") == []
+    path = engine.disk.paths(".log")[-1]
+    after = engine.disk.content(path)
+    assert len(after) >= len(before)
+    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+
+    await log.append(topic, numbered(7, 3, size=SIZE))
+    assert len(engine.disk.content(path)) < SEGMENT
+    assert check(engine.folder, files=engine.disk).sound
+
+
+def killed(engine: Embedded) -> Embedded:
+    """Return the storage as a process finds it that is started after a kill just now."""
+    disk = UnreliableDisk()
+    for path in engine.disk.paths():
+        disk.make_folder(os.path.dirname(path))
+        disk.write(disk.open(path, create=True), engine.disk.content(path), 0)
+    return Embedded(engine.clock, disk, options=engine.options)
+
+
+async def test_a_kill_leaves_old_pages_that_are_neither_read_nor_called_torn(engine: Embedded, log: EmbeddedLog):
+    topic = await busy_topic(engine, log, old=6)
+    await log.retain()
+    await log.append(topic, numbered(7, 3, size=SIZE))
+    found = killed(engine)
+    path = found.disk.paths(".log")[-1]
+    assert len(found.disk.content(path)) > 6 * SIZE
+
+    report = check(found.folder, files=found.disk)
+    assert (report.torn, report.damage, report.messages) == ((), (), 4)
+    async with found.opened() as again:
+        assert (again.recovered.trimmed, again.recovered.damage) == ((), ())
+        assert len(found.disk.content(path)) < 4 * SIZE
+        assert await all_fragments(again, topic) == fragments(numbered(6, 4, size=SIZE))
+
+
+async def test_an_orderly_stop_leaves_no_spare_and_no_page_behind_the_records(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await busy_topic(engine, log, old=6)
+        await log.retain()
+        await log.append(topic, numbered(7, 3, size=SIZE))
+        engine.clock.advance(HOUR // 16)
+        await log.append(topic, texts("a"))
+        visible = log.usage() - log._committer.tails - log._spares.bytes
+
+    assert engine.disk.paths(".new") == []
+    assert engine.disk.used_bytes("/log") < visible + 200  # the marks
+
+
+async def test_what_waits_to_be_written_is_used_space(engine: Embedded, log: EmbeddedLog):
+    topic = await busy_topic(engine, log, old=6)
+    await log.retain()
+    table = len(engine.disk.content(engine.disk.paths(".idx")[0]))
+    assert log.usage() == engine.disk.used_bytes("/log") - table
+    assert log.usage() > 6 * SIZE
+
+    await log.append(topic, numbered(7, 3, size=SIZE))
+
+    assert log.usage() == engine.disk.used_bytes("/log") - table
+
+
+async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embedded, log: EmbeddedLog):
+    await busy_topic(engine, log)
+    await log.retain()
+    assert len(engine.disk.paths(".new")) == 1
+
+    engine.clock.advance(HOUR // 8)
+    await log.retain()
+
+    assert engine.disk.paths(".new") == []
+
+
+async def test_spares_go_before_an_append_is_refused():
+    disk = UnreliableDisk(capacity=300_000)
+    engine = Embedded(disk=disk, options={"segment_bytes": 64_000, "retention": HOUR, "min_free_bytes": 50_000})
+    async with engine.opened() as log:
+        topic = await busy_topic(engine, log, old=60)
+        await log.retain()
+        assert len(disk.paths(".new")) == 1
+        disk.stranger = disk.free_bytes("/") - 50_000
+        engine.clock.advance(1000)
+
+        await log.append(topic, numbered(61, 1, size=SIZE))
+
+        assert disk.paths(".new") == []
+        assert log.refusal is None
+
+
+async def test_who_asks_for_the_reserve_gets_spares_too(engine: Embedded, log: EmbeddedLog):
+    await busy_topic(engine, log)
+    await log.retain()
+
+    assert log.release_reserve()
+    assert engine.disk.paths(".new") == []
+    assert not log.release_reserve()
+
+
+async def test_no_copy_holds_a_spare_or_what_is_behind_the_records(engine: Embedded, log: EmbeddedLog):
+    topic = await busy_topic(engine, log, old=6)
+    await log.retain()
+    async with log.kept() as parts:
+        assert all(not part.name.endswith(".new") for part in await parts())
+    await log.append(topic, numbered(7, 3, size=SIZE))
+
+    async with log.kept() as parts:
+        lengths = {part.name: part.length for part in await parts()}
+
+    assert max(length or 0 for length in lengths.values()) < 4 * SIZE
+
+
+@pytest.mark.parametrize("call", ["open", "write", "sync", "rename"])
+async def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file(engine: Embedded, log: EmbeddedLog, call: str):
+    topic = await busy_topic(engine, log)
+    await log.retain()
+    engine.disk.fail(call, errno.EIO, where=".new")
+
+    await log.append(topic, numbered(4, 3, size=SIZE))
+
+    assert engine.disk.failed == 1
+    assert engine.disk.paths(".new") == []
+    assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+
+
+@pytest.mark.parametrize("call", ["open", "rename"])
+async def test_a_segment_that_cannot_become_a_spare_is_removed(engine: Embedded, log: EmbeddedLog, call: str):
+    await busy_topic(engine, log)
+    before = engine.disk.paths(".log")
+    engine.disk.fail("rename", where=before[0])
+
+    await log.retain()
+
+    assert before[0] not in engine.disk.paths()
+    assert engine.disk.paths(".new") == []
+
+
+async def test_a_start_removes_spares(engine: Embedded, log: EmbeddedLog):
+    await busy_topic(engine, log)
+    await log.retain()
+    found = killed(engine)
+    assert len(found.disk.paths(".new")) == 1
+
+    async with found.opened():
+        assert found.disk.paths(".new") == []
+
+
+async def test_a_read_of_a_file_that_becomes_another_segment_meanwhile_is_no_damage(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await busy_topic(engine, log)
+        engine.clock.advance(-1000)  # the old ones are not too old yet
+        old = engine.disk.paths(".log")[0]
+        read, loop = engine.disk.read, asyncio.get_running_loop()
+        engine.disk.cold = True
+
+        async def reuse() -> None:
+            engine.clock.advance(2000)
+            await log.retain()
+            await log.append(topic, numbered(4, 3, size=SIZE))
+
+        def late(handle: int, size: int, position: int) -> bytes:
+            if engine.disk._handles[handle][0] == old and old in engine.disk.paths():
+                asyncio.run_coroutine_threadsafe(reuse(), loop).result()
+                assert old not in engine.disk.paths()
+                assert engine.disk.paths(".new") == []
+            return read(handle, size, position)
+
+        engine.disk.read = late
+        found = await log.read(topic, 0, max_messages=1, max_bytes=1)
+
+        assert [each.offset for each in found] in ([], [3])
+        assert log.damaged == 0
+        assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+
+
+def spares_of(disk: UnreliableDisk, **options) -> Spares:
+    disk.make_folder("/log/7d")
+    return Spares(disk, LogOptions(**options))
+
+
+def file_of(disk: UnreliableDisk, sequence: int, length: int = 500) -> tuple[int, int, str, int]:
+    path = f"/log/7d/{sequence:016d}.log"
+    disk.write(disk.open(path, create=True), bytes(length), 0)
+    return 2, sequence, path, length
+
+
+def test_only_a_few_files_and_bytes_are_kept():
+    disk = UnreliableDisk()
+    spares = spares_of(disk, segment_bytes=1000)
+
+    assert [spares.keep(*file_of(disk, number)) for number in range(1, MOST + 2)] == [*[True] * MOST, False]
+    assert not spares_of(disk, segment_bytes=1000).keep(*file_of(disk, 9, 2001))
+    assert not spares_of(disk, max_bytes=7999).keep(*file_of(disk, 10, 1000))
+    assert spares_of(disk, max_bytes=8000).keep(*file_of(disk, 11, 1000))
+
+
+def test_a_spare_is_for_its_class_and_for_segments_whose_checksums_begin_otherwise():
+    disk = UnreliableDisk()
+    spares = spares_of(disk)
+    spares.keep(*file_of(disk, 7))
+
+    assert spares.take(1, 8) is None
+    assert spares.take(2, 7) is None
+    assert spares.take(2, 7 + 2**32) is None
+    assert spares.take(2, 6 + 2**32) is not None
+    assert spares.take(2, 8) is None
+
+
+def test_what_a_failed_write_left_behind_a_segment_does_not_stay_in_its_spare():
+    disk = UnreliableDisk()
+    spares = spares_of(disk)
+    code, sequence, path, length = file_of(disk, 7)
+
+    spares.keep(code, sequence, path, length - 100)
+
+    assert len(disk.content("/log/7d/0000000000000007.new")) == length - 100

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Stored, data_bytes, decoded_data, message, parse, sizes
+from ams.core.messages import Batch, Message, Stored, batch_of, batch_of_base64, decoded_data, message, parse, sizes
 from ams.core.names import Offset
 from tests.support.texts import DECODED
 
@@ -43,7 +43,7 @@ def test_m7_line_breaks_do_not_matter_anywhere(data: str, place: int) -> None:
 
 
 def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:
-    assert data_bytes([message("aGk=", None), message("", {"k": "v"})]) == 4
+    assert batch_of([message("aGk=", None), message("", {"k": "v"})]).data_bytes == 4
 
 
 @given(st.lists(st.tuples(st.one_of(DATA, TEXT), st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5))
@@ -51,7 +51,7 @@ def test_what_is_stored_counts_as_many_bytes_as_its_request_did(given: list[tupl
     messages = [message(data, attributes) for data, attributes in given]
     stored = [Stored(Offset(0), Milliseconds(0), each.fragment) for each in messages]
 
-    assert sizes(stored) == (sum(len(each.fragment) for each in stored), data_bytes(messages))
+    assert sizes(stored) == (sum(len(each.fragment) for each in stored), batch_of(messages).data_bytes)
 
 
 @given(DATA)
@@ -66,3 +66,40 @@ def test_data_that_ends_like_the_begin_of_data_is_measured_right() -> None:
 
             assert sizes([Stored(Offset(0), Milliseconds(0), made.fragment)]) == (len(made.fragment), len(data))
             assert parse(made.fragment).data == data
+
+
+MESSAGES = st.lists(st.builds(message, DATA, st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5)
+
+
+@given(MESSAGES)
+def test_a_batch_is_its_messages_and_their_sizes(given: list[Message]) -> None:
+    made = batch_of(given)
+
+    assert list(made) == [made[place] for place in range(len(given))] == given
+    assert [made[start:] for start in range(3)] == [given[start:] for start in range(3)]
+    assert list(made.fragments) == [each.fragment for each in given]
+    assert made.size == sum(len(each.fragment) for each in given)
+    assert made.largest == max((len(each.fragment) for each in given), default=0)
+    assert batch_of(made) is made
+
+
+@given(MESSAGES)
+def test_a_batch_of_base64_is_the_messages_one_by_one(given: list[Message]) -> None:
+    made = batch_of_base64(given)
+
+    if all(each.data for each in given):
+        assert made is not None
+        assert list(made) == given
+        assert counted(made) == counted(batch_of(given))
+    else:
+        assert made is None
+
+
+@pytest.mark.parametrize("text", [text for text, data in DECODED if not data or "\n" in text])
+@pytest.mark.parametrize("others", [0, 2])
+def test_no_batch_of_base64_is_made_of_what_needs_a_closer_look(text: str, others: int) -> None:
+    assert batch_of_base64([*[message("aGk=")] * others, message(text)]) is None
+
+
+def counted(made: Batch) -> tuple[int, int, int]:
+    return made.size, made.largest, made.data_bytes

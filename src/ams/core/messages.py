@@ -5,9 +5,10 @@ published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from operator import itemgetter
-from typing import NamedTuple, NewType
+from typing import NamedTuple, NewType, Protocol, cast, overload
 
 import msgspec
 import pybase64
@@ -32,6 +33,105 @@ class Message(NamedTuple):
     fragment: Fragment
 
 
+class Sent(Protocol):
+    """A message as it was read from a request, before anything is made of it."""
+
+    @property
+    def attributes(self) -> Mapping[str, str] | None:
+        """None: there are none."""
+        ...
+
+    @property
+    def data(self) -> str:
+        """base64 text exactly as it came."""
+        ...
+
+
+class Batch(Sequence[Message]):
+    """The messages of a publish request, and what is counted of them.
+
+    Most of them are stored by their fragments alone, so a `Message` is made only when somebody asks for it.
+    """
+
+    __slots__ = ("_sent", "data_bytes", "fragments", "largest", "size")
+
+    def __init__(
+        self, sent: Sequence[Sent], fragments: Sequence[Fragment], size: int, largest: int, data_bytes: int
+    ) -> None:
+        """Take messages and the fragment of each, counted."""
+        self._sent = sent
+        self.fragments = fragments
+        self.size = size
+        """Bytes of the fragments."""
+        self.largest = largest
+        """Bytes of the largest of them."""
+        self.data_bytes = data_bytes
+        """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return list(map(_as_message, self._sent[index], self.fragments[index]))
+        return _as_message(self._sent[index], self.fragments[index])
+
+    def __iter__(self) -> Iterator[Message]:
+        return map(_as_message, self._sent, self.fragments)
+
+
+def batch_of(messages: Sequence[Message]) -> Batch:
+    """Return messages with what is counted of them."""
+    if isinstance(messages, Batch):
+        return messages
+    return _counted(messages, [each.fragment for each in messages])
+
+
+def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
+    """Make messages of which each has data, all of it base64 on one line; None when one of them is not so.
+
+    Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
+    """
+    if len(sent) == 1:  # usual too, and lists of one cost more than what is done here
+        return _one_of_base64(sent)
+    texts = [each.data for each in sent]
+    try:
+        if not all(map(pybase64.b64decode, texts, _STANDARD, _STRICTLY)):
+            return None
+    except ValueError:
+        return None
+    fragments = [
+        _base64_fragment(text, each.attributes) if each.attributes else b'"data":"%b"' % text.encode()
+        for each, text in zip(sent, texts, strict=True)
+    ]
+    return _counted(sent, cast("list[Fragment]", fragments))
+
+
+def _one_of_base64(sent: Sequence[Sent]) -> Batch | None:
+    data = sent[0].data
+    try:
+        if not pybase64.b64decode(data, None, True):
+            return None
+    except ValueError:
+        return None
+    fragment = _base64_fragment(data, sent[0].attributes)
+    size = len(fragment)
+    return Batch(sent, (fragment,), size, size, len(data))
+
+
+def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
+    lengths = [*map(len, fragments)]
+    return Batch(sent, fragments, sum(lengths), max(lengths, default=0), sum([len(each.data) for each in sent]))
+
+
+def _as_message(sent: Sent, fragment: Fragment) -> Message:
+    return Message(sent.attributes or {}, sent.data, fragment)
+
+
 class Stored(NamedTuple):
     """A message in the log."""
 
@@ -47,14 +147,24 @@ class _Body(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
+_STANDARD, _STRICTLY = repeat(None), repeat(True)
+"""The alphabet of base64 and how it is decoded, for each of many."""
 
 
 def message(data: str, attributes: Mapping[str, str] | None = None, *, plain: bool = False) -> Message:
     """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
-    shown = b'"%b"' % data.encode() if plain else _escaped(data)
+    if plain:
+        return Message(attributes or {}, data, _base64_fragment(data, attributes))
+    shown = _escaped(data)
     if not attributes:
         return Message({}, data, Fragment(b'"data":' + shown))
     return Message(attributes, data, Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), shown)))
+
+
+def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragment:
+    if not attributes:
+        return Fragment(b'"data":"%b"' % data.encode())
+    return Fragment(b'"attributes":%b,"data":"%b"' % (_encode(attributes), data.encode()))
 
 
 def in_order(sent: Message) -> Fragment:
@@ -79,11 +189,6 @@ def decoded_data(text: str) -> bytes:
         return pybase64.b64decode(text, validate=True)
     except ValueError:
         return pybase64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
-
-
-def data_bytes(messages: Sequence[Message]) -> int:
-    """Return the bytes a publish request counts for: the lengths of its data texts (contract 12.2)."""
-    return sum([len(each.data) for each in messages])
 
 
 _FRAME = len('"data":""')

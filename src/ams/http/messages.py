@@ -14,7 +14,7 @@ import pybase64
 
 from ams.core.clock import Milliseconds, publish_time
 from ams.core.errors import InvalidInput, TooLarge
-from ams.core.messages import Message, Stored, decoded_data, message
+from ams.core.messages import Batch, Message, Stored, batch_of, batch_of_base64, decoded_data, message
 from ams.core.names import ack_offset
 from ams.http.bodies import Reader, count_members
 from ams.wire.base import CamelRequest, Request
@@ -43,7 +43,7 @@ class MessageReader:
         self._lenient = lenient
         self._one_at_a_time = asyncio.Lock()
 
-    async def read(self, body: bytes, *, lenient: bool = False) -> list[Message]:
+    async def read(self, body: bytes, *, lenient: bool = False) -> Batch:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
         Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do
@@ -53,20 +53,21 @@ class MessageReader:
 
         `lenient` leaves data that is not base64 to be refused by the topic's schema, with its text (contract 15.3).
         """
-        lenient = lenient or self._lenient
         if len(body) <= BIG_BODY:
-            try:
-                every = _publish.exact(body).messages or ()
-            except (ValueError, RecursionError):
-                every = _publish.read_patiently(body).messages or ()
-            return [_message(each, place, lenient) for place, each in enumerate(every)]
+            return self.read_small(body, lenient=lenient)
+        lenient = lenient or self._lenient
         async with self._one_at_a_time:
             messages: list[Message] = []
             for slice_ in _slices_of(body):
                 await asyncio.sleep(0)
                 places = enumerate(slice_, start=len(messages))
                 messages += [_message(_read_one(each), place, lenient) for place, each in places]
-            return messages
+            return batch_of(messages)
+
+    def read_small(self, body: bytes, *, lenient: bool = False) -> Batch:
+        """Do what `read` does, of a body of at most `BIG_BODY` bytes and without a wait."""
+        usual = _usual(body)
+        return _unusual(body, lenient or self._lenient) if usual is None else usual
 
     async def ack_ids(self, prefix: str, body: bytes) -> list[str] | None:
         """Read an acknowledge body; None when the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
@@ -78,6 +79,38 @@ class MessageReader:
         async with self._one_at_a_time:
             ids = ack_ids(body)
             return ids and await _largest(prefix, ids)
+
+
+class UsualMessage(CamelRequest, frozen=True, gc=False):
+    """A `PublishedMessage` as nearly all clients write it."""
+
+    data: str = ""
+    attributes: dict[str, str] | None = None
+    message_id: str | None = None
+    publish_time: str | None = None
+
+
+class UsualBody(Request, frozen=True):
+    """A `PublishBody` of such messages."""
+
+    messages: list[UsualMessage] | None = None
+
+
+_usual_body = msgspec.json.Decoder(UsualBody).decode
+
+
+def _usual(body: bytes) -> Batch | None:
+    """Return the messages of a body that needs no closer look; None of any other."""
+    try:
+        return batch_of_base64(_usual_body(body).messages or ())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _unusual(body: bytes, lenient: bool) -> Batch:
+    """Return the messages of any small body; see `MessageReader.read`."""
+    every = _publish.read(body).messages or ()
+    return batch_of([_message(each, place, lenient) for place, each in enumerate(every)])
 
 
 def _read_one(raw: msgspec.Raw) -> PublishedMessage:

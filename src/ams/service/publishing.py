@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
 from ams.core.errors import InvalidInput, TooLarge
-from ams.core.messages import Message
+from ams.core.messages import Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
 from ams.service.lookup import find_topic
@@ -51,10 +51,11 @@ class Publisher:
             return await self._nothing(topic, key)
         if topic.schema is not None:
             await self._check(topic, topic.schema, messages, key)
-        if max([len(message.fragment) for message in messages]) + RECORD_OVERHEAD > self.max_message_bytes:
+        sent = batch_of(messages)
+        if sent.largest + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
         try:
-            appended = await self.log.append(topic.id, messages, key=key)
+            appended = await self.log.append(topic.id, sent, key=key)
         except BaseException:
             self.counts.note_attempt(topic)
             raise

@@ -9,7 +9,7 @@ import structlog
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
-from ams.core.messages import Message, Stored, data_bytes
+from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
@@ -174,13 +174,12 @@ class EmbeddedLog:
         if key is not None:
             check_key(key)
         state = self._topic(topic)
-        fragments = [message.fragment for message in messages]
-        size = sum(map(len, fragments))
-        if size > MAX_APPEND_BYTES:
+        sent = batch_of(messages)
+        if sent.size > MAX_APPEND_BYTES:
             raise TooLarge
-        append = Append(state, fragments, size, data_bytes(messages), self._loop.create_future())
+        append = Append(state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future())
         if key is not None:
-            return await self._keys.append(append, messages, key, partial(self._released, state), self._stored)
+            return await self._keys.append(append, sent, key, partial(self._released, state), self._stored)
         if state.held is not None:
             await self._released(state)
         return await self._stored(append)

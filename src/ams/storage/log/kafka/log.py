@@ -10,7 +10,7 @@ from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
-from ams.core.messages import Fragment, Message, Stored, data_bytes
+from ams.core.messages import Fragment, Message, Stored, batch_of
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
@@ -170,15 +170,18 @@ class KafkaLog:
             raise ValueError("an append has at least one message")
         if key is not None:
             check_key(key)
-        self._check_size(messages)
+        sent = batch_of(messages)
+        # Too large is refused before any work is done for it: base64 takes four bytes for three.
+        if sent.data_bytes * 3 // 4 > self._options.max_batch_bytes:
+            raise TooLarge
         until = self._connection.deadline()
         partition = self._topics.known(topic)
         if partition is None or self._closed:
             partition = await self._partition(topic)
         if key is not None:
             await self._check_standards(partition)
-            return await self._keys.append(partition, messages, key, until)
-        return await self._append(partition, messages, until)
+            return await self._keys.append(partition, sent, key, until)
+        return await self._append(partition, sent, until)
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""
@@ -287,14 +290,9 @@ class KafkaLog:
             await self._held_topics.released(partition.topic)
         if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
-        fragments = [each.fragment for each in messages]
+        sent = batch_of(messages)
         with self._noticing(partition):
-            return await self._sender.submit(partition, records, fragments, data_bytes(messages), until=until)
-
-    def _check_size(self, messages: Sequence[Message]) -> None:
-        """Refuse what is too large before any work is done for it: base64 takes four bytes for three."""
-        if data_bytes(messages) * 3 // 4 > self._options.max_batch_bytes:
-            raise TooLarge
+            return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
 
     async def _check_standards(self, partition: Partition) -> None:
         if self._topics.standards.known(partition.topic) is None:

@@ -17,7 +17,7 @@ from typing import NamedTuple, cast
 
 import uvloop
 
-from bench.connection import LOOPBACK, Address, Pieces, SerialClient, connect
+from bench.connection import LOOPBACK, Address, Connection, Pieces, SerialClient, connect
 from bench.processes import Failed, Server
 
 CALLERS = 8
@@ -86,13 +86,16 @@ def _context(ca: Path, chain: str = "", key: str = "") -> ssl.SSLContext:
 
 
 async def _call_until(end: float, address: Address, context: ssl.SSLContext, request: Pieces | None) -> int:
-    made = 0
+    made, open_still = 0, list[Connection]()
     while time.perf_counter() < end:
         connection = await connect(address, context)
         if request is not None and (await SerialClient(connection).ask(request)).status != 200:
             raise Failed("a call over a new connection was refused")
         connection.close()
+        open_still = [each for each in (*open_still, connection) if not each.closed]
         made += 1
+    while not all(each.closed for each in open_still):  # a loop that ends before would complain
+        await asyncio.sleep(0.001)
     return made
 
 

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.clock import Milliseconds
-from ams.core.messages import Batch, Message, Stored, batch_of, batch_of_base64, decoded_data, message, parse, sizes
-from ams.core.names import Offset
+from ams.core.messages import Batch, Message, batch_of, batch_of_base64, decoded_data, message, parse, sent_bytes
 from tests.support.texts import DECODED
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))
@@ -49,9 +47,9 @@ def test_a_request_counts_the_length_of_its_texts_not_of_their_bytes() -> None:
 @given(st.lists(st.tuples(st.one_of(DATA, TEXT), st.dictionaries(TEXT, TEXT, max_size=2)), max_size=5))
 def test_what_is_stored_counts_as_many_bytes_as_its_request_did(given: list[tuple[str, dict[str, str]]]) -> None:
     messages = [message(data, attributes) for data, attributes in given]
-    stored = [Stored(Offset(0), Milliseconds(0), each.fragment) for each in messages]
+    fragments = [each.fragment for each in messages]
 
-    assert sizes(stored) == (sum(len(each.fragment) for each in stored), batch_of(messages).data_bytes)
+    assert sent_bytes(fragments, sum(map(len, fragments))) == batch_of(messages).data_bytes
 
 
 @given(DATA)
@@ -64,7 +62,7 @@ def test_data_that_ends_like_the_begin_of_data_is_measured_right() -> None:
         for attributes in ({}, {"k": data}):
             made = message(data, attributes)
 
-            assert sizes([Stored(Offset(0), Milliseconds(0), made.fragment)]) == (len(made.fragment), len(data))
+            assert sent_bytes([made.fragment], len(made.fragment)) == len(data)
             assert parse(made.fragment).data == data
 
 

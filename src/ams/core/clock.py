@@ -1,5 +1,6 @@
 """Time, injectable: wall time for stamps people see, monotonic time for deadlines and waits."""
 
+import functools
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -69,7 +70,12 @@ def publish_time(moment: Milliseconds) -> str:
     """
     seconds, milliseconds = divmod(moment, 1000)
     fraction = f".{milliseconds:03d}".rstrip("0") if milliseconds else ""
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"
+    return f"{_to_the_second(seconds)}{fraction}Z"
+
+
+@functools.lru_cache(maxsize=1024)  # asked for each run of messages that is delivered
+def _to_the_second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
 
 
 def resource_date(moment: Milliseconds) -> str:

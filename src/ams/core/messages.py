@@ -20,7 +20,7 @@ Fragment = NewType("Fragment", bytes)
 """JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty.
 
 Data is ASCII. When some of it had to be escaped there is a blank before it, so that its length can be told by a look
-at one byte (`sizes`).
+at one byte (`sent_bytes`).
 """
 
 
@@ -200,16 +200,14 @@ _PLAIN = {_QUOTE}
 _sign = itemgetter(_SIGN)
 
 
-def sizes(messages: Sequence[Stored]) -> tuple[int, int]:
-    """Return the bytes of messages in the log, and of their data, which a request counts for (`data_bytes`).
+def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
+    """Return the bytes of data in fragments of `size` bytes together: what requests counted for (`Batch.data_bytes`).
 
     When none has attributes or escapes, which is usual, one number gives the other.
     """
-    fragments = [fragment for _, _, fragment in messages]
-    whole = sum(map(len, fragments))
     if set(map(_sign, fragments)) == _PLAIN:
-        return whole, whole - _FRAME * len(fragments)
-    return whole, sum(map(_data_length, fragments))
+        return size - _FRAME * len(fragments)
+    return sum(map(_data_length, fragments))
 
 
 def _data_length(fragment: Fragment) -> int:

@@ -12,10 +12,11 @@ from typing import cast
 import msgspec
 import pybase64
 
-from ams.core.clock import Milliseconds, publish_time
+from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Batch, Message, Stored, batch_of, batch_of_base64, decoded_data, message
 from ams.core.names import ack_offset
+from ams.core.runs import runs_of
 from ams.http.bodies import Reader, count_members
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
@@ -223,16 +224,17 @@ def _wanted(value: str | int | None) -> int:
 
 def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:
     """Write the answer of a pull: one join of all its parts, so that a fragment is copied once."""
-    head = f'{{"ackId":"{ack_prefix}'.encode()
-    parts, separator = [b'{"receivedMessages":['], b""
-    moment, shown = Milliseconds(-1), b""
-    for offset, time, fragment in messages:
-        if time != moment:
-            moment, shown = time, f',"publishTime":"{publish_time(time)}"}}}}'.encode()
-        number = b"%d" % offset
-        parts += (separator, head, number, b'","message":{"messageId":"', number, b'",', fragment, shown)
-        separator = b","
-    parts.append(b"]}")
+    if not messages:
+        return b'{"receivedMessages":[]}'
+    head = f'{{"ackId":"{ack_prefix}'
+    parts, end = [b'{"receivedMessages":[', head.encode()], b""
+    for first, time, fragments, _ in runs_of(messages):
+        end = f',"publishTime":"{publish_time(time)}"}}}}'.encode()
+        between = b"%b,%b" % (end, parts[1])
+        for offset, fragment in enumerate(fragments, first):
+            number = b"%d" % offset
+            parts += (number, b'","message":{"messageId":"', number, b'",', fragment, between)
+    parts[-1] = end + b"]}"
     return b"".join(parts)
 
 

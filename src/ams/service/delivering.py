@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,9 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
-from ams.core.messages import Stored, sizes
+from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
+from ams.core.runs import runs_of, sizes
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.service.retention import follow
@@ -48,21 +49,19 @@ class UnreadAnswers:
 
     def left(self, project: str) -> int:
         """Return how large an answer may be now."""
-        return max(self._most - self._held - self._by_project[project], 0)
+        return max(self._most - self._held - self._by_project.get(project, 0), 0)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
         if size > SMALL_ANSWER and size > self.left(project):
             raise _too_many_unread()
 
-    def within(self, project: str, messages: Sequence[Stored], enough: int) -> Sequence[Stored]:
-        """Return as many of the first messages as there is memory for; all where `enough` is left.
+    def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
+        """Return as many of the first messages as there is memory for.
 
         Raises `Overloaded` when there is too little for the first.
         """
         left = self.left(project)
-        if left >= enough:
-            return messages
         for count, message in enumerate(messages):
             left -= len(message.fragment)
             if left < 0:
@@ -73,19 +72,34 @@ class UnreadAnswers:
 
     def held(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return self._holding(project, size) if size > SMALL_ANSWER and project is not None else _NOT_COUNTED
+        return _Held(self, project, size) if size > SMALL_ANSWER and project is not None else _NOT_COUNTED
 
-    @contextlib.contextmanager
-    def _holding(self, project: str, size: int) -> Iterator[None]:
+    def take(self, project: str, size: int) -> None:
+        """Count an answer."""
         self._held += size
         self._by_project[project] += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            self._by_project[project] -= size
-            if not self._by_project[project]:
-                del self._by_project[project]
+
+    def give_back(self, project: str, size: int) -> None:
+        """Count an answer that is sent no more."""
+        self._held -= size
+        self._by_project[project] -= size
+        if not self._by_project[project]:
+            del self._by_project[project]
+
+
+class _Held(contextlib.AbstractContextManager[None]):
+    """An answer that is counted. A class, as a generator would be made for each pull."""
+
+    __slots__ = ("_project", "_size", "_unread")
+
+    def __init__(self, unread: UnreadAnswers, project: str, size: int) -> None:
+        self._unread, self._project, self._size = unread, project, size
+
+    def __enter__(self) -> None:
+        self._unread.take(self._project, self._size)
+
+    def __exit__(self, *_: object) -> None:
+        self._unread.give_back(self._project, self._size)
 
 
 def _too_many_unread() -> Overloaded:
@@ -252,14 +266,18 @@ class Deliverer:
             if not messages:
                 if await self._is_at_end(subscription, topic, position):
                     return ()
-            elif messages[0].offset > position.offset:
+                continue
+            first = runs_of(messages)[0].first
+            if first > position.offset:
                 # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
-                await follow(self.cursors, subscription, position, messages[0].offset)
+                await follow(self.cursors, subscription, position, first)
             else:
-                if project is not None:  # others may have taken what there was meanwhile
-                    messages = self.unread.within(project, messages, max_bytes)
-                end, size, data_bytes = Offset(messages[-1].offset + 1), *sizes(messages)
+                size, data_bytes = sizes(messages)
+                if project is not None and size > self.unread.left(project):  # others took what there was meanwhile
+                    messages = self.unread.within(project, messages)
+                    size, data_bytes = sizes(messages)
                 with self.unread.held(project, size):
+                    end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)
                         return messages

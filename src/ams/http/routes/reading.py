@@ -5,9 +5,10 @@ import importlib.util
 import re
 from collections.abc import AsyncIterator, Sequence
 
-from ams.core.clock import Milliseconds, publish_time
+from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput, NotAcceptable
 from ams.core.messages import Stored
+from ams.core.runs import runs_of
 from ams.http.routes import answers
 from ams.http.routing import Call, Row, Streamed, in_turn
 from ams.service.reading import Range, RangeReader, RangeRequest
@@ -80,12 +81,11 @@ def wanted_form(accept: str) -> str:
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
     """Write messages as lines, as `ReadMessage` describes them: one join, so that a fragment is copied once."""
     parts: list[bytes] = []
-    moment, shown = Milliseconds(-1), b""
-    for offset, time, fragment in messages:
-        if time != moment:
-            moment, shown = time, f'","publishTime":"{publish_time(time)}",'.encode()
-        number = b"%d" % offset
-        parts += (b'{"offset":', number, b',"messageId":"', number, shown, fragment, b"}\n")
+    for first, time, fragments, _ in runs_of(messages):
+        shown = f'","publishTime":"{publish_time(time)}",'.encode()
+        for offset, fragment in enumerate(fragments, first):
+            number = b"%d" % offset
+            parts += (b'{"offset":', number, b',"messageId":"', number, shown, fragment, b"}\n")
     return b"".join(parts)
 
 

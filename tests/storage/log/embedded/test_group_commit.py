@@ -14,7 +14,7 @@ from ams.storage.log.embedded.record import (
     checksum,
     decode_header,
     requests_of,
-    stored_of,
+    run_of,
 )
 from ams.storage.log.embedded.segment import CLASSES, Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
@@ -51,8 +51,8 @@ def records_of(state: TopicState, appends: list[Append]) -> list[Found]:
         assert header is not None
         body = data[position + HEADER_BYTES : position + header.size]
         assert header.body_checksum == checksum(body, seed_of(4))
-        stored = stored_of(header, body, header.first, header.messages)
-        found.append(Found(requests_of(header, body), [each.fragment for each in stored], header.last))
+        run = run_of(header, body, 0)
+        found.append(Found(requests_of(header, body), list(run.fragments), header.last))
         position += header.size
     return found
 
@@ -126,6 +126,4 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
         )  # fmt: skip
         assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
         body = data[placed.position - 1000 + 68 :][: header.body_bytes]
-        assert len(stored_of(header, body, header.first, header.messages)) == sum(
-            each.messages for each in requests_of(header, body)
-        )
+        assert len(run_of(header, body, 0).fragments) == sum(each.messages for each in requests_of(header, body))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import Damaged
-from ams.core.messages import Stored, message
+from ams.core.messages import message
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     MAGIC,
@@ -26,9 +26,9 @@ from ams.storage.log.embedded.record import (
     requests_of,
     retention_body,
     retention_of,
-    stored_of,
+    run_of,
 )
-from ams.storage.log.embedded.scan import read_record
+from ams.storage.log.embedded.scan import check_record
 
 NUMBER = st.integers(0, 2**63)
 HASH = st.binary(min_size=16, max_size=16)
@@ -80,26 +80,11 @@ def test_a_record_is_read_as_it_was_written(record):
     assert found == header._replace(body_bytes=len(body), body_checksum=checksum(body, seed))
     assert found.size == len(data)
     assert requests_of(found, body) == requests
-    assert [each.fragment for each in stored_of(found, body, found.first, found.messages)] == fragments
+    assert run_of(found, data, HEADER_BYTES) == (found.first, found.time, fragments, sum(map(len, fragments)))
     assert data_bytes_and_notes(found, body) == (
         sum(each.data_bytes for each in requests),
         type(data_bytes_and_notes(found, body)[1])(each.note for each in requests if each.note),
     )
-
-
-@given(records(), st.data())
-def test_a_part_of_the_messages_can_be_read(record, data):
-    header, requests, fragments, seed = record
-    written = encoded(header, requests, fragments, seed)
-    found = decode_header(written, seed)
-    skip = data.draw(st.integers(0, len(fragments) - 1))
-    limit = data.draw(st.integers(1, 10))
-
-    stored = stored_of(found, written[HEADER_BYTES:], header.first + skip, limit)
-
-    assert stored == [
-        Stored(header.first + skip + n, header.time, each) for n, each in enumerate(fragments[skip : skip + limit])
-    ]
 
 
 @given(records(), st.data())
@@ -110,7 +95,7 @@ def test_every_flipped_bit_is_noticed(record, data):
     flipped[data.draw(st.integers(0, len(written) - 1))] ^= 1 << data.draw(st.integers(0, 7))
 
     with pytest.raises(Damaged):
-        read_record(bytes(flipped), 0, seed, header.topic)
+        check_record(bytes(flipped), 0, seed, header.topic)
 
 
 @given(records(), st.data())
@@ -119,7 +104,7 @@ def test_every_cut_is_noticed(record, data):
     written = encoded(header, requests, fragments, seed)
 
     with pytest.raises(Damaged):
-        read_record(written[: data.draw(st.integers(0, len(written) - 1))], 0, seed, header.topic)
+        check_record(written[: data.draw(st.integers(0, len(written) - 1))], 0, seed, header.topic)
 
 
 @given(records(), st.integers(1, 100))
@@ -135,7 +120,7 @@ def test_a_record_of_another_topic_is_not_taken_for_the_one_asked_for():
     written = encoded(header, [Request(1, 1)], [b"x"], 1)
 
     with pytest.raises(Damaged, match="another topic"):
-        read_record(written, 0, 1, b"another-of-16-by")
+        check_record(written, 0, 1, b"another-of-16-by")
 
 
 @given(records())

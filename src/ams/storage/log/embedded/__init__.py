@@ -12,6 +12,7 @@ segment_index    the index of a segment in memory
 index_file       the index file of a sealed segment, as bytes
 catalog          the segments of the log, and the way from an offset or a time to records
 reader           reading messages, each checked
+recent           records that are read again and again, kept in memory
 pages            reading files without keeping the event loop waiting
 scan             reading a segment from beginning to end
 recovery         from the files of a folder to a whole log, at every start

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import structlog
 
 from ams.core.errors import Damaged, LogUnavailable
-from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId
+from ams.core.runs import Run, Runs
 from ams.storage.log.embedded.catalog import IndexPosition, LookUp, Segment, SegmentCatalog
 from ams.storage.log.embedded.pages import THREADS
-from ams.storage.log.embedded.record import Header, stored_of
-from ams.storage.log.embedded.scan import Damage, read_record
+from ams.storage.log.embedded.recent import RecentRecords
+from ams.storage.log.embedded.record import HEADER_BYTES, run_of
+from ams.storage.log.embedded.scan import Damage, check_record
 from ams.storage.log.embedded.topic import TopicState
 
 logger = structlog.get_logger("ams.log")
@@ -57,8 +58,8 @@ class DamageTracker:
             logger.error("log.damaged", **damage._asdict())
 
 
-Checked = tuple[Header, bytes] | Damage
-"""A record's head and body, or why it is not served."""
+Checked = Run | Damage
+"""The messages of a record, or why it is not served."""
 
 
 class Reader:
@@ -68,10 +69,11 @@ class Reader:
         self._catalog = catalog
         self._damage = damage
         self._look_up = look_up
+        self._recent = RecentRecords()
         self._turns = asyncio.Semaphore(THREADS)
         """Of large reads: what many of them have found would wait in memory, however few threads there are."""
 
-    async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> list[Stored]:
+    async def read(self, topic: TopicState, start: Offset, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on, as `Log.read` promises; `start` is not below the oldest kept."""
         batch = _Batch(start, max_messages, max_bytes)
         try:
@@ -79,7 +81,7 @@ class Reader:
         finally:
             if batch.has_turn:
                 self._turns.release()
-        return batch.messages
+        return Runs(batch.runs)
 
     async def _fill(self, batch: "_Batch", topic: TopicState) -> None:
         end = topic.end
@@ -87,11 +89,23 @@ class Reader:
             place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
             if place is None:
                 break
+            if self._take_recent(place, batch):
+                continue
             stop, spans = _plan(place, batch)
             for span in spans:
                 if not batch.full:
                     await self._take(span, topic, batch)
             batch.offset = max(batch.offset, stop)
+
+    def _take_recent(self, place: IndexPosition, batch: "_Batch") -> bool:
+        """Take the records at a place that are in memory; return whether the first one is."""
+        sequence, entries, number = place.segment.sequence, place.entries, place.number
+        while run := self._recent.get((sequence, entries.positions[number])):
+            batch.take(run)
+            number += 1
+            if batch.full or number == len(entries) or entries.firsts[number] != batch.offset:
+                return True
+        return number > place.number
 
     async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
         records = await self._records(span, topic.id, batch)
@@ -102,7 +116,7 @@ class Reader:
                 self._damage.note(checked)
                 batch.stop_at_gap()
             else:
-                batch.take(*checked)
+                batch.take(checked)
 
     async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
         """Return the records of a span; none when retention took the segment meanwhile."""
@@ -112,7 +126,11 @@ class Reader:
         except OSError as error:
             raise LogUnavailable from error
         if data is not None:
-            return self._unless_gone(span, _check(span, topic, data))
+            records = self._unless_gone(span, _check(span, topic, data))
+            for (position, _), checked in zip(span.records, records, strict=False):  # of one that is gone none are left
+                if isinstance(checked, Run):
+                    self._recent.note((span.segment.sequence, position), checked)
+            return records
         if not batch.has_turn:
             await self._turns.acquire()
             batch.has_turn = True
@@ -137,7 +155,7 @@ class _Batch:
     def __init__(self, start: Offset, max_messages: int, max_bytes: int) -> None:
         self.offset = start
         """What is wanted next."""
-        self.messages: list[Stored] = []
+        self.runs: list[Run] = []
         self.has_turn = False
         """Whether it has a turn of large reads, which it keeps to its end."""
         self.full = max_messages < 1
@@ -145,33 +163,27 @@ class _Batch:
         self.messages_left = max_messages
         self.bytes_left = max_bytes
 
-    def take(self, header: Header, body: bytes) -> None:
-        """Add what is wanted of a record."""
-        if header.first > self.offset:
+    def take(self, run: Run) -> None:
+        """Add what is wanted of a record and fits, but one message at least of the whole batch."""
+        if run.first > self.offset:
             self.stop_at_gap()
-        if self.full or header.end <= self.offset:
+        if self.full or run.end <= self.offset:
             return
-        found = stored_of(header, body, max(self.offset, header.first), self.messages_left)
-        kept = self._fitting(found, header.body_bytes)
-        self.messages += kept
-        self.messages_left -= len(kept)
-        self.offset = Offset(found[0].offset + len(kept))
-        self.full = self.full or not self.messages_left or self.bytes_left <= 0
+        end, self.offset = run.end, max(self.offset, run.first)
+        if run.first < self.offset or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
+            run = run.part(self.offset, self.messages_left, self.bytes_left)
+            if self.runs and run.size > self.bytes_left:
+                self.full = True
+                return
+        self.runs.append(run)
+        self.offset = run.end
+        self.messages_left -= len(run.fragments)
+        self.bytes_left -= run.size
+        self.full = run.end < end or not self.messages_left or self.bytes_left <= 0
 
     def stop_at_gap(self) -> None:
         """End before what is missing, unless nothing was found yet: then begin after it."""
-        self.full = self.full or bool(self.messages)
-
-    def _fitting(self, found: list[Stored], body_bytes: int) -> list[Stored]:
-        """Return those that fit into the bytes left, but one at least of the whole batch."""
-        if body_bytes <= self.bytes_left:
-            self.bytes_left -= sum([len(each.fragment) for each in found])
-            return found
-        for number, each in enumerate(found):
-            self.bytes_left -= len(each.fragment)
-            if self.bytes_left < 0:
-                return found[: number if number or self.messages else 1]
-        return found
+        self.full = self.full or bool(self.runs)
 
 
 def _plan(place: IndexPosition, batch: _Batch) -> tuple[Offset, list[Span]]:
@@ -208,7 +220,9 @@ def _check(span: Span, topic: TopicId, data: bytes) -> list[Checked]:
     found: list[Checked] = []
     for position, length in span.records:
         try:
-            found.append(read_record(data, position - span.position, span.segment.sequence, topic))
+            at = position - span.position
+            header = check_record(data, at, span.segment.sequence, topic)
+            found.append(run_of(header, data, at + HEADER_BYTES))
         except Damaged as damage:
             found.append(Damage(span.segment.path, position, length, damage.message))
     return found

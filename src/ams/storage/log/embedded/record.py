@@ -34,16 +34,17 @@ says what retention took of a topic that has messages in several retention class
 """
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
-from itertools import accumulate, pairwise, repeat
-from typing import NamedTuple, cast
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 from zlib import crc32
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, Stored
+from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
+from ams.core.runs import Run
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
@@ -135,7 +136,7 @@ class Request(NamedTuple):
     note: KeyNote | None = None
 
 
-def checksum(data: bytes, seed: int) -> int:
+def checksum(data: bytes | memoryview, seed: int) -> int:
     """Return the CRC-32 of `data`, begun with `seed`.
 
     Data of up to a record's size is taken in slices too small for zlib to give the interpreter away: getting it back
@@ -267,21 +268,14 @@ def data_bytes_and_notes(header: Header, body: bytes) -> tuple[int, Sequence[Key
     return sum(each.data_bytes for each in requests), [each.note for each in requests if each.note is not None]
 
 
-def stored_of(header: Header, body: bytes, start: Offset, limit: int) -> list[Stored]:
-    """Read up to `limit` messages from offset `start` on, which lies in the record."""
-    skip = start - header.first
-    count = min(limit, header.messages - skip)
-    offsets = cast("Iterable[Offset]", range(start, start + count))
-    return list(map(Stored, offsets, repeat(header.time), _fragments(header, body, skip, count)))
-
-
-def _fragments(header: Header, body: bytes, skip: int, count: int) -> list[Fragment]:
-    heads = struct.unpack_from(f"<{header.requests * 6}H", body)
-    position = header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes
-    lengths = struct.unpack_from(f"<{skip + count}I", body, position)
-    start = position + header.messages * 4 + sum(lengths[:skip])
-    ends = list(accumulate(lengths[skip:], initial=start))
-    return [Fragment(body[a:b]) for a, b in pairwise(ends)]
+def run_of(header: Header, data: bytes, body: int) -> Run:
+    """Cut the messages out of a record whose body begins at `body` in `data`."""
+    heads = struct.unpack_from(f"<{header.requests * 6}H", data, body)
+    position = body + header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes
+    lengths = struct.unpack_from(f"<{header.messages}I", data, position)
+    ends = list(accumulate(lengths, initial=position + header.messages * 4))
+    fragments = [Fragment(data[begin:end]) for begin, end in pairwise(ends)]
+    return Run(header.first, header.time, fragments, ends[-1] - ends[0])
 
 
 def _read_note(data: bytes) -> KeyNote:

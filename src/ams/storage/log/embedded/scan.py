@@ -315,15 +315,18 @@ def scan(
         return found
 
 
-def read_record(data: bytes, position: int, sequence: int, topic: TopicId) -> tuple[Header, bytes]:
-    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason."""
+def check_record(data: bytes, position: int, sequence: int, topic: TopicId) -> Header:
+    """Check the record of a topic at a position in `data`, to which the index led; raises `Damaged` with the reason.
+
+    Its body, right behind the header, is not copied for that.
+    """
     seed = seed_of(sequence)
     header = decode_header(data, seed, position)
     if header is None:
         raise Damaged("record header checksum")
-    body = data[position + HEADER_BYTES : position + header.size]
+    body = memoryview(data)[position + HEADER_BYTES : position + header.size]
     if len(body) != header.body_bytes or checksum(body, seed) != header.body_checksum:
         raise Damaged("record checksum")
     if header.topic != topic or header.kind != Kind.MESSAGES:
         raise Damaged("a record of another topic")
-    return header, body
+    return header

@@ -1,0 +1,92 @@
+"""Messages of a log as they are handed on: runs, each of one publish time and without a hole.
+
+A log stores messages so, and an answer is written so. An object for each message would cost more than all else that is
+done with it on the way, so they are made only for those who ask for single messages.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
+from typing import NamedTuple, cast, overload
+
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment, Stored, sent_bytes
+from ams.core.names import Offset
+
+
+class Run(NamedTuple):
+    """One or more messages that follow each other without a hole and have one publish time."""
+
+    first: Offset
+    time: Milliseconds
+    fragments: Sequence[Fragment]
+    size: int
+    """Bytes of the fragments."""
+
+    @property
+    def end(self) -> Offset:
+        """The offset after the last message."""
+        return Offset(self.first + len(self.fragments))
+
+    def part(self, start: Offset, most: int, room: int) -> "Run":
+        """Return its messages from `start` on: at most so many, of at most `room` bytes, but at least one."""
+        skip = start - self.first
+        fragments = self.fragments[skip : skip + most]
+        ends = list(accumulate(map(len, fragments)))
+        if ends[-1] > room:
+            fragments = fragments[: max(bisect_right(ends, room), 1)]
+        return Run(start, self.time, fragments, ends[len(fragments) - 1])
+
+    @property
+    def messages(self) -> Iterator[Stored]:
+        """The single messages."""
+        return map(Stored, cast("Sequence[Offset]", range(self.first, self.end)), repeat(self.time), self.fragments)
+
+
+class Runs(Sequence[Stored]):
+    """What a read found, in offset order; a sequence of messages for those who want them one by one."""
+
+    __slots__ = ("_count", "runs")
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs = runs
+        self._count = sum([len(run.fragments) for run in runs])
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Stored]:
+        for run in self.runs:
+            yield from run.messages
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, place: int) -> Stored: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Stored]: ...
+    def __getitem__(self, place: int | slice) -> Stored | Sequence[Stored]:
+        return list(self)[place]
+
+
+def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:
+    """Return messages in offset order as runs."""
+    if isinstance(messages, Runs):
+        return messages.runs
+    runs: list[Run] = []
+    fragments: list[Fragment] = []
+    end, moment = Offset(-1), Milliseconds(-1)
+    for offset, time, fragment in messages:
+        if offset != end or time != moment:
+            fragments, moment = [], time
+            runs.append(Run(offset, time, fragments, 0))
+        fragments.append(fragment)
+        end = Offset(offset + 1)
+    return [run._replace(size=sum(map(len, run.fragments))) for run in runs]
+
+
+def sizes(messages: Sequence[Stored]) -> tuple[int, int]:
+    """Return the bytes of messages in the log, and of their data, which their requests counted for."""
+    runs = runs_of(messages)
+    return sum([run.size for run in runs]), sum([sent_bytes(run.fragments, run.size) for run in runs])

@@ -1,0 +1,44 @@
+"""Records that are read again and again, kept in memory: all consumers of a topic read the newest ones.
+
+What is read once, as by a lone consumer or a copy of a whole topic, is not worth its memory: a record is kept when it
+is read for the second time within the span of what could be kept.
+"""
+
+from ams.core.cache import LruCache
+from ams.core.runs import Run
+
+RECENT_BYTES = 16 * 1024 * 1024
+"""Of messages that are kept in memory."""
+_MESSAGE_OVERHEAD = 50
+"""Bytes that a message takes in memory beside its own."""
+
+RecordPlace = tuple[int, int]
+"""The sequence of a segment, and the position of a record in it, which never becomes another record's."""
+
+
+class RecentRecords:
+    """The messages of records that were read twice lately, checked and cut."""
+
+    __slots__ = ("_kept", "_met")
+
+    def __init__(self, budget: int = RECENT_BYTES) -> None:
+        """Keep up to `budget` bytes of messages."""
+        self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
+        self._met: LruCache[RecordPlace, int] = LruCache(budget, lambda weight: weight)
+        """Weights of those that were read lately."""
+
+    def get(self, place: RecordPlace) -> Run | None:
+        """Return the messages of a record; None when it is not kept."""
+        return self._kept.get(place)
+
+    def note(self, place: RecordPlace, run: Run) -> None:
+        """Take note that a record was read; keep it if it was lately read before."""
+        if self._met.get(place) is None:
+            self._met.put(place, _weight(run))
+            return
+        self._met.discard(place)
+        self._kept.put(place, run)
+
+
+def _weight(run: Run) -> int:
+    return run.size + _MESSAGE_OVERHEAD * len(run.fragments)

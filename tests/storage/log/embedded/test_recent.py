@@ -1,0 +1,105 @@
+"""Records that are kept in memory: those that are read again and again, and no more than there is room for."""
+
+from dataclasses import dataclass, field
+
+from ams.core.clock import Milliseconds
+from ams.core.messages import Fragment
+from ams.core.names import Offset, TopicId
+from ams.core.runs import Run
+from ams.storage.log.embedded import EmbeddedLog
+from ams.storage.log.embedded.recent import RecentRecords
+from tests.storage.log.engines import Embedded, fragments, new_topic, numbered
+from tests.support.unreliable_disk import UnreliableDisk
+
+
+class CountingDisk(UnreliableDisk):
+    """Counts what is read from it; all of it is in its page cache."""
+
+    reads = 0
+
+    def read_now(self, handle: int, size: int, position: int) -> bytes | None:
+        self.reads += 1
+        return super().read_now(handle, size, position)
+
+
+@dataclass
+class Counted(Embedded):
+    """The embedded log on such a disk."""
+
+    disk: CountingDisk = field(default_factory=CountingDisk)
+
+
+async def read(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) -> list[Fragment]:
+    found = await log.read(topic, Offset(start), max_messages=most, max_bytes=10**6)
+    return [each.fragment for each in found]
+
+
+async def test_what_was_read_twice_is_not_read_from_its_file_again() -> None:
+    engine = Counted()
+    messages = fragments(numbered(0, 10, size=100))
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in (0, 5):
+            await log.append(topic, numbered(number, 5, size=100))
+        for _ in range(3):
+            assert await read(log, topic, 0) == messages
+        reads = engine.disk.reads
+
+        assert await read(log, topic, 0) == messages
+        assert await read(log, topic, 3, 4) == messages[3:7]
+        assert await read(log, topic, 9, 1) == messages[9:]
+        assert engine.disk.reads == reads
+
+        await log.append(topic, numbered(10, 1, size=100))
+        assert await read(log, topic, 4) == fragments(numbered(4, 7, size=100))
+        assert engine.disk.reads == reads + 1
+
+
+async def test_one_large_pull_and_many_small_ones_find_the_same() -> None:
+    engine = Counted()
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in range(0, 60, 6):
+            await log.append(topic, numbered(number, 6, size=100))
+
+        singly = [fragment for offset in range(60) for fragment in await read(log, topic, offset, 1)]
+        assert singly == await read(log, topic, 0) == fragments(numbered(0, 60, size=100))
+        assert engine.disk.reads < 40
+
+
+def run(first: int, size: int = 100) -> Run:
+    return Run(Offset(first), Milliseconds(0), [Fragment(b"x" * size)], size)
+
+
+def test_a_record_is_kept_when_it_is_read_for_the_second_time() -> None:
+    recent = RecentRecords(1000)
+
+    recent.note((1, 0), run(0))
+    assert recent.get((1, 0)) is None
+    recent.note((1, 0), run(0))
+    assert recent.get((1, 0)) == run(0)
+    assert recent.get((2, 0)) is None
+
+
+def test_no_more_is_kept_than_there_is_room_for_and_a_look_at_everything_takes_nothings_place() -> None:
+    recent = RecentRecords(1000)
+    for _ in range(2):
+        for number in range(6):
+            recent.note((1, number), run(number))
+    for number in range(6, 1000):
+        recent.note((1, number), run(number))
+    assert [number for number in range(1000) if recent.get((1, number))] == list(range(6))
+
+    for _ in range(2):
+        for number in range(10, 16):
+            recent.note((1, number), run(number))
+    assert [number for number in range(1000) if recent.get((1, number))] == list(range(10, 16))
+
+
+def test_what_is_met_again_after_too_much_else_counts_as_met_for_the_first_time() -> None:
+    recent = RecentRecords(1000)
+    for _ in range(3):
+        for number in range(50):
+            recent.note((1, number), run(number))
+
+    assert not any(recent.get((1, number)) for number in range(50))

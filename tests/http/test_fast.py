@@ -81,7 +81,7 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
     """Big ones are read one at a time, so many may wait."""
     reading, read = asyncio.Event(), asyncio.Event()
 
-    async def ack_ids(*_: object) -> NoReturn:
+    async def ack_ids(*_: object, **__: object) -> NoReturn:
         reading.set()
         await read.wait()
         raise InvalidInput("Invalid ack parameter")

@@ -12,7 +12,8 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http import messages
-from ams.http.messages import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES, MessageReader
+from ams.http.big_bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
+from ams.http.messages import MessageReader
 from ams.http.openapi import HEADERS
 
 

@@ -84,6 +84,25 @@ class Batch(Sequence[Message]):
         return map(_as_message, self._sent, self.fragments)
 
 
+class Parsed(Sequence[Message]):
+    """Messages of which only the fragments are there: each is read from its own when it is asked for."""
+
+    def __init__(self, fragments: Sequence[Fragment]) -> None:
+        self._fragments = fragments
+
+    def __len__(self) -> int:
+        return len(self._fragments)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return list(map(parse, self._fragments[index]))
+        return parse(self._fragments[index])
+
+
 def batch_of(messages: Sequence[Message]) -> Batch:
     """Return messages with what is counted of them."""
     if isinstance(messages, Batch):

@@ -23,6 +23,7 @@ from ams.service.publishing import Publisher
 from ams.storage.registry.records import Subscription
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
+from ams.workers import Pool
 
 CREATE_PROJECT = "projects:create"
 """The one action whose project need not exist."""
@@ -148,13 +149,20 @@ class FastRoutes:
     """Answers the three hot routes."""
 
     def __init__(
-        self, gate: Gate, bodies: Bodies, publisher: Publisher, deliverer: Deliverer, *, lenient: bool
+        self,
+        gate: Gate,
+        bodies: Bodies,
+        publisher: Publisher,
+        deliverer: Deliverer,
+        *,
+        lenient: bool,
+        workers: Pool | None = None,
     ) -> None:
         self._gate = gate
         self._bodies = bodies
         self._publisher = publisher
         self._deliverer = deliverer
-        self._messages = messages.MessageReader(lenient)
+        self._messages = messages.MessageReader(lenient, workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
             ("topics", "publish"): ("topic", "topics:publish", self._publish),
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
@@ -201,7 +209,7 @@ class FastRoutes:
         if time.monotonic() - began > LATE_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
         with self._bodies.held(body, holders):
-            received = await self._messages.read(body, lenient=topic.schema is not None)
+            received = await self._messages.read(body, lenient=topic.schema is not None, project=holders[0])
             appended = await self._publisher.publish(topic, received, key=key)
         return messages.published(appended.first, appended.count)
 
@@ -243,7 +251,7 @@ class FastRoutes:
         if time.monotonic() - began > LATE_SECONDS:
             caller = await self._admitted_again(call)
         with self._bodies.held(body, holders):
-            ids = await self._messages.ack_ids(prefix, body)
+            ids = await self._messages.ack_ids(prefix, body, project=project)
         subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"

@@ -1,32 +1,56 @@
 """Messages on the wire: reading what is published and pulled for, writing what is delivered (contract 10 and 12).
 
-A big publish body is split into messages, and these are counted, before anything is made of them (contract 12.2):
-whatever megabytes hold, no step takes longer than to pass over its text.
+What may be big is read by a worker process. Where there is none it is read here, by the same functions, in slices with
+breaths in between.
 """
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Iterator, Sequence
+import struct
+from array import array
+from collections.abc import Callable, Hashable, Sequence
+from itertools import accumulate, pairwise
 from typing import cast
 
 import msgspec
 import pybase64
 
 from ams.core.clock import publish_time
-from ams.core.errors import InvalidInput, TooLarge
-from ams.core.messages import Batch, Message, Stored, batch_of, batch_of_base64, decoded_data, message
+from ams.core.errors import InvalidInput
+from ams.core.messages import (
+    Batch,
+    Fragment,
+    Message,
+    Parsed,
+    Stored,
+    batch_of,
+    batch_of_base64,
+    decoded_data,
+    message,
+)
 from ams.core.names import ack_offset
 from ams.core.runs import runs_of
-from ams.http.bodies import Reader, count_members
+from ams.http.big_bodies import BIG_BODY, check_attributes, holds_few, slices_of
+from ams.http.bodies import Reader
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
+from ams.workers import NoWorker, Pool, TaskFailed
 
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH_IDS = 4096
 """Ack ids of a big body that are read between two breaths."""
-
+_BREATH_MESSAGES = 256
+_BREATH_BYTES = 512 * 1024
+"""Messages that are taken from a worker between two breaths, and bytes of them."""
+_SECONDS = 10.0
+"""For a worker to read a body; after that it is read here."""
+_LENIENT = b"lenient"
+_COUNTS = struct.Struct("<QQQ")
+"""Of a `Batch`: bytes of the fragments and of the largest of them, data bytes."""
+_ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
 
 _publish = Reader(PublishBody, lambda: InvalidInput("Invalid Message Arguments"))
 _one = Reader(PublishedMessage, lambda: InvalidInput("Invalid Message Arguments"))
@@ -35,16 +59,18 @@ _acknowledge = Reader(AckBody, lambda: InvalidInput("Invalid ack parameter"))
 
 
 class MessageReader:
-    """Reads what may be big: publish and acknowledge requests, the big ones one at a time, others in between.
+    """Reads what may be big: publish and acknowledge requests.
 
-    `lenient` stores data that is not base64 as it is (contract 17.1, M7).
+    `lenient` stores data that is not base64 as it is (contract 17.1, M7). `pool` reads the big ones; absent: they are
+    read here, one at a time, others in between.
     """
 
-    def __init__(self, lenient: bool) -> None:
+    def __init__(self, lenient: bool, pool: Pool | None = None) -> None:
         self._lenient = lenient
+        self._pool = pool
         self._one_at_a_time = asyncio.Lock()
 
-    async def read(self, body: bytes, *, lenient: bool = False) -> Batch:
+    async def read(self, body: bytes, *, lenient: bool = False, project: Hashable = None) -> Batch:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
         Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do
@@ -57,12 +83,16 @@ class MessageReader:
         if len(body) <= BIG_BODY:
             return self.read_small(body, lenient=lenient)
         lenient = lenient or self._lenient
+        if self._pool is not None and self._pool.is_ready(len(body)):
+            parts = _LENIENT if lenient else b"", body
+            with contextlib.suppress(NoWorker, TaskFailed):
+                async with self._pool.done(project, read_messages, parts, seconds=_SECONDS) as made:
+                    return await _taken(*made)
         async with self._one_at_a_time:
             messages: list[Message] = []
-            for slice_ in _slices_of(body):
+            for slice_ in slices_of(body):
                 await asyncio.sleep(0)
-                places = enumerate(slice_, start=len(messages))
-                messages += [_message(_read_one(each), place, lenient) for place, each in places]
+                messages += _read_slice(slice_, len(messages), lenient)
             return batch_of(messages)
 
     def read_small(self, body: bytes, *, lenient: bool = False) -> Batch:
@@ -70,16 +100,62 @@ class MessageReader:
         usual = _usual(body)
         return _unusual(body, lenient or self._lenient) if usual is None else usual
 
-    async def ack_ids(self, prefix: str, body: bytes) -> list[str] | None:
+    async def ack_ids(self, prefix: str, body: bytes, *, project: Hashable = None) -> list[str] | None:
         """Read an acknowledge body; None when the ids are absent. Raises `InvalidInput` "Invalid ack parameter".
 
         Of a big one only the largest id is left, or nothing when one of them is invalid.
         """
         if len(body) <= BIG_BODY:
             return ack_ids(body)
+        if self._pool is not None and self._pool.is_ready(len(body)):
+            parts = prefix.encode(), body
+            with contextlib.suppress(NoWorker, TaskFailed):
+                async with self._pool.done(project, read_ack_ids, parts, seconds=_SECONDS) as [found]:
+                    return _ids(found)
         async with self._one_at_a_time:
             ids = ack_ids(body)
-            return ids and await _largest(prefix, ids)
+            while ids and len(ids) > _BREATH_IDS:
+                await asyncio.sleep(0)
+                largest = _largest(prefix, ids[-_BREATH_IDS:])
+                if largest is None:
+                    return None
+                ids[-_BREATH_IDS:] = largest
+            return _largest(prefix, ids)
+
+
+def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Read a big publish body; a job of a worker. Takes whether to be lenient, and the body.
+
+    Returns counts (`_COUNTS`), the lengths of the fragments, 4 bytes each, and the fragments. Raises as
+    `MessageReader.read`.
+    """
+    lenient, body = map(bytes, parts)
+    batch = _usual(body) if holds_few(body) else None
+    if batch is None:
+        messages: list[Message] = []
+        for slice_ in slices_of(body):
+            messages += _read_slice(slice_, len(messages), bool(lenient))
+        batch = batch_of(messages)
+    counts = _COUNTS.pack(batch.size, batch.largest, batch.data_bytes)
+    return counts, array("I", map(len, batch.fragments)).tobytes(), b"".join(batch.fragments)
+
+
+async def _taken(counts: memoryview, lengths: memoryview, blob: memoryview) -> Batch:
+    """Return the messages that a worker read."""
+    fragments: list[Fragment] = []
+    size = 0
+    for start, end in pairwise(accumulate(array("I", bytes(lengths)), initial=0)):
+        fragments.append(Fragment(bytes(blob[start:end])))
+        size += end - start
+        if len(fragments) % _BREATH_MESSAGES == 0 or size >= _BREATH_BYTES:
+            await asyncio.sleep(0)
+            size = 0
+    return Batch(Parsed(fragments), fragments, *_COUNTS.unpack(counts))
+
+
+def _read_slice(raw: Sequence[msgspec.Raw], place: int, lenient: bool) -> list[Message]:
+    """Read messages, of which the first is at a place of its request."""
+    return [_message(_read_one(each), number, lenient) for number, each in enumerate(raw, place)]
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
@@ -115,19 +191,27 @@ def _unusual(body: bytes, lenient: bool) -> Batch:
 
 
 def _read_one(raw: msgspec.Raw) -> PublishedMessage:
-    _check_attributes(raw)
+    check_attributes(raw)
     return _one.read(raw)
 
 
-async def _largest(prefix: str, ids: list[str]) -> list[str] | None:
-    found: list[int] = []
-    for start in range(0, len(ids), _BREATH_IDS):
-        await asyncio.sleep(0)
-        try:
-            found.append(max(ack_numbers(prefix, ids[start : start + _BREATH_IDS])))
-        except InvalidInput:
-            return None
-    return [f"{prefix}{max(found)}"]
+def read_ack_ids(parts: Sequence[memoryview]) -> Sequence[bytes]:
+    """Read a big acknowledge body; a job of a worker. Takes the prefix of the ids, and the body.
+
+    Returns what `MessageReader.ack_ids` does, as MessagePack; raises as it does.
+    """
+    prefix, body = map(bytes, parts)
+    return [msgspec.msgpack.encode(_largest(prefix.decode(), ack_ids(body)))]
+
+
+def _largest(prefix: str, ids: list[str] | None) -> list[str] | None:
+    """Return the id with the largest number, None when one of them is invalid; no ids are returned as they are."""
+    if not ids:
+        return ids
+    try:
+        return [f"{prefix}{max(ack_numbers(prefix, ids))}"]
+    except InvalidInput:
+        return None
 
 
 def _message(published: PublishedMessage | None, place: int, lenient: bool) -> Message:
@@ -248,100 +332,3 @@ def ack_numbers(prefix: str, ids: list[str] | None) -> list[int]:
     if ids is None:
         raise InvalidInput("Invalid ack id")
     return [ack_offset(prefix, each) for each in ids]
-
-
-BIG_BODY = 256 * 1024
-"""Bodies above this are decoded one at a time, letting other requests in between."""
-MAX_MESSAGES = 100_000
-"""In a request; small ones cost more to read than to send."""
-MAX_ATTRIBUTES = 100_000
-"""Of a message, likewise."""
-_BREATH_MESSAGES = 256
-_BREATH_BYTES = 512 * 1024
-"""Messages of a big body that are read between two breaths, and how much of it."""
-
-
-class BigPublishBody(Request, frozen=True):
-    """A big `PublishBody`, its messages left as they came."""
-
-    messages: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class BigMessage(CamelRequest, frozen=True):
-    """A big `PublishedMessage`, its fields left as they came."""
-
-    data: msgspec.Raw = msgspec.Raw(b"null")
-    attributes: msgspec.Raw = msgspec.Raw(b"null")
-    message_id: msgspec.Raw = msgspec.Raw(b"null")
-    publish_time: msgspec.Raw = msgspec.Raw(b"null")
-
-
-_big_publish = Reader(BigPublishBody, lambda: InvalidInput("Invalid Message Arguments"))
-_big_message = Reader(BigMessage, lambda: InvalidInput("Invalid Message Arguments"))
-_each = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
-
-
-def _slices_of(body: bytes) -> Iterator[Sequence[msgspec.Raw]]:
-    """Yield the messages of a publish body in slices that take a moment to read; the first is empty.
-
-    Raises `InvalidInput` "Invalid Message Arguments", `TooLarge` for more than `MAX_MESSAGES`.
-    """
-    messages = _big_publish.read(body).messages
-    yield ()
-    yield from _slices(_split(messages))
-
-
-def _check_attributes(message: msgspec.Raw) -> None:
-    """Raise `TooLarge` for a message of more than `MAX_ATTRIBUTES`, `InvalidInput` for what is none."""
-    if len(memoryview(message)) <= BIG_BODY:
-        return
-    try:
-        _count_attributes(_big_message.read(message).attributes)
-    except (ValueError, RecursionError):  # no object of texts and no list of pairs
-        raise InvalidInput("Invalid Message Arguments") from None
-
-
-def _split(messages: msgspec.Raw) -> list[msgspec.Raw]:
-    """Split a list of messages; raise `TooLarge` when there are too many."""
-    try:
-        if bytes(messages).count(b",") >= MAX_MESSAGES:  # perhaps too many; commas stand in texts too
-            _count(messages, MAX_MESSAGES)
-        return _each(messages) or []
-    except (ValueError, RecursionError):
-        raise InvalidInput("Invalid Message Arguments") from None
-
-
-def _count(items: msgspec.Raw, most: int) -> None:
-    """Raise `TooLarge` as soon as a list has an object too many, before anything is made of them."""
-    numbers = iter(range(most))
-
-    class Counted(msgspec.Struct):
-        def __post_init__(self) -> None:
-            if next(numbers, None) is None:
-                raise TooLarge
-
-    msgspec.json.decode(items, type=list[Counted] | None)
-
-
-def _count_attributes(attributes: msgspec.Raw) -> None:
-    text = bytes(attributes)
-    if text.count(b",") < MAX_ATTRIBUTES:
-        return
-    if text.startswith(b"["):
-        _count(attributes, MAX_ATTRIBUTES)
-    elif text.startswith(b"{"):
-        try:
-            count_members(attributes, MAX_ATTRIBUTES)
-        except ValueError:
-            raise TooLarge from None
-
-
-def _slices(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
-    """Yield the messages in slices that take a moment to read."""
-    start = size = 0
-    for number, each in enumerate(messages):
-        size += len(memoryview(each))
-        if number - start >= _BREATH_MESSAGES or size >= _BREATH_BYTES:
-            yield messages[start : number + 1]
-            start, size = number + 1, 0
-    yield messages[start:]

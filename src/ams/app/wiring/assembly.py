@@ -119,7 +119,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     )  # fmt: skip
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
-    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data)
+    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data, workers=workers)
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)

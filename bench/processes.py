@@ -102,12 +102,22 @@ def last_line(said: str) -> str:
 class Service(Server):
     """A running `ams serve` on a data folder, on free ports of loopback."""
 
-    def __init__(self, data: Path, *flags: str, program: str = "ams.cli.main", token: str | None = None) -> None:
-        """Start it; `token` is the administrator's where another node has made him."""
+    def __init__(
+        self,
+        data: Path,
+        *flags: str,
+        program: str = "ams.cli.main",
+        token: str | None = None,
+        under: Sequence[str] = (),
+    ) -> None:
+        """Start it; `token` is the administrator's where another node has made him.
+
+        `under` is a module, with its arguments, that runs the program.
+        """
         self.data = data
         errors = data.with_name(f"{data.name}.stderr")
         where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
-        super().__init__([program, "serve", *where, *flags], errors)
+        super().__init__([*under, program, "serve", *where, *flags], errors)
         self.token = token or (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
@@ -115,9 +125,9 @@ class Service(Server):
         return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
 
 
-def bare(folder: Path) -> Server:
-    """Start the bare handler."""
-    return Server(["bench.bare"], folder / "bare.stderr")
+def bare(folder: Path, under: Sequence[str] = ()) -> Server:
+    """Start the bare handler; `under` is a module, with its arguments, that runs it."""
+    return Server([*under, "bench.bare"], folder / "bare.stderr")
 
 
 class RunningLoad:

@@ -26,6 +26,7 @@ from bench.cases.tenants import tenants
 from bench.cases.tls import tls
 from bench.cases.topics import topics
 from bench.cases.wake import cluster_wake, wake
+from bench.cases.where import where
 from bench.report import Result
 from bench.run import Bench
 
@@ -56,6 +57,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "push-idle": push_idle,
     "push-hanging": push_hanging,
     "open": open_loop,
+    "where": where,
     "spark-read": spark_read,
     "spark-archive": spark_archive,
     "cluster-publish": cluster_publish,

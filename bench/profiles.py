@@ -1,0 +1,186 @@
+"""Where the processor time of a request goes, found by loading a server that runs under `bench.traced`."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from bench import preparing
+from bench.callers import Acknowledge, Publish, Pull, Work
+from bench.flame import picture
+from bench.load import Job
+from bench.processes import Failed, RunningLoad, Server, Service, bare
+from bench.run import HEAD_START_SECONDS, Bench
+from bench.steps import OTHER, step_of
+from bench.traced import Called, Trace
+
+ASIDE = (
+    "thread that stores messages: pack, checksum, hand back",
+    "thread that stores messages: the disk, in the kernel",
+    "thread that stores cursors",
+    "other threads",
+)
+"""Steps beside the event loop."""
+LEAST = 0.05
+"""Microseconds; less is not shown."""
+WRITE_SECONDS = 30.0
+"""How long a trace may take to be there."""
+STORES, CURSORS = "ams-log-committer", "cursors"
+"""The threads that store messages and cursors."""
+
+
+class Kind(NamedTuple):
+    """Requests to look at."""
+
+    name: str
+    title: str
+    connections: int
+    work: Callable[[Bench, Service], Work]
+
+
+def _publish(messages: int) -> Callable[[Bench, Service], Work]:
+    def work(_: Bench, service: Service) -> Work:
+        return Publish(preparing.topics(service, preparing.project(service, "BENCH"), "publish", 1), messages)
+
+    return work
+
+
+def _pull(bench: Bench, service: Service) -> Work:
+    topics = preparing.topics(service, preparing.project(service, "BENCH"), "pull", 1)
+    subscriptions = preparing.subscriptions(service, topics, PULL.connections)
+    preparing.fill(service, topics, bench.plan.backlog)
+    preparing.spread(service, subscriptions, bench.plan.backlog)
+    return Pull(subscriptions, 100)
+
+
+def _acknowledge(_: Bench, service: Service) -> Work:
+    topics = preparing.topics(service, preparing.project(service, "BENCH"), "ack", 1)
+    subscriptions = preparing.subscriptions(service, topics, ACKNOWLEDGE.connections)
+    preparing.fill(service, topics, 5000, size=64)
+    return Acknowledge(subscriptions, 5000)
+
+
+PUBLISH = Kind("publish-1", "a publish of 1 message", 64, _publish(1))
+PUBLISH_100 = Kind("publish-100", "a publish of 100 messages", 16, _publish(100))
+PULL = Kind("pull-100", "a pull of 100 messages", 16, _pull)
+ACKNOWLEDGE = Kind("acknowledge", "an acknowledgement", 64, _acknowledge)
+KINDS = (PUBLISH, PUBLISH_100, PULL, ACKNOWLEDGE)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Processor time of a request, in microseconds."""
+
+    kind: Kind
+    requests_per_second: float
+    requests: float
+    """In the time that was looked at."""
+    stacks: Sequence[tuple[Sequence[str], float]]
+    """Of the event loop's thread: `FUNCTION FILE`, outermost first, and microseconds."""
+    threads: dict[str, float]
+    """Microseconds of the other threads."""
+    disk: dict[str, Called]
+    """Calls of the other threads that touch a disk, by `THREAD CALL`."""
+
+    @property
+    def loop(self) -> float:
+        """Microseconds of the event loop's thread."""
+        return sum(took for _, took in self.stacks)
+
+    @property
+    def whole(self) -> float:
+        return self.loop + sum(self.threads.values())
+
+    def aside(self) -> list[tuple[str, float]]:
+        """Return what other threads take of a request; what is the kernel's of the one that stores stands by itself."""
+        kernel = (
+            1e6 * sum(each.processor for name, each in self.disk.items() if name.startswith(STORES)) / self.requests
+        )
+        stores, cursors = self.threads.get(STORES, 0.0), self.threads.get(CURSORS, 0.0)
+        parts = (max(0.0, stores - kernel), kernel, cursors, sum(self.threads.values()) - stores - cursors)
+        return [(name, took) for name, took in zip(ASIDE, parts, strict=True) if took >= LEAST]
+
+    def steps(self) -> dict[str, float]:
+        """Return the microseconds of the event loop's thread by step."""
+        return _summed((step_of(frames), took) for frames, took in self.stacks)
+
+    def functions(self) -> list[tuple[str, float]]:
+        """Return what each function of the event loop's thread takes without those it calls, most first."""
+        found = _summed((frames[-1] if frames else OTHER, took) for frames, took in self.stacks)
+        return sorted(found.items(), key=lambda each: -each[1])
+
+    def picture(self) -> str:
+        """Return the flame picture: below the whole is one box for the event loop, and one for each part of others."""
+        shown: list[tuple[Sequence[str], float]] = [(("event loop ", *frames), took) for frames, took in self.stacks]
+        shown += [((f"{name} ",), took) for name, took in self.aside()]
+        return picture(f"{self.kind.title}: {self.whole:.1f} µs of processor time", shown, "µs")
+
+
+def _summed(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, took in parts:
+        found[name] = found.get(name, 0.0) + took
+    return found
+
+
+def of_service(bench: Bench, kind: Kind, seconds: float) -> Profile:
+    """Look at the service; raises `Failed`."""
+    with bench.data_folder() as data:
+        trace = data.with_name("trace.json")
+        with Service(data, under=_under(trace)) as service:
+            return _profile(kind, service, service.token, kind.work(bench, service), seconds, trace)
+
+
+def of_bare(bench: Bench, kind: Kind, messages: int, seconds: float) -> Profile:
+    """Look at the bare handler with as large publishes; raises `Failed`."""
+    with bench.data_folder() as data:
+        trace = data.with_name("trace.json")
+        work = Publish(["projects/BENCH/topics/bare"], messages)
+        with bare(data.parent, under=_under(trace)) as server:
+            return _profile(kind, server, "none", work, seconds, trace)
+
+
+def _under(trace: Path) -> list[str]:
+    return ["bench.traced", str(trace)]
+
+
+def _profile(kind: Kind, server: Server, token: str, work: Work, seconds: float, file: Path) -> Profile:
+    job = Job(server.url, token, work, kind.connections, seconds + 2 * HEAD_START_SECONDS)
+    running = RunningLoad(job)
+    time.sleep(HEAD_START_SECONDS)
+    os.kill(server.pid, signal.SIGUSR1)
+    time.sleep(seconds)
+    os.kill(server.pid, signal.SIGUSR2)
+    outcome = running.outcome()
+    trace = _written(file)
+    requests = outcome.requests_per_second * trace.seconds
+    seen = sum(stack.seen for stack in trace.stacks)
+    each = 1e6 * trace.main / max(seen, 1) / requests
+    return Profile(
+        kind,
+        outcome.requests_per_second,
+        requests,
+        [(_below_the_loop(stack.frames), each * stack.seen) for stack in trace.stacks],
+        {name: 1e6 * used / requests for name, used in trace.threads.items()},
+        trace.disk,
+    )
+
+
+def _written(file: Path) -> Trace:
+    until = time.monotonic() + WRITE_SECONDS
+    while not file.exists():
+        if time.monotonic() > until:
+            raise Failed("a traced server did not write its trace")
+        time.sleep(0.05)
+    return msgspec.json.decode(file.read_bytes(), type=Trace)
+
+
+def _below_the_loop(frames: Sequence[str]) -> Sequence[str]:
+    """Leave away what is the same in every stack: how the program came to run the event loop."""
+    begun = [number for number, frame in enumerate(frames) if frame.startswith("Runner.run ")]
+    return frames[begun[-1] + 1 :] if begun else frames

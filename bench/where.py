@@ -1,0 +1,211 @@
+"""`python -m bench.where [--quick] [--write]`: where the processor time of a request goes, step by step.
+
+Prints tables in Markdown, at their end what the last full runs of the bench on this machine reached. With `--write`
+they take their place in `docs/explanation/performance.md`, and the flame picture of a publish stands beside it.
+"""
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import ams
+from bench import raw
+from bench.callers import Publish
+from bench.disk import appends
+from bench.goals import reached
+from bench.preparing import project, topics
+from bench.processes import ROOT, Failed
+from bench.profiles import ACKNOWLEDGE, ASIDE, PUBLISH, PUBLISH_100, PULL, STORES, Profile, of_bare, of_service
+from bench.report import HISTORY, progress
+from bench.run import FULL, QUICK, Bench
+from bench.steps import ORDER, in_order
+
+PAGE = ROOT / "docs" / "explanation" / "performance.md"
+PICTURE = PAGE.with_name("performance-publish.svg")
+BEGIN, END = "<!-- figures: python -m bench.where --write -->", "<!-- end of figures -->"
+SECONDS, QUICK_SECONDS = 15.0, 2.0
+FUNCTIONS = 15
+"""How many of those that take most are listed."""
+
+
+class Found(NamedTuple):
+    """All that the page shows."""
+
+    publish: Profile
+    bare: Profile
+    publish_100: Profile
+    bare_100: Profile
+    pull: Profile
+    acknowledge: Profile
+    lone: "Lone"
+
+
+class Lone(NamedTuple):
+    """Median milliseconds of a publish of 1 without others, and of what it is made of."""
+
+    publish: float
+    bare: float
+    fdatasync: float
+
+
+def find(bench: Bench, seconds: float) -> Found:
+    """Measure all; raises `Failed`."""
+    progress("  publish 1")
+    publish, bare = of_service(bench, PUBLISH, seconds), of_bare(bench, PUBLISH, 1, seconds)
+    progress("  publish 100")
+    publish_100, bare_100 = of_service(bench, PUBLISH_100, seconds), of_bare(bench, PUBLISH_100, 100, seconds)
+    progress("  pull 100, acknowledge, a caller who is alone")
+    pull, acknowledge = of_service(bench, PULL, seconds), of_service(bench, ACKNOWLEDGE, seconds)
+    return Found(publish, bare, publish_100, bare_100, pull, acknowledge, _lone(bench))
+
+
+def _lone(bench: Bench) -> Lone:
+    with bench.service() as service, bench.bare() as bare:
+        work = Publish(topics(service, project(service, "BENCH"), "lone", 1))
+        publish, handled = bench.load(service, work, 1).p50, bench.load(bare, work, 1).p50
+        synced = appends(bench.folder, raw.stored_bytes(1), bench.plan.seconds).p50
+    return Lone(1000 * publish, 1000 * handled, 1000 * synced)
+
+
+def figures(found: Found) -> str:
+    """Return the tables."""
+    parts = [
+        f"On {os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}, version"
+        f" {ams.__version__}; client, service and all that they call on the one machine.",
+        *_of_publish(found),
+        *_of_others(found),
+        *_of_the_disk(found),
+        *_of_a_lone_caller(found.lone),
+        *_of_functions(found.publish),
+        *_of_goals(),
+    ]
+    return "\n\n".join(parts)
+
+
+def _of_publish(found: Found) -> Iterator[str]:
+    ours, bare = found.publish, found.bare
+    yield f"### A publish of 1 message, {ours.kind.connections} connections"
+    rows = [
+        (step, f"{took:.1f}", f"{100 * took / ours.whole:.0f} %", _or_dash(bare.steps().get(step)))
+        for step, took in _rows(ours)
+    ]
+    rows.append(("**all**", f"**{ours.whole:.1f}**", "", f"**{bare.whole:.1f}**"))
+    yield _table(("Step", "µs", "Share", "Bare handler, µs"), rows)
+    yield f"![Where the processor time of a publish goes]({PICTURE.name})"
+
+
+def _of_others(found: Found) -> Iterator[str]:
+    yield "### Other requests"
+    columns = (found.publish_100, found.bare_100, found.pull, found.acknowledge)
+    by_step = [dict(_rows(each)) for each in columns]
+    steps = [step for step in (*ORDER, *ASIDE) if any(step in each for each in by_step)]
+    rows = [(step, *(_or_dash(each.get(step)) for each in by_step)) for step in steps]
+    rows.append(("**all**", *(f"**{each.whole:.1f}**" for each in columns)))
+    yield _table(("Step, µs", "Publish 100", "Bare handler, 100", "Pull 100", "Acknowledge"), rows)
+
+
+def _rows(profile: Profile) -> Iterator[tuple[str, float]]:
+    """Yield the steps of a request with their microseconds, and what other threads do of it."""
+    yield from in_order(profile.steps())
+    yield from profile.aside()
+
+
+def _of_the_disk(found: Found) -> Iterator[str]:
+    yield "### What the disk costs"
+    rows = []
+    for profile in (found.publish, found.publish_100):
+        of_thread = {name: each for name, each in profile.disk.items() if name.startswith(f"{STORES} ")}
+        calls = sum(each.calls for name, each in of_thread.items() if name.startswith(f"{STORES} write"))
+        wall = sum(each.wall for each in of_thread.values())
+        used = sum(each.processor for each in of_thread.values())
+        if calls:
+            rows.append(
+                (
+                    profile.kind.title,
+                    f"{profile.requests / calls:.1f}",
+                    f"{1000 * wall / calls:.2f}",
+                    f"{1e6 * used / calls:.0f}",
+                    f"{1e6 * used / profile.requests:.1f}",
+                )
+            )
+    yield _table(
+        ("Group commits", "Requests in one", "Write with its sync, ms", "Its processor time, µs", "of a request, µs"),
+        rows,
+    )
+
+
+def _of_a_lone_caller(lone: Lone) -> Iterator[str]:
+    yield "### A caller who is alone"
+    rest = lone.publish - lone.bare - lone.fdatasync
+    rows = [
+        ("publish of 1", f"{lone.publish:.3f}"),
+        ("a request to the bare handler", f"{lone.bare:.3f}"),
+        ("an fdatasync of as many bytes", f"{lone.fdatasync:.3f}"),
+        ("the rest", f"{rest:.3f}"),
+    ]
+    yield _table(("Median", "ms"), rows)
+
+
+def _of_functions(profile: Profile) -> Iterator[str]:
+    yield "### Functions that take most themselves, of a publish of 1"
+    rows = []
+    for frame, took in profile.functions()[:FUNCTIONS]:
+        name, _, file = frame.rpartition(" ")
+        rows.append((f"`{name}`", f"`{file}`", f"{took:.1f}", f"{100 * took / profile.whole:.1f} %"))
+    yield _table(("Function", "File", "µs", "Share"), rows)
+
+
+def _of_goals() -> Iterator[str]:
+    rows = reached(HISTORY)
+    if rows:
+        yield "### Goals, and what the last full run of each case reached"
+        yield _table(("Case", "Ratio", "To", "Goal", ""), rows)
+
+
+def _or_dash(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_figures(page: str, shown: str) -> str:
+    """Return a page with other figures between its two marks; raises `ValueError` when they are not there."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks {BEGIN} or {END}")
+    return f"{before}{BEGIN}\n\n{shown}\n\n{END}{after}"
+
+
+def main() -> int:
+    """Measure and show; the exit code is 1 if something could not be measured."""
+    parser = argparse.ArgumentParser(prog="python -m bench.where", description="Where the time of a request goes.")
+    parser.add_argument("--quick", action="store_true", help="shorter: shares are rough")
+    parser.add_argument("--write", action="store_true", help=f"write the figures into {PAGE.relative_to(ROOT)}")
+    parser.add_argument("--folder", type=Path, default=ROOT, help="where data folders are made: the disk to measure")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix=".bench-", dir=chosen.folder) as folder:
+        bench = Bench(QUICK if chosen.quick else FULL, Path(folder))
+        try:
+            found = find(bench, QUICK_SECONDS if chosen.quick else SECONDS)
+        except Failed as error:
+            progress(f"  it could not be measured: {error}")
+            return 1
+    shown = figures(found)
+    print(shown)
+    if chosen.write:
+        PAGE.write_text(with_figures(PAGE.read_text(), shown))
+        PICTURE.write_text(found.publish.picture())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

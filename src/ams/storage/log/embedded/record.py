@@ -172,12 +172,13 @@ def encode_messages(
     `heads` are three numbers for each request: its messages in this record, their data bytes, and the length of its
     key note; `notes` are the key notes there are (`encode_note`).
     """
+    commit, durable, seed = stamp
     lengths = [*map(len, fragments)]
     messages, size = len(lengths), sum(lengths)
-    before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers((*heads, *lengths))
+    before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers([*heads, *lengths])
     if size < _SMALL * messages:
         fragments = (Fragment(b"".join(fragments)),)
-    body = checksum(before, stamp.seed)
+    body = crc32(before, seed) if len(before) <= _SLICE else checksum(before, seed)
     for part in fragments:
         body = crc32(part, body) if len(part) <= _SLICE else checksum(part, body)
     checked = _CHECKED.pack(
@@ -186,14 +187,14 @@ def encode_messages(
         topic,
         first,
         time,
-        stamp.commit,
-        stamp.durable,
+        commit,
+        durable,
         messages,
         len(heads) // HEAD,
         _MESSAGES,
         _LAST if last else 0,
     )
-    parts.append(b"".join((_START.pack(MAGIC, crc32(checked, stamp.seed)), checked, before)))
+    parts.append(b"".join((_START.pack(MAGIC, crc32(checked, seed)), checked, before)))
     parts += fragments
     return HEADER_BYTES + len(before) + size
 

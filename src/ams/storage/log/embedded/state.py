@@ -8,12 +8,12 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import KeyReused, LogUnavailable, OutcomeUnknown
 from ams.core.messages import Message
-from ams.core.names import Offset, TopicId
+from ams.core.names import TopicId
 from ams.storage.log.base import Appended, content_hash, is_content, key_hash
 from ams.storage.log.embedded.catalog import LookUp, Segment, SegmentCatalog
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome
@@ -58,11 +58,10 @@ class LogState:
             begun, kind = outcome.begun, CLASSES[outcome.code]
             path = index_path(self.folder, kind, begun.sequence)
             self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
-        if outcome.records:
-            self._place(outcome)
         if outcome.sequence:
             self.catalog.by_sequence[outcome.sequence].length = outcome.length
-        if outcome.shares:
+        if outcome.records:
+            self._place(outcome)
             self._answer(outcome)
         if outcome.controls:
             self._note_time(outcome)
@@ -104,42 +103,44 @@ class LogState:
             gate.set_result(None)
 
     def _place(self, outcome: Outcome) -> None:
-        segment = self.catalog.by_sequence[outcome.sequence]
-        assert segment.entries is not None
-        add, bit = segment.entries.add, 1 << outcome.code
+        """Let readers find the records."""
+        index = self._index(outcome)
         for each in outcome.records:
-            topic = each.topic
-            add(topic.id, each.first, each.time, each.messages, each.position, each.length)
-            topic.end = Offset(each.first + each.messages)
-            topic.classes |= bit
-            if topic.waiter is not None:
-                topic.wake()
+            index.add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
 
     def _answer(self, outcome: Outcome) -> None:
+        """Move the ends of topics, and answer their appends."""
+        bit = 1 << outcome.code
         for share in outcome.shares:
-            topic = share.topic
-            topic.under_way -= len(share.appends)
+            topic, appends = share.topic, share.appends
+            topic.end = share.tail.end
+            topic.classes |= bit
+            topic.under_way -= len(appends)
+            if topic.waiter is not None:
+                topic.wake()
             if topic.quiet is not None:
                 topic.settle()
-            for append in share.appends:
+            for append in appends:
                 if append.key:
                     self._note_key(append, outcome)
                 if not append.done.done():
-                    assert append.answer is not None
-                    append.done.set_result(append.answer)
+                    append.done.set_result(cast("Appended", append.answer))
 
     def _note_key(self, append: Append, outcome: Outcome) -> None:
-        entries = self.catalog.by_sequence[outcome.sequence].entries
-        assert entries is not None
         assert append.answer is not None
-        entries.add_key(append.topic.id, append.hashed, KeyedResult(append.answer, append.content))
+        answered = KeyedResult(append.answer, append.content)
+        self._index(outcome).add_key(append.topic.id, append.hashed, answered)
         self.forget_key(append.hashed)
 
     def _note_time(self, outcome: Outcome) -> None:
         """Let a segment of creates only be as old as they are, and not older than every message."""
+        self._index(outcome).note_time(outcome.time)
+
+    def _index(self, outcome: Outcome) -> SegmentEntries:
+        """Return the index of the segment that was written to."""
         entries = self.catalog.by_sequence[outcome.sequence].entries
         assert entries is not None
-        entries.note_time(outcome.time)
+        return entries
 
     def _obey(self, control: Control) -> None:
         topic = control.topic

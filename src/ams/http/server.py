@@ -8,6 +8,7 @@ import contextlib
 import errno
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -18,9 +19,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from ams.core.errors import Unusable
 from ams.core.supervisor import Supervisor
 from ams.http.asgi import Receive, Send, answer
+from ams.http.protocol import PORTION
 
 BACKLOG = 4096
 """Connections the system holds for us while we are busy."""
+_NOT_SENT_LOWAT = 25
+"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
 STOP_SECONDS = 8
 """How long requests in flight are given at a stop; the whole stop stays under ten seconds."""
 
@@ -66,11 +70,22 @@ def listen(host: str, port: int, what: str) -> socket.socket:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
         sock.listen(BACKLOG)
+        _hold_little(sock)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise Unusable(f"{what} {port} on {host} is in use; stop what uses it or choose another port") from error
         raise Unusable(f"cannot listen on {host} port {port} ({what}): {error}") from error
     return sock
+
+
+def _hold_little(sock: socket.socket) -> None:
+    """Let the system hold little that is not sent: it takes megabytes, and reports late that a client reads.
+
+    Connections inherit this from the socket that listens.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a system that only looks like it
+            sock.setsockopt(socket.IPPROTO_TCP, _NOT_SENT_LOWAT, PORTION)
 
 
 async def until_started(server: Server, task: "asyncio.Task[None]") -> None:

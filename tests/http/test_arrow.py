@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from ams.core.clock import Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.http.arrow import SCHEMA, batch, payload, stream
+from ams.http.arrow import SCHEMA, batch, payload
+from ams.http.arrow_stream import stream
 from tests.support.texts import DECODED
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)

@@ -1,15 +1,13 @@
-"""Messages as an Arrow IPC stream. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
+"""Messages as Arrow. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
 
-import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 import pybase64
 
 from ams.core.messages import Stored, decoded_data, parse
-from ams.http.routing import in_turn
 
 SCHEMA = pa.schema(
     [
@@ -20,22 +18,10 @@ SCHEMA = pa.schema(
     ]
 )
 """Part of the API; `docs/reference/reading.md` shows it."""
-_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-"""What ends a stream (Arrow columnar format, IPC streaming format)."""
-
-
 _ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
 """How the two members of a fragment begin (`ams.core.messages.Fragment`)."""
 _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
-
-
-async def stream(pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock) -> AsyncIterator[bytes]:
-    """Yield the schema, a record batch for each piece, made in turn with all others, and the end."""
-    yield SCHEMA.serialize().to_pybytes()
-    async for encoded in in_turn(turn, pieces, lambda piece: batch(piece).serialize().to_pybytes()):
-        yield encoded
-    yield _END
 
 
 def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":

@@ -123,7 +123,7 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
-    table = routes(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity)
+    table = routes(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity, workers)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     app = Traced(api) if settings.log_level == "debug" else api
@@ -144,6 +144,7 @@ def routes(
     losses: LossTotal,
     push: Push,
     identity: Identity,
+    workers: Pool,
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -183,7 +184,7 @@ def routes(
         *WaitRoutes(deliverer, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
-        *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages)).rows(),
+        *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
         *RetentionRoutes(retention).rows(),
         *SchemaRoutes(schemas).rows(),
         *TopicRoutes(topics).rows(),

@@ -3,17 +3,19 @@
 import asyncio
 import importlib.util
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput, NotAcceptable
 from ams.core.messages import Stored
 from ams.core.runs import runs_of
+from ams.http import arrow_stream
 from ams.http.routes import answers
 from ams.http.routing import Call, Row, Streamed, in_turn
 from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets
+from ams.workers import Pool
 
 LINES = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -27,8 +29,9 @@ _REFUSED = re.compile(r";\s*q=0(\.0*)?\s*(;|$)")
 class ReadingRoutes:
     """The routes of ranges."""
 
-    def __init__(self, reader: RangeReader) -> None:
+    def __init__(self, reader: RangeReader, workers: Pool | None = None) -> None:
         self._reader = reader
+        self._workers = workers
         self._turn = asyncio.Lock()
         """Of making a piece."""
 
@@ -58,7 +61,8 @@ class ReadingRoutes:
         planned = await self._reader.plan(call.caller, call.topic, wanted, call.parameter("subscription"))
         pieces = self._reader.messages(planned)
         if form == ARROW:
-            return Streamed(form, _headers(planned), await _arrow(pieces, self._turn))
+            made = arrow_stream.stream(pieces, self._turn, self._workers, call.names["project"])
+            return Streamed(form, _headers(planned), made)
         return Streamed(form, _headers(planned), in_turn(self._turn, pieces, encoded_lines))
 
 
@@ -87,13 +91,6 @@ def encoded_lines(messages: Sequence[Stored]) -> bytes:
             number = b"%d" % offset
             parts += (b'{"offset":', number, b',"messageId":"', number, shown, fragment, b"}\n")
     return b"".join(parts)
-
-
-async def _arrow(pieces: AsyncIterator[Sequence[Stored]], turn: asyncio.Lock) -> AsyncIterator[bytes]:
-    """Return the Arrow stream; loading what makes it takes a while the first time."""
-    arrow = await asyncio.to_thread(importlib.import_module, "ams.http.arrow")
-    stream: AsyncIterator[bytes] = arrow.stream(pieces, turn)
-    return stream
 
 
 def _headers(planned: Range) -> Sequence[tuple[bytes, bytes]]:

@@ -15,6 +15,7 @@ from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.fast import FastRoutes, Gate
 from ams.http.limits import SMALL_PIECE, Bodies
+from ams.storage.database.invalidation import Invalidations
 
 NOBODY: Any = None
 """Reading a token asks nobody."""
@@ -96,12 +97,12 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
         return receive
 
     class Open(Gate):
-        async def admit(self, *_: object) -> Caller:
+        async def admit(self, *_: object, counted: bool = False) -> Caller:
             return Caller(None, None, frozenset({"service_admin"}), True, None)
 
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
     bodies = Bodies(max_body=8 * BIG, max_buffered=2 * BIG, seconds=5)
-    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, NOBODY, lenient=False)
+    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, NOBODY, Invalidations(), lenient=False)
     path = "/v1/projects/P/subscriptions/S:acknowledge"
     acknowledging = routes.answer({"method": "POST", "path": path, "headers": [], "query_string": b""}, sending(BIG))
     assert acknowledging is not None

@@ -234,6 +234,14 @@ class Admission:
             raise NotAllowed(NOT_GOOD)
         return self._caller(principal, roles, place)
 
+    def is_still(self, token: str, login: Login) -> bool:
+        """Whether a token that a caller logged in with is known, and is that login still. Notes a use of it.
+
+        Raises `TokenRefused` when it has expired.
+        """
+        principal = self._known(token)
+        return principal is not None and principal.login is login
+
     async def oneself(self, token: str | None) -> Caller:
         """Admit the user of a token to the routes that every user may call about itself, with any roles.
 

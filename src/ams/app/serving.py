@@ -20,6 +20,7 @@ from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
 from ams.http import tls
+from ams.http.lane import with_lane
 from ams.http.protocol import limited
 from ams.http.server import Operations, answering_operations, listen, server, until_started, url_of
 from ams.push import report
@@ -173,7 +174,9 @@ async def _backups(made: Service) -> AsyncIterator[None]:
 async def _served(settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[str]:
     """Serve the API until the block ends; gives its URL."""
     certificate = _certificate(settings, made)
-    protocol = limited(settings.max_header_bytes, _connections(settings), settings.request_seconds)
+    protocol = limited(
+        settings.max_header_bytes, _connections(settings), settings.request_seconds, base=with_lane(made.lane)
+    )
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)

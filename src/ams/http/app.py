@@ -46,6 +46,12 @@ REQUEST_ID = b"x-request-id"
 _GOOD_ID = re.compile(rb"[!-~]{1,128}")
 """A client's own request id that may go into a header and a log line."""
 
+
+def good_id(value: bytes) -> bytes:
+    """Return a client's own request id, empty when it may not go into a header and a log line."""
+    return value if _GOOD_ID.fullmatch(value) else b""
+
+
 logger = structlog.get_logger("ams.http")
 
 
@@ -75,8 +81,8 @@ class App:
             return
         request_id, is_cross_origin = b"", False
         for name, value in scope["headers"]:
-            if name == REQUEST_ID and not request_id and _GOOD_ID.fullmatch(value):
-                request_id = value
+            if name == REQUEST_ID and not request_id:
+                request_id = good_id(value)
             elif name == b"origin":
                 is_cross_origin = True
         if scope["method"] == "OPTIONS":
@@ -84,7 +90,7 @@ class App:
             return
         if is_cross_origin:
             send = _opened(send)
-        request_id = request_id or f"{self._prefix}-{next(self._count):x}".encode()
+        request_id = request_id or self.new_id()
         REQUEST.set(request_id)
         SCOPE.set(scope)
         coming = self._fast.answer(scope, receive)
@@ -94,7 +100,7 @@ class App:
         try:
             body = await coming
         except (Exception, asyncio.CancelledError) as error:
-            await self._fail(error, scope, send, request_id)
+            await self.fail(error, scope, send, request_id)
             return
         self.answered[2] += 1
         headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
@@ -106,6 +112,10 @@ class App:
         with self._unread.held(_project(scope), len(body)):
             await send(start)
             await send({"type": "http.response.body", "body": body})
+
+    def new_id(self) -> bytes:
+        """Return an id for a request that brought none."""
+        return f"{self._prefix}-{next(self._count):x}".encode()
 
     async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
         """Answer a request that is for no hot route."""
@@ -130,9 +140,10 @@ class App:
         except (Exception, asyncio.CancelledError) as error:
             if is_begun and isinstance(error, asyncio.CancelledError):
                 raise  # a client who did not read its answer until the service stopped
-            await self._fail(error, scope, send, request_id)
+            await self.fail(error, scope, send, request_id)
 
-    async def _fail(self, error: BaseException, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
+    async def fail(self, error: BaseException, scope: dict[str, Any], send: Send, request_id: bytes) -> None:
+        """Answer an error, unless the client has left; of `scope` the method, the path and the client are needed."""
         if isinstance(error, asyncio.CancelledError):
             # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
             await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)

@@ -3,24 +3,31 @@
 These three take nine tenths of all requests, and a framework's routing and request objects would cost more than all the
 work behind them (`docs/decisions/`). A request passes: gate -> use case -> engine, and back. The gate checks names,
 token, project and roles, in the order of contract 1.5, then the rate.
+
+A request that was let in is remembered by its head, if the connection offers that. While nothing changes that it stands
+on, the next one with the same head may go from the connection to the use case without all this (`ams.http.lane`).
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
+from ams.core.cache import LruCache
 from ams.core.messages import Stored
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
-from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, gone
+from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
 from ams.service.publishing import Publisher
-from ams.storage.registry.records import Subscription
+from ams.storage.database.invalidation import Invalidations
+from ams.storage.registry.records import Subscription, Topic
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
@@ -54,17 +61,33 @@ class Gate:
         return (query_value(query, "key") or None) if self._reads_query else None
 
     async def admit(
-        self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
+        self,
+        action: str,
+        names: Mapping[str, str],
+        headers: list[tuple[bytes, bytes]],
+        query: bytes,
+        *,
+        counted: bool = False,
     ) -> Caller:
         """Check the request's names in alphabetical order of their variables, then its user (contract 1.5).
 
-        Raises `RateLimited` last, so that only requests which are let in count.
+        Raises `RateLimited` last, so that only requests which are let in count; one that is `counted` already does not
+        count again.
         """
         check_names(names)
         caller = await self.admit_again(action, names, headers, query)
+        if not counted:
+            self.count_request(caller)
+        return caller
+
+    def count_request(self, caller: Caller) -> None:
+        """Count a request that is let in; raise `RateLimited`, and count nothing, when there are too many."""
         if self._rates is not None:
             self._rates.count(caller)
-        return caller
+
+    def is_still(self, caller: Caller, token: str) -> bool:
+        """Whether a token that let a caller in does so now, in the same generation. Notes the use of a named token."""
+        return caller.login is None or self._admission.is_still(token, caller.login)
 
     async def admit_again(
         self, action: str, names: Mapping[str, str], headers: list[tuple[bytes, bytes]], query: bytes
@@ -141,8 +164,58 @@ class Call(NamedTuple):
     name: str
     """Of the topic or subscription."""
     caller: Caller
+    generation: int
+    """Of what is known of callers, topics and subscriptions, before it was looked at."""
     scope: dict[str, Any]
     receive: Receive
+
+    @property
+    def project(self) -> str:
+        """The name of the project in the path."""
+        return self.names["project"]
+
+    @property
+    def holders(self) -> Holders:
+        """Whose memory the body takes."""
+        return self.project, self.caller.user
+
+
+Act = Callable[[bytes], Coroutine[Any, Any, bytes]]
+"""What is done with a body: from the body to that of a 200. It raises `NothingYet` instead of waiting for a message."""
+Head = tuple[Any, ...]
+"""The target and the header fields of a request, but for those that differ from one to the next."""
+
+
+class NothingYet(Exception):
+    """A pull found nothing, and its client waits for a message."""
+
+
+class Admitted(NamedTuple):
+    """What is known of requests with one head, as long as the generation is the same."""
+
+    generation: int
+    caller: Caller
+    token: str
+    holders: Holders
+    most: int
+    """Bytes of a body."""
+    path: str
+    act: Act
+    waits_once: bool
+    """Whether what is done with a body waits for one thing at most, its being stored."""
+    weight: int
+    """Bytes that remembering this takes, about."""
+
+
+REMEMBERED_HEADS = 64 * 2**20
+"""Bytes of heads that are remembered, together with what is known of them."""
+_ADMITTED_BYTES = 1536
+"""What is known of a head, about."""
+_LONGEST_HEAD = 4096
+"""A longer one is not remembered."""
+OFFERED, COUNTED = "ams.head", "ams.counted"
+"""Members of the state of an ASGI scope: the head by which the connection would know such a request again, and whether
+it was counted for its rate before."""
 
 
 class FastRoutes:
@@ -154,20 +227,23 @@ class FastRoutes:
         bodies: Bodies,
         publisher: Publisher,
         deliverer: Deliverer,
+        invalidations: Invalidations,
         *,
         lenient: bool,
         workers: Pool | None = None,
     ) -> None:
-        self._gate = gate
-        self._bodies = bodies
+        self.gate = gate
+        self.bodies = bodies
         self._publisher = publisher
         self._deliverer = deliverer
+        self._invalidations = invalidations
         self._messages = messages.MessageReader(lenient, workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
             ("topics", "publish"): ("topic", "topics:publish", self._publish),
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
             ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
         }
+        self._heads: LruCache[Head, Admitted] = LruCache(REMEMBERED_HEADS, attrgetter("weight"))
 
     def answer(self, scope: dict[str, Any], receive: Receive) -> Awaitable[bytes] | None:
         """Return the coming body of a 200 if this is a hot route, None if it is not."""
@@ -182,6 +258,19 @@ class FastRoutes:
             return None
         return self._run(route, parts[3], name, scope, receive)
 
+    def known(self, head: Head) -> Admitted | None:
+        """Return what is known of requests with this head; None when they have to be looked at.
+
+        Whoever uses it asks `is_still` before anything is done.
+        """
+        return self._heads.get(head)
+
+    def is_still(self, admitted: Admitted) -> bool:
+        """Whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
+        if admitted.generation != self._invalidations.generation or not self._invalidations.trusted:
+            return False
+        return self.gate.is_still(admitted.caller, admitted.token)
+
     async def _run(
         self,
         route: tuple[str, str, Callable[[Call], Awaitable[bytes]]],
@@ -192,39 +281,70 @@ class FastRoutes:
     ) -> bytes:
         variable, action, handler = route
         names = {"project": project, variable: name}
-        caller = await self._gate.admit(action, names, scope["headers"], scope["query_string"])
-        return await handler(Call(action, names, name, caller, scope, receive))
+        headers, query, generation = scope["headers"], scope["query_string"], self._invalidations.generation
+        is_counted = COUNTED in (scope.get("state") or ())
+        caller = await self.gate.admit(action, names, headers, query, counted=is_counted)
+        return await handler(Call(action, names, name, caller, generation, scope, receive))
+
+    def _remember(self, call: Call, act: Act, *, is_pull: bool = False) -> None:
+        """Remember a request that was let in, if its connection offers a head by which to know the next one."""
+        scope = call.scope
+        head: Head | None = (scope.get("state") or {}).get(OFFERED)
+        if head is None:
+            return
+        token = self.gate.token(scope["headers"], scope["query_string"])
+        size = len(head[0]) + sum(len(name) + len(value) for name, value in head[1:])
+        if token is None or size > _LONGEST_HEAD:
+            return
+        most, weight = SMALL_BODY if is_pull else self.bodies.most, size + _ADMITTED_BYTES
+        admitted = Admitted(
+            call.generation, call.caller, token, call.holders, most, scope["path"], act, not is_pull, weight
+        )  # fmt: skip
+        self._heads.put(head, admitted)
 
     async def _admitted_again(self, call: Call) -> Caller:
         """Return who sent a request, after a while in which the rights to it may have changed."""
-        return await self._gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
+        return await self.gate.admit_again(call.action, call.names, call.scope["headers"], call.scope["query_string"])
 
     async def _publish(self, call: Call) -> bytes:
         headers, name = call.scope["headers"], TopicName(call.name)
         topic = await self._publisher.topic(call.caller, name)
         key = messages.idempotency_key(headers)
-        holders = (call.names["project"], call.caller.user)
         began = time.monotonic()
-        body = await self._bodies.read(headers, call.receive, None, holders)
+        body = await self.bodies.read(headers, call.receive, None, call.holders)
         if time.monotonic() - began > LATE_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
-        with self._bodies.held(body, holders):
-            received = await self._messages.read(body, lenient=topic.schema is not None, project=holders[0])
-            appended = await self._publisher.publish(topic, received, key=key)
+        if key is None and topic.schema is None:
+            self._remember(call, partial(self._store, topic, call.project, None))
+        with self.bodies.held(body, call.holders):
+            return await self._store(topic, call.project, key, body)
+
+    async def _store(self, topic: Topic, project: str, key: str | None, body: bytes) -> bytes:
+        received = await self._messages.read(body, lenient=topic.schema is not None, project=project)
+        appended = await self._publisher.publish(topic, received, key=key)
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:
-        project = call.names["project"]
         subscription = await self._deliverer.to_pull(call.caller, SubscriptionName(call.name))
         began = time.monotonic()
-        body = await self._bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
+        body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
         if time.monotonic() - began > LATE_SECONDS:
             subscription = await self._to_pull_again(call)
+        prefix = ack_prefix(call.project, call.name)
+        act = partial(self._hand_out, subscription, call.project, prefix)
+        self._remember(call, act, is_pull=True)
+        try:
+            return await act(body)
+        except NothingYet:
+            wanted, _ = messages.pull_request(body)
+            return messages.pulled(prefix, await self._pull_later(call, subscription, wanted))
+
+    async def _hand_out(self, subscription: Subscription, project: str, prefix: str, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
-            stored = await self._pull_later(call, subscription, wanted)
-        return messages.pulled(ack_prefix(project, call.name), stored)
+            raise NothingYet
+        return messages.pulled(prefix, stored)
 
     async def _pull_later(self, call: Call, subscription: Subscription, wanted: int) -> Sequence[Stored]:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
@@ -233,7 +353,7 @@ class FastRoutes:
         try:
             while await self._deliverer.wait(subscription, until, left):
                 subscription = await self._to_pull_again(call)
-                stored = await self._deliverer.pull(subscription, wanted, wait=True, project=call.names["project"])
+                stored = await self._deliverer.pull(subscription, wanted, wait=True, project=call.project)
                 if stored:
                     return stored
             return ()
@@ -244,14 +364,19 @@ class FastRoutes:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
 
     async def _acknowledge(self, call: Call) -> bytes:
-        project, caller = call.names["project"], call.caller
-        holders, prefix = (project, caller.user), ack_prefix(project, call.name)
+        caller = call.caller
         began = time.monotonic()
-        body = await self._bodies.read(call.scope["headers"], call.receive, None, holders)
+        body = await self.bodies.read(call.scope["headers"], call.receive, None, call.holders)
         if time.monotonic() - began > LATE_SECONDS:
             caller = await self._admitted_again(call)
-        with self._bodies.held(body, holders):
-            ids = await self._messages.ack_ids(prefix, body, project=project)
-        subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
+        prefix = ack_prefix(call.project, call.name)
+        act = partial(self._take, caller, SubscriptionName(call.name), call.project, prefix)
+        self._remember(call, act)
+        with self.bodies.held(body, call.holders):
+            return await act(body)
+
+    async def _take(self, caller: Caller, name: SubscriptionName, project: str, prefix: str, body: bytes) -> bytes:
+        ids = await self._messages.ack_ids(prefix, body, project=project)
+        subscription = await self._deliverer.to_acknowledge(caller, name)
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import resource
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
 from ams.http.asgi import Receive
@@ -35,32 +35,35 @@ class ClientLeft(Exception):
     """The client closed the connection before its request was complete."""
 
 
-class _Arriving:
-    """A body that is being received."""
+class Arriving:
+    """A body that is being received; `on_end` is called when it is ended to free memory for another's."""
 
-    def __init__(self, holders: Holders, timeout: asyncio.Timeout) -> None:
+    __slots__ = ("_on_end", "holders", "is_ended", "size")
+
+    def __init__(self, holders: Holders, on_end: Callable[[], None]) -> None:
         self.holders = holders
         self.size = 0
         """Bytes counted of it."""
         self.is_ended = False
-        """Whether it was ended to free memory for another's."""
-        self._timeout = timeout
+        self._on_end = on_end
 
     def end(self) -> None:
+        """Give it up."""
         self.is_ended = True
-        self._timeout.reschedule(asyncio.get_running_loop().time())
+        self._on_end()
 
 
 class Bodies:
     """Reads request bodies. Those being received or held, the small ones aside, stay under `max_buffered` together."""
 
     def __init__(self, max_body: int, max_buffered: int, seconds: float) -> None:
-        self._max_body = max_body
+        self.most = max_body
+        """Bytes that any body may have."""
         self._max_buffered = max_buffered
         self._seconds = seconds
         self._buffered = 0
         self._by_holder: Counter[Hashable] = Counter()
-        self._arriving: set[_Arriving] = set()
+        self._arriving: set[Arriving] = set()
 
     async def read(
         self, headers: Headers, receive: Receive, limit: int | None = None, holders: Holders = ("",)
@@ -70,7 +73,7 @@ class Bodies:
         Raises `TooLarge` over the limit, `Overloaded` when all bodies together need too much memory and no other holder
         has more of it, `BadRequest` when it takes too long, `ClientLeft` when the client has left.
         """
-        limit = self._max_body if limit is None else min(limit, self._max_body)
+        limit = self.most if limit is None else min(limit, self.most)
         event = await receive()
         if event["type"] == "http.disconnect":
             raise ClientLeft
@@ -81,10 +84,11 @@ class Bodies:
             return body
         if _announced(headers) > limit:
             raise TooLarge
-        arriving: _Arriving | None = None
+        arriving: Arriving | None = None
         try:
             async with asyncio.timeout(self._seconds) as timeout:
-                arriving = _Arriving(holders, timeout)
+                now = asyncio.get_running_loop().time
+                arriving = Arriving(holders, lambda: timeout.reschedule(now()))
                 return await self._read_on(body, receive, limit, arriving)
         except TimeoutError:
             if arriving is not None and arriving.is_ended:
@@ -103,9 +107,8 @@ class Bodies:
         finally:
             self._count(holders, -size)
 
-    async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: _Arriving) -> bytes:
+    async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
-        self._arriving.add(arriving)
         try:
             while more:
                 event = await receive()
@@ -117,16 +120,33 @@ class Bodies:
                 size += len(chunk)
                 if size > limit:
                     raise TooLarge
-                if size > SMALL_PIECE and not arriving.is_ended:
-                    self._count(arriving.holders, size - arriving.size)
-                    arriving.size = size
-                    self._free_memory(arriving)
+                self.grow(arriving, size)
             return b"".join(chunks)
         finally:
-            self._arriving.discard(arriving)
-            self._uncount(arriving)
+            self.release(arriving)
 
-    def _free_memory(self, arriving: _Arriving) -> None:
+    def grow(self, arriving: Arriving, size: int) -> None:
+        """Count a body that has so many bytes by now, and free memory if there is too little.
+
+        Raises `Overloaded` when it is this body that has to go.
+        """
+        if size <= SMALL_PIECE or arriving.is_ended:
+            return
+        self._arriving.add(arriving)
+        self._count(arriving.holders, size - arriving.size)
+        arriving.size = size
+        self._free_memory(arriving)
+
+    def keep(self, arriving: Arriving) -> None:
+        """Let a body that arrived count until `release`; it is not ended any more for another's."""
+        self._arriving.discard(arriving)
+
+    def release(self, arriving: Arriving) -> None:
+        """Count a body no more."""
+        self._arriving.discard(arriving)
+        self._uncount(arriving)
+
+    def _free_memory(self, arriving: Arriving) -> None:
         """While there is too little memory, end the largest body of the largest holder.
 
         Raises `Overloaded` when that is the body that arrives now, or when what the holder has is being stored already.
@@ -140,7 +160,7 @@ class Bodies:
             ended.end()
             self._uncount(ended)
 
-    def _uncount(self, arriving: _Arriving) -> None:
+    def _uncount(self, arriving: Arriving) -> None:
         self._count(arriving.holders, -arriving.size)
         arriving.size = 0
 

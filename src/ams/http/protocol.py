@@ -23,6 +23,8 @@ LINGER_SECONDS = 2.0
 """How long a client whose request was refused may go on sending it."""
 PORTION = 64 * 1024
 """Bytes of an answer that are written at once, and about what a connection holds that its client has not read."""
+ONE_WRITE = 4 * PORTION
+"""The same, of a connection without TLS, which tells at once what the client does not read."""
 _NOT_SENT_LOWAT = 25
 """The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
 MAX_PIPELINED = 100
@@ -160,7 +162,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_request = self._in_head = True
         self._head_bytes = self._trailer_bytes = self._trailers = self._hosts = 0
         self._heads_begun += 1
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header field, as uvicorn does, but not any number of them.
@@ -197,8 +199,16 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._body_after_offer = self._body_of_offer()
         self._stop_waiting()
-        super().on_headers_complete()
+        self._begin()
         self._in_head = False
+
+    def _begin(self) -> None:
+        """Hand the request whose head is complete to the application, or put it behind those that are not answered."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()  # makes the scope
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
         # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the collector
         # finds, thousands a second.
         self.cycle.__class__ = _OneWriteCycle
@@ -256,6 +266,33 @@ class LimitedProtocol(HttpToolsProtocol):
             self._reader.cancel()
             self._reader = None
 
+    def write_first(self, start: bytes, body: bytes) -> int:
+        """Write the head of an answer and the first portion of its body; return how much of the body that was.
+
+        Portions are what makes TLS tell that a client does not read: it takes any amount at once.
+        """
+        if self.scheme == "https":
+            self.transport.write(start + body[:PORTION])
+            return PORTION
+        self.transport.write(start)
+        self.transport.write(body if len(body) <= ONE_WRITE else body[:ONE_WRITE])
+        return ONE_WRITE
+
+    async def write_rest(self, body: bytes, request: Any) -> None:
+        """Write what follows the first portion, each when the client has read the one before.
+
+        Returns when little of the answer is left to be read, or when the client of the `request` has left.
+        """
+        portion = PORTION if self.scheme == "https" else ONE_WRITE
+        for at in range(portion, len(body), portion):
+            if self.flow.write_paused:
+                await self.flow.drain()
+            if request.disconnected:
+                return
+            self.transport.write(body[at : at + portion])
+        if self.flow.write_paused:
+            await self.flow.drain()
+
     def shutdown(self) -> None:
         """Close when the answer is out; a peer that does not say goodbye is not waited for."""
         super().shutdown()
@@ -272,6 +309,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
         elif self._last_answer is not None and self._is_idle():
             self._write_last_answer(self._last_answer)
+
+    def _has_begun(self) -> bool:
+        """Whether the request whose head is complete was handed over by `_begin`."""
+        return True
 
     def _is_idle(self) -> bool:
         """Whether every request is answered that was taken."""
@@ -319,7 +360,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         self._stop_waiting()
         self._last_answer = self.refusal(error)
-        is_known = self._in_request and not self._in_head
+        is_known = self._in_request and not self._in_head and self._has_begun()
         if is_known and self.pipeline and self.pipeline[0][0] is self.cycle:
             self.pipeline.popleft()  # it waited for those before; its body will not come
         elif is_known and self.cycle.response_started:

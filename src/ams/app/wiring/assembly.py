@@ -14,6 +14,7 @@ from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, Traced
 from ams.http.fast import FastRoutes, Gate
+from ams.http.lane import Lane
 from ams.http.limits import Bodies, affordable
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
 from ams.http.routes.projects import MemberRoutes, ProjectRoutes
@@ -83,6 +84,8 @@ class Service:
     api: App
     app: App | Traced
     """The API as it is served."""
+    lane: Lane | None
+    """How hot requests are answered past `app`; None where `app` has to see every request."""
 
     @property
     def away(self) -> str | None:
@@ -119,17 +122,21 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
     )  # fmt: skip
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
-    fast = FastRoutes(gate, bodies, publisher, deliverer, lenient=settings.lenient_data, workers=workers)
+    fast = FastRoutes(
+        gate, bodies, publisher, deliverer, registry.invalidations, lenient=settings.lenient_data, workers=workers
+    )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
     push = push_of(settings, engines, deliverer, counts, reach)
     table = routes(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity, workers)
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
-    app = Traced(api) if settings.log_level == "debug" else api
+    is_traced = settings.log_level == "debug"
+    app = Traced(api) if is_traced else api
+    lane = None if is_traced else Lane(api, fast, unread)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, workers, schemas, counting,
-        losses, counts, push, identity, trail, logins, token_uses, api, app,
+        losses, counts, push, identity, trail, logins, token_uses, api, app, lane,
     )  # fmt: skip
 
 

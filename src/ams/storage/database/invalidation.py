@@ -121,6 +121,8 @@ class Invalidations:
         self._trust = Trust()
         self._caches: list[Cache[Any, Any]] = []
         self._kinds: dict[str, list[Callable[..., None]]] = {}
+        self.generation = 0
+        """Grows with everything that is forgotten: what was concluded from caches before holds while it stands."""
 
     def new_cache(self, size: int) -> Cache[Any, Any]:
         """Make a cache that is used only while changes are received."""
@@ -134,12 +136,14 @@ class Invalidations:
 
     def apply(self, forgets: Iterable[Invalidation]) -> None:
         """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
+        self.generation += 1
         for each in forgets:
             for forget in self._kinds.get(each.kind, [self._forget_unknown]):
                 forget(*each.keys)
 
     def forget_all(self) -> None:
         """Invalidate everything, and drop every fill that is under way."""
+        self.generation += 1
         for cache in self._caches:
             cache.forget_where(lambda _key, _value: True)
 

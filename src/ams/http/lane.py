@@ -1,0 +1,362 @@
+"""The fast lane: a request whose head is known goes from the connection to its use case and back, without ASGI.
+
+ASGI costs a scope, a cycle, a task, two events and coroutines three deep for each request: more than a publish, a pull
+or an acknowledgement itself. A head that was let in before is known (`ams.http.fast`), so its body is handed to the use
+case in the connection's callback, as soon as it is complete. The use case is the same coroutine as on the way over
+ASGI. It is run up to where it waits for the disk; what it waits for then calls the request back.
+
+- Only a request that waits for no other is taken, with a known head and a body that comes whole and is not large.
+  Whether what is known of the head holds is asked again when the body is complete.
+- What is refused before anything is stored begins anew over ASGI. So one place words, counts and audits refusals.
+- To uvicorn a request on the lane is a cycle, so that requests behind it wait, and a task, so that a stop waits for it.
+"""
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from ams.core.errors import AmsError
+from ams.http.app import REQUEST_ID, App, good_id
+from ams.http.asgi import JSON, Event, Header
+from ams.http.big_bodies import BIG_BODY
+from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NothingYet
+from ams.http.limits import SMALL_PIECE, Arriving
+from ams.http.protocol import LimitedProtocol
+from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
+
+_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin", b"idempotency-key"})
+"""Header fields of requests that are not for the lane."""
+_OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n" % (*JSON, REQUEST_ID)
+
+
+class Lane:
+    """What the connections of a server share."""
+
+    def __init__(self, app: App, fast: FastRoutes, unread: UnreadAnswers) -> None:
+        self.app = app
+        self.fast = fast
+        self.unread = unread
+        self._default_headers: list[Header] | None = None
+        self._start = b""
+
+    def start_of_200(self, default_headers: list[Header]) -> bytes:
+        """Return the head of an answer, to be given the request's id and the length of the body."""
+        if default_headers is not self._default_headers:  # uvicorn makes a new list when the second changes
+            fields = b"".join([b"%b: %b\r\n" % field for field in default_headers])
+            self._default_headers = default_headers
+            self._start = STATUS_LINE[200] + fields.replace(b"%", b"%%") + _OK_FIELDS
+        return self._start
+
+
+class LaneProtocol(LimitedProtocol):
+    """One client connection with the fast lane. The lane is set on a subclass by `with_lane`."""
+
+    lane: Lane
+    _admitted: Admitted | None = None
+    """Of the request whose body arrives, while that is on the lane."""
+    _known_head: Head = ()
+    _request_id = b""
+    """As its client gave it; empty: it gets one."""
+    _pieces: list[bytes]
+    _received = 0
+    _arriving: Arriving | None = None
+    """Its body, when that is counted."""
+
+    def _begin(self) -> None:
+        """Take the request on the lane when its head is known; offer its head to be known otherwise."""
+        is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
+        if not is_post:
+            super()._begin()
+            return
+        head, length, request_id = self._head()
+        admitted = self.lane.fast.known(head) if self._is_free() else None
+        if admitted is not None and 0 < length <= min(admitted.most, BIG_BODY):
+            self._admitted, self._request_id, self._known_head = admitted, request_id, head
+            self._pieces, self._received = [], 0
+            return
+        super()._begin()
+        if length and self.parser.should_keep_alive() and not _ELSEWHERE.intersection([name for name, _ in head[1:]]):
+            cast("Any", self.scope)["state"][OFFERED] = head
+
+    def _is_free(self) -> bool:
+        """Whether nothing waits before the request that begins, and the client has read its answers."""
+        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
+
+    def _head(self) -> tuple[Head, int, bytes]:
+        """Return what requests with the same rights share, the length of the body (0: not said), and the id given."""
+        shared: list[Any] = [self.url]
+        length, request_id = 0, b""
+        for field in self.headers:
+            name = field[0]
+            if name == b"content-length":
+                length = int(field[1])  # digits, given once: the parser checked that
+            elif name == REQUEST_ID:
+                request_id = request_id or good_id(field[1])
+            else:
+                shared.append(field)
+        return tuple(shared), length, request_id
+
+    def _has_begun(self) -> bool:
+        return self._admitted is None
+
+    def on_body(self, body: bytes) -> None:
+        """Gather the body of a request on the lane."""
+        if self._admitted is None:
+            super().on_body(body)
+            return
+        self._has_body = True
+        self._trailer_bytes = 0
+        self._pieces.append(body)
+        self._received += len(body)
+        if self._received > SMALL_PIECE:
+            self._count(self._admitted)
+
+    def _count(self, admitted: Admitted) -> None:
+        """Count the body; when there is too little memory, let the way over ASGI see to it."""
+        if self._arriving is None:
+            self._arriving = Arriving(admitted.holders, self._leave)
+        try:
+            self.lane.fast.bodies.grow(self._arriving, self._received)
+        except AmsError:
+            self._leave()
+
+    def on_message_complete(self) -> None:
+        """Hand a body to the use case."""
+        admitted = self._admitted
+        if admitted is None:
+            super().on_message_complete()
+            return
+        self._stop_waiting()
+        self._in_request = False
+        fast, is_counted = self.lane.fast, False
+        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        try:
+            if not fast.is_still(admitted):
+                raise NothingYet
+            fast.gate.count_request(admitted.caller)
+            is_counted = True
+            work = admitted.act(body)
+            waits_for = work.send(None)
+        except StopIteration as done:
+            self._start(admitted).answer(done.value)
+        except Exception:  # it is raised again on the way over ASGI, which words it
+            self._leave(is_counted=is_counted)
+            super().on_message_complete()
+        else:
+            self._start(admitted).wait(work, waits_for)
+
+    def _start(self, admitted: Admitted) -> "LaneRequest":
+        request_id = self._request_id or self.lane.app.new_id()
+        request = LaneRequest(self, admitted, request_id, self._arriving)
+        if self._arriving is not None:
+            self.lane.fast.bodies.keep(self._arriving)
+        self._admitted = self._arriving = None
+        self._pieces = []
+        self.cycle = self._running = cast("Any", request)
+        self.tasks.add(cast("Any", request))
+        return request
+
+    def _leave(self, *, is_counted: bool = False) -> None:
+        """Let the request that arrives go on over ASGI, from its beginning."""
+        pieces = self._drop()
+        super()._begin()
+        state = cast("Any", self.scope)["state"]
+        state[OFFERED] = self._known_head
+        if is_counted:
+            state[COUNTED] = True
+        for piece in pieces:
+            super().on_body(piece)
+
+    def _drop(self) -> list[bytes]:
+        """Forget the request that arrives, and return what came of its body."""
+        pieces, self._pieces = self._pieces, []
+        self._admitted = None
+        if self._arriving is not None:
+            self.lane.fast.bodies.release(self._arriving)
+            self._arriving = None
+        return pieces
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the request that arrives with an error, and close."""
+        super()._refuse(error)
+        if self._admitted is not None:
+            self._drop()
+
+    def shutdown(self) -> None:
+        """Close when the request that arrives is answered."""
+        if self._admitted is not None:
+            self._leave()
+        super().shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection; what it asked to be stored is stored all the same."""
+        if self._admitted is not None:
+            self._drop()
+        super().connection_lost(exc)
+
+
+class _NoEvent:
+    """In the place of the event by which uvicorn wakes an application that reads its request."""
+
+    def set(self) -> None:
+        """Do nothing."""
+
+
+class LaneRequest:
+    """A request on the lane whose body is complete; in the place of uvicorn's cycle, and of its task."""
+
+    __slots__ = (
+        "_admitted", "_arriving", "_connection", "_id", "_task", "_work", "disconnected", "keep_alive",
+        "response_complete", "response_started",
+    )  # fmt: skip
+    message_event = _NoEvent()
+    more_body = False
+
+    def __init__(
+        self, connection: LaneProtocol, admitted: Admitted, request_id: bytes, arriving: Arriving | None
+    ) -> None:
+        self._connection = connection
+        self._admitted = admitted
+        self._id = request_id
+        self._arriving = arriving
+        self._work: Coroutine[Any, Any, bytes] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.disconnected = self.response_started = self.response_complete = False
+        self.keep_alive = True
+
+    def wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any) -> None:
+        """Go on with the work when what it waits for is there."""
+        if not self._admitted.waits_once or not getattr(waits_for, "_asyncio_future_blocking", False):
+            self._begin_task(self._rest(work, waits_for))
+            return
+        self._work = work
+        waits_for._asyncio_future_blocking = False  # as a task does
+        waits_for.add_done_callback(self._go_on)
+
+    def _go_on(self, _: Any) -> None:
+        work, self._work = self._work, None
+        if work is None:  # cancelled meanwhile
+            return
+        try:
+            waits_for = work.send(None)
+        except StopIteration as done:
+            self.answer(done.value)
+        except (Exception, asyncio.CancelledError) as error:
+            self._begin_task(self._fail(error))
+        else:
+            self._begin_task(self._rest(work, waits_for))
+
+    async def _rest(self, work: Coroutine[Any, Any, bytes], waits_for: Any) -> None:
+        """Go on in a task with work that was run up to a wait."""
+        try:
+            body = await _resumed(work, waits_for)
+        except (Exception, asyncio.CancelledError) as error:
+            await self._fail(error)
+        else:
+            self.answer(body)
+
+    def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._connection.loop.create_task(work)
+
+    def cancel(self, msg: Any = None) -> None:
+        """End a request that a stop does not wait for any longer."""
+        if self._task is not None:
+            self._task.cancel(msg)
+            return
+        work, self._work = self._work, None
+        if work is not None:
+            work.close()
+            self._begin_task(self._fail(asyncio.CancelledError()))
+
+    def answer(self, body: bytes) -> None:
+        """Answer 200."""
+        connection, size = self._connection, len(body)
+        lane = connection.lane
+        lane.app.answered[2] += 1
+        if self.disconnected:
+            self._end()
+            return
+        start = lane.start_of_200(connection.server_state.default_headers) % (self._id, size)
+        start += b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        self.response_started = True
+        if size <= SMALL_ANSWER:
+            connection.transport.write(start + body)
+        elif connection.write_first(start, body) < size or connection.flow.write_paused:
+            self._begin_task(self._send_rest(body))
+            return
+        self._complete()
+
+    async def _send_rest(self, body: bytes) -> None:
+        connection = self._connection
+        project = cast("str", self._admitted.holders[0])
+        try:
+            with connection.lane.unread.held(project, len(body)):
+                await connection.write_rest(body, self)
+        except asyncio.CancelledError:  # it was not read until the service stopped
+            connection.transport.close()
+            raise
+        finally:
+            self._complete()
+
+    async def _fail(self, error: BaseException) -> None:
+        begun: Event = {}
+
+        async def send(event: Event) -> None:
+            nonlocal begun
+            if event["type"] == "http.response.start":
+                begun = event
+            elif not self.disconnected:
+                self._refuse(begun, event["body"])
+
+        scope = {"method": "POST", "path": self._admitted.path}
+        try:
+            await self._connection.lane.app.fail(error, scope, send, self._id)
+        finally:
+            self._complete()
+
+    def _refuse(self, begun: Event, body: bytes) -> None:
+        connection = self._connection
+        fields = [*connection.server_state.default_headers, *begun["headers"]]
+        if not self.keep_alive:
+            fields.append((b"connection", b"close"))
+        head = b"".join([b"%b: %b\r\n" % field for field in fields])
+        connection.transport.write(STATUS_LINE[begun["status"]] + head + b"\r\n" + body)
+
+    def _complete(self) -> None:
+        connection = self._connection
+        self.response_complete = True
+        if not self.keep_alive and not self.disconnected:
+            connection.transport.close()
+        self._end()
+        if not self.disconnected:
+            connection.on_response_complete()
+
+    def _end(self) -> None:
+        self.response_complete = True
+        self._connection.tasks.discard(cast("Any", self))
+        if self._arriving is not None:
+            self._connection.lane.fast.bodies.release(self._arriving)
+            self._arriving = None
+
+
+@types.coroutine
+def _resumed(work: Coroutine[Any, Any, bytes], waits_for: Any) -> Generator[Any, Any, bytes]:
+    """Go on with a coroutine that was run up to a wait by hand."""
+    try:
+        while True:
+            try:
+                given = yield waits_for
+            except BaseException as error:
+                waits_for = work.throw(error)
+            else:
+                waits_for = work.send(given)
+    except StopIteration as done:
+        return cast("bytes", done.value)
+
+
+def with_lane(lane: Lane | None) -> type[LimitedProtocol]:
+    """Return the class of connections with this lane; without one, of those that have none."""
+    return LimitedProtocol if lane is None else type(LaneProtocol.__name__, (LaneProtocol,), {"lane": lane})

@@ -7,6 +7,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from ams.core.errors import Unusable
 from ams.http.tls import Certificate, self_signed
@@ -50,6 +53,16 @@ def test_no_tickets_are_made_for_clients_that_will_not_use_them(tmp_path: Path) 
     assert client.version() == "TLSv1.3"
     assert client.session is not None
     assert not client.session.has_ticket
+
+
+def test_the_local_certificate_is_cheap_to_show_and_to_check(tmp_path: Path) -> None:
+    _, chain, key = self_signed(str(tmp_path))
+    [shown] = x509.load_pem_x509_certificates(Path(chain).read_bytes())  # not the CA: who trusts it has it
+    private = serialization.load_pem_private_key(Path(key).read_bytes(), None)
+
+    assert isinstance(shown.public_key(), ec.EllipticCurvePublicKey)
+    assert isinstance(private, ec.EllipticCurvePrivateKey)
+    assert private.curve.name == "secp256r1"
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "::1", socket.gethostname()])

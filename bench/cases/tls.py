@@ -65,6 +65,7 @@ def _calls(bench: Bench, key: str, stack: contextlib.ExitStack) -> Iterator[Resu
     )
     if behind:
         values = _figures("calls_s", behind[0], "service_ms", "haproxy_ms")
+        values["of_handshakes"] = _ratio(behind[0], shaken)
         yield Result("tls-haproxy", params, values, _ratio(behind[0], direct), "calls/s without haproxy")
     lone = handshake.stages(fronts[0].url, files.ca, TIMES, fronts[0].asked or ())
     yield Result("tls-lone", {"key": key}, lone._asdict())

@@ -161,7 +161,7 @@ def compared(
 ) -> Result:
     """Return how the first of two loads in turn does against the second; `key` names the second's figure."""
     ours, theirs = [each for each, _ in pairs], [each for _, each in pairs]
-    shown = figures(ours) | {key: middle(theirs, figure)}
+    shown = figures(ours) | {key: middle(theirs, figure), "against_us": middle(theirs, server_microseconds)}
     return Result(case, params, shown, median_ratio(pairs, figure), against, goal)
 
 
@@ -176,5 +176,5 @@ def slower(
 ) -> Result:
     """Return how much slower the second of two loads in turn is than the first; `key` names the first's figure."""
     few, many = [each for each, _ in pairs], [each for _, each in pairs]
-    shown = figures(many) | {key: middle(few, figure)}
+    shown = figures(many) | {key: middle(few, figure), "against_us": middle(few, server_microseconds)}
     return Result(case, params, shown, median_ratio(pairs, figure), f"times slower than {than}", at_most(most))

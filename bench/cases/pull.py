@@ -10,7 +10,7 @@ from bench import preparing
 from bench.callers import Acknowledge, Consume, Publish, Pull, Read
 from bench.processes import Server, Service
 from bench.report import Goal, Result, at_least
-from bench.run import Bench, compared, figures, messages_per_second, middle, requests_per_second
+from bench.run import Bench, compared, figures, messages_per_second, middle, requests_per_second, server_microseconds
 
 CONNECTIONS = 16
 SIZES: tuple[tuple[int, Goal | None], ...] = ((1, None), (100, at_least(16)), (1000, None))
@@ -57,11 +57,15 @@ def _taken(
         (bare, Publish(["projects/BENCH/topics/bare"])),
         CONNECTIONS,
     )
-    bare_rate = middle([each for _, each in pairs], requests_per_second)
+    bares = [each for _, each in pairs]
     return Result(
         case,
         {"messages": work.messages, "connections": CONNECTIONS, **form},
-        figures([each for each, _ in pairs]) | {"bare_requests_s": bare_rate},
+        figures([each for each, _ in pairs])
+        | {
+            "bare_requests_s": middle(bares, requests_per_second),
+            "against_us": middle(bares, server_microseconds),
+        },
         median(messages_per_second(ours) / requests_per_second(theirs) for ours, theirs in pairs),
         "messages for each publish 1 of the bare handler",
         goal,

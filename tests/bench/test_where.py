@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from bench.goals import reached
-from bench.profiles import ACKNOWLEDGE, PUBLISH, STORES, Profile, of_bare, of_service
+from bench.profiles import PUBLISH, STORES, Profile, of_service
 from bench.run import QUICK, Bench
 from bench.steps import PARSE, SEND
 from bench.traced import WRITE, Called
@@ -23,22 +23,14 @@ PROFILE = Profile(
 )
 
 
-def test_a_trace_of_the_bare_handler_shows_the_parser_and_the_write(tmp_path: Path) -> None:
-    steps = of_bare(Bench(QUICK, tmp_path), PUBLISH, 1, seconds=1.0).steps()
-
-    assert steps[PARSE] > 0
-    assert steps[SEND] > 0
-
-
 @pytest.mark.embedded("the threads are those of the embedded engine")
-def test_a_trace_of_the_service_shows_the_threads_and_the_disk(tmp_path: Path) -> None:
-    published = of_service(Bench(QUICK, tmp_path), PUBLISH, seconds=0.5)
-    acknowledged = of_service(Bench(QUICK, tmp_path), ACKNOWLEDGE, seconds=0.5)
+def test_a_trace_of_the_service_shows_the_event_loop_the_thread_that_stores_and_the_disk(tmp_path: Path) -> None:
+    found = of_service(Bench(QUICK, tmp_path), PUBLISH, seconds=0.5)
 
-    assert published.requests > 0
-    assert [name for name in published.disk if name.startswith(f"{STORES} write")]
-    assert published.threads[STORES] > 0
-    assert acknowledged.threads["cursors"] > 0
+    assert found.requests > 0
+    assert found.loop > 0
+    assert found.threads[STORES] > 0
+    assert [name for name in found.disk if name.startswith(f"{STORES} write")]
 
 
 def test_the_parts_of_a_request_are_its_whole() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import ENDLESS, INLINE, Budget, Effort, Extent, Loads, TooMuch, extent, looks_of
+from ams.validation.cost import ENDLESS, INLINE, LARGE, Budget, Effort, Extent, Loads, TooMuch, Watch, extent, looks_of
 from ams.validation.json_schema import JsonSchema
 from ams.validation.references import References
 
@@ -176,6 +176,35 @@ def test_a_budget_ends_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> N
     endless.spend(INLINE)
     with pytest.raises(TooMuch):
         budget.spend(INLINE // 4)
+
+
+def test_a_watch_counts_what_its_thread_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what others do meanwhile, while it waits for them; the thread's own clock is looked at when it may matter."""
+    worked, passed = [10.0], [70.0]
+    monkeypatch.setattr("time.thread_time", lambda: worked[0])
+    monkeypatch.setattr("time.perf_counter", lambda: passed[0])
+    watch = Watch(INLINE)
+
+    passed[0] += 0.0015
+    assert not watch.is_over()
+    passed[0] += 0.001
+    worked[0] += 0.001
+    assert not watch.is_over()
+    passed[0] += 0.0011
+    worked[0] += 0.0011
+    assert watch.is_over()
+    assert watch.units_left() == 0
+
+
+def test_the_size_of_what_is_within_some_work_is_that_of_the_worst_document() -> None:
+    loads = Loads({"items": {"required": ["a", "b"], "pattern": "a{500}b"}})
+
+    size = loads.size_within(INLINE, 8)
+
+    assert size < LARGE
+    assert loads.of(Extent(size, size // 2, size // 3, 8)).work <= INLINE
+    assert Loads({}).size_within(INLINE, 8) == LARGE
+    assert Loads({"multipleOf": 0.1}).size_within(INLINE, 8) < INLINE // 400
 
 
 def test_everything_is_counted_when_a_schema_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import Budget
+from ams.validation.cost import INLINE, LARGE, Budget, Watch
 from ams.validation.json_schema import JsonSchema
 
 SECONDS = 2
@@ -309,3 +309,64 @@ def test_a_format_that_nobody_knows_says_nothing() -> None:
 def test_the_text_of_a_format_does_not_depend_on_who_asserts_it() -> None:
     with pytest.raises(InvalidInput, match=r"^Message 0 data is not valid,\(root\): Does not match format 'uuid'$"):
         JsonSchema({"format": "uuid"}).check(0, b'"x"', Budget())
+
+
+SCALARS: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
+)
+DOCUMENTS = SCALARS
+for _ in range(3):
+    DOCUMENTS |= st.lists(DOCUMENTS, max_size=3) | st.dictionaries(st.text("ab", max_size=3), DOCUMENTS, max_size=3)
+SCHEMAS = st.sampled_from(
+    [
+        {},
+        {"type": ["object", "number", "null"]},
+        {"items": {"type": "string", "pattern": "^[ab]*$"}, "maxItems": 2},
+        {"properties": {"a": {"minimum": 0}, "b": MYSELF}, "additionalProperties": False},
+        {"items": {"enum": [1, "a"]}},
+    ]
+)
+PAYLOADS = DOCUMENTS.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=6)
+
+
+@given(SCHEMAS, st.lists(PAYLOADS, max_size=5))
+def test_what_is_found_allowed_in_no_time_is_allowed_and_the_next_one_is_not(
+    schema: dict[str, Any], documents: list[bytes]
+) -> None:
+    compiled = JsonSchema(schema)
+
+    count = compiled.allowed(documents, Watch(INLINE * 1000))
+
+    for each in documents[:count]:
+        compiled.check(0, each, Budget())
+    if count < len(documents):
+        with pytest.raises(InvalidInput):
+            compiled.check(0, documents[count], Budget())
+
+
+@pytest.mark.parametrize("odd", [json.dumps(nested(9, 1)), json.dumps("x" * LARGE), "[", "\ud800", "", "1e999"])
+def test_only_short_and_shallow_documents_are_found_allowed_in_no_time(odd: str) -> None:
+    usual = json.dumps(nested(8, "x" * 1000)).encode()
+
+    documents = [usual, usual, odd.encode(errors="surrogatepass"), usual]
+
+    assert JsonSchema({}).allowed(documents, Watch(INLINE * 1000)) == 2
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"allOf": [{}] * 500}},
+        {"items": {"properties": {str(n): {} for n in range(500)}}},
+        {"pattern": "a{500}b"},
+        {"items": {"multipleOf": 1e-300}},
+    ],
+)
+def test_what_may_take_long_for_a_schema_is_never_found_allowed_in_no_time(schema: dict[str, Any]) -> None:
+    documents = [b"[" + b",".join([b"1"] * size) + b"]" for size in (1, 2500)]
+
+    assert JsonSchema(schema).allowed(documents, Watch(INLINE * 1000)) == 1
+
+
+def test_no_more_is_found_allowed_when_the_time_is_up() -> None:
+    assert JsonSchema({}).allowed([b"{}"], Watch(0)) == 0

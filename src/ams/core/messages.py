@@ -7,7 +7,7 @@ published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, NewType, Protocol, cast, overload
 
 import msgspec
@@ -67,6 +67,10 @@ class Batch(Sequence[Message]):
         """Bytes of the largest of them."""
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
+
+    def payloads(self) -> Iterator[bytes]:
+        """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
+        return map(pybase64.b64decode, map(_data_of, self._sent), _STANDARD, _STRICTLY)
 
     def __len__(self) -> int:
         return len(self.fragments)
@@ -166,6 +170,7 @@ class _Body(msgspec.Struct):
 
 
 _encode = msgspec.json.Encoder().encode
+_data_of = attrgetter("data")
 _STANDARD, _STRICTLY = repeat(None), repeat(True)
 """The alphabet of base64 and how it is decoded, for each of many."""
 

@@ -49,9 +49,9 @@ class Publisher:
         """
         if not messages:
             return await self._nothing(topic, key)
-        if topic.schema is not None:
-            await self._check(topic, topic.schema, messages, key)
         sent = batch_of(messages)
+        if topic.schema is not None:
+            await self._check(topic, topic.schema, sent, key)
         if sent.largest + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
         try:

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 import msgspec
 
 from ams.core.errors import InvalidInput, NotFound, Unusable
-from ams.core.messages import Message
+from ams.core.messages import Batch, Message
 from ams.core.names import ProjectId, SchemaId
 from ams.storage.database.invalidation import Cache
 from ams.storage.registry.records import AttachedSchema, SchemaContent
 from ams.storage.registry.registry import Registry
 from ams.validation import Compiled, compile_stored
 from ams.validation.checker import DATA, MESSAGE, PAYLOAD, Piece, Refusal, Task
-from ams.validation.cost import INLINE, Budget, TooMuch
+from ams.validation.cost import INLINE, Budget, TooMuch, Watch
 from ams.validation.long_checks import LongChecks
 
 MAX_COMPILED = 2**26
@@ -53,7 +53,8 @@ class Validators:
         Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
         `check`.
         """
-        done = check_some(await self.of(schema, revision), candidates)
+        compiled = self._compiled.known((schema, revision)) or await self.of(schema, revision)
+        done = check_some(compiled, candidates)
         if done == len(candidates):
             return
         pieces = [piece_of(index, each) for index, each in enumerate(candidates[done:], done)]
@@ -106,10 +107,18 @@ async def compiled(content: SchemaContent) -> Compiled:
 
 def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:
     """Check as many candidates as can be done in no time; return how many. Raises `InvalidInput`."""
-    budget = Budget(INLINE)
-    for index, candidate in enumerate(candidates):
+    done = 0
+    units: float = INLINE
+    if isinstance(candidates, Batch):
+        watch = Watch(units)
+        done = compiled.allowed(candidates, watch)
+        if done == len(candidates):
+            return done
+        units = watch.units_left()
+    budget = Budget(units)
+    for index in range(done, len(candidates)):
         try:
-            _check_one(compiled, index, candidate, budget)
+            _check_one(compiled, index, candidates[index], budget)
         except TooMuch:
             return index
     return len(candidates)

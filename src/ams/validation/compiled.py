@@ -16,9 +16,9 @@ import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
-from ams.core.messages import Message, decoded_data
+from ams.core.messages import Batch, Message, decoded_data
 from ams.validation.avro import AvroSchema
-from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, matcher, pattern_work
+from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
 from ams.validation.violations import Violation, quoted, violations_text
 
@@ -93,6 +93,15 @@ class Compiled:
     attributes: AttributeRules | None
     memory: int = 0
     """Bytes it takes at most."""
+
+    def allowed(self, batch: Batch, watch: Watch) -> int:
+        """Return how many messages from the first on are surely allowed, as far as that is found in no time.
+
+        Of the next one nothing is known: `check` tells.
+        """
+        if self.attributes is not None or not isinstance(self.payload, JsonSchema):
+            return 0
+        return self.payload.allowed(batch.payloads(), watch)
 
     def check(self, index: int, message: Message, budget: Budget) -> None:
         """Raise `InvalidInput` that names message number `index` and what is wrong with it.

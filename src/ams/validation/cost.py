@@ -73,6 +73,10 @@ _READING = 4
 """Characters for one unit of work."""
 
 
+UNIT_SECONDS = 1e-8
+"""About, of a unit of work."""
+
+
 class TooMuch(Exception):
     """The work is over the budget; nothing is known of the message."""
 
@@ -82,7 +86,7 @@ class Budget:
 
     def __init__(self, units: float = math.inf) -> None:
         self._left = units
-        self._look_at = units - _LOOK
+        self._look_at = max(units - _LOOK, 0)
         self._until = time.thread_time() + INLINE_SECONDS
 
     def spend(self, units: float) -> None:
@@ -92,6 +96,31 @@ class Budget:
             if self._left < 0 or time.thread_time() > self._until:
                 raise TooMuch
             self._look_at = max(self._left - _LOOK, 0)
+
+
+class Watch:
+    """Says when this thread has worked for some time; so that it can be asked after every step, it costs nothing.
+
+    What is done under it needs no estimate of the whole, but each step must be known to be short.
+    """
+
+    def __init__(self, units: float) -> None:
+        """Begin a time that is as long as some units of work usually take."""
+        self._end = time.thread_time() + units * UNIT_SECONDS
+        self._look_at = time.perf_counter() + units * UNIT_SECONDS
+
+    def is_over(self) -> bool:
+        """Whether the time is up. The thread's own clock is slow, and only looked at when the other says so."""
+        now = time.perf_counter()
+        if now < self._look_at:
+            return False
+        left = self._end - time.thread_time()
+        self._look_at = now + left
+        return left <= 0
+
+    def units_left(self) -> float:
+        """Return the units of work for which there is still time."""
+        return max(0, (self._end - time.thread_time()) / UNIT_SECONDS)
 
 
 @functools.lru_cache(1000)
@@ -321,6 +350,15 @@ class Loads:
         """Return the load of a document, that of the deepest one when it is too deep."""
         weights = next((each for depth, each in self._weights if extent.depth <= depth), self._weights[-1][1])
         return Load(weights, self._quoted, extent)
+
+    def size_within(self, work: int, depth: int) -> int:
+        """Return how many bytes a document may have, however it is made, so that its work is within some units.
+
+        It is at most so deep. A value takes two bytes with the comma before it, an object three.
+        """
+        worst = Extent(LARGE, LARGE // 2, LARGE // 3, depth)
+        reading = LARGE * (_UNUSUAL if self.divides else 1)
+        return LARGE * work // max(work, self.of(worst).work + reading)
 
 
 def work_of_reading(document: bytes, values: int, *, divides: bool) -> int:

@@ -7,19 +7,35 @@ the text and not with its powers, which is why they may not look ahead or refer 
 import copy
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import GenericAlias
 from typing import Any
 
 import jsonschema_rs
 import msgspec
 
 from ams.core.errors import InvalidInput
-from ams.validation.cost import MAX_DEPTH, PATTERNS, Budget, Extent, Load, Loads, extent, work_of_reading
+from ams.validation.cost import (
+    INLINE,
+    MAX_DEPTH,
+    PATTERNS,
+    Budget,
+    Extent,
+    Load,
+    Loads,
+    Watch,
+    extent,
+    work_of_reading,
+)  # fmt: skip
 from ams.validation.references import ROOT_ONLY, schemas_in
 from ams.validation.violations import MOST, ROOT, Violation, quoted, violations_of, violations_text
 
 MAX_LOOKS = 10_000
 """How often a schema may look at one place that lies as deep as that."""
+_SHORT = INLINE // 4
+"""Units of work that a document may take which is checked without an estimate of its own."""
+_SHALLOW = 8
+"""Objects and lists within each other in such a document."""
 _LITTLE = 2000
 """Units of work that are not worth an exact estimate."""
 _ALL, _FIRST = 10_000, 300_000
@@ -61,9 +77,28 @@ class JsonSchema:
     def __init__(self, schema: dict[str, Any]) -> None:
         """Compile `schema`; raise `InvalidInput` with the compiler's text, or when it would take long to check."""
         self._loads = Loads(schema)
+        self._short = self._loads.size_within(_SHORT, _SHALLOW)
+        """Bytes up to which any shallow document is soon checked."""
         self._validator = compiled(schema)
         if self._loads.looks > MAX_LOOKS:
             raise InvalidInput("Schema would take too long to check: its parts refer to each other too often")
+
+    def allowed(self, documents: Iterable[bytes], watch: Watch) -> int:
+        """Return how many documents from the first on the schema surely allows, as far as that is found in no time.
+
+        Each is so short and shallow that it cannot take long for this schema, and the time of all is watched. So none
+        needs an estimate of its own, which for usual documents is as much work as the check.
+        """
+        most, is_valid = self._short, self._validator.is_valid
+        count = 0
+        try:
+            for each in documents:
+                if len(each) > most or watch.is_over() or not is_valid(_read_shallow(each)):
+                    break
+                count += 1
+        except (ValueError, RecursionError):  # not base64, no JSON, or deeper
+            pass
+        return count
 
     def check(self, index: int, data: bytes, budget: Budget) -> None:
         """Raise `InvalidInput` unless `data` is a JSON document that the schema allows, `TooMuch` over the budget."""
@@ -100,6 +135,18 @@ class JsonSchema:
         except jsonschema_rs.ValidationError as error:
             return violations_of(error)[0]
         raise AssertionError("a document that is not valid has a violation")
+
+
+def _shallow(levels: int) -> Any:
+    """Return the type of a JSON value that is at most so deep. It is read as fast as one of any depth."""
+    scalar = None | bool | int | float | str
+    if not levels:
+        return scalar
+    below = _shallow(levels - 1)
+    return scalar | GenericAlias(list, (below,)) | GenericAlias(dict, (str, below))
+
+
+_read_shallow = msgspec.json.Decoder(_shallow(_SHALLOW)).decode
 
 
 def _most(data: bytes) -> Extent:

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from ams.core.errors import InvalidInput
 from ams.core.names import (
     ack_offset,
+    ack_offsets,
     ack_prefix,
     checked_name,
     is_name,
@@ -45,8 +46,32 @@ def test_an_ack_id_gives_back_its_number(project: str, subscription: str, number
      "projects/P/subscriptions/S:1_0", "projects/p/subscriptions/S:1"],
 )  # fmt: skip
 def test_11_1_an_ack_id_of_another_shape_is_refused(ack_id: str) -> None:
+    prefix = ack_prefix("P", "S")
+
     with pytest.raises(InvalidInput, match="^Invalid ack id$"):
-        ack_offset(ack_prefix("P", "S"), ack_id)
+        ack_offset(prefix, ack_id)
+    for place in (0, 4, 9):
+        among = [f"{prefix}{number}" for number in range(9)]
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            ack_offsets(prefix, [*among[:place], ack_id, *among[place:]])
+
+
+NUMBERS = st.integers(-(2**63), 2**63 - 1).map(str) | st.integers(0, 99).map(lambda number: f"0{number}")
+
+
+@given(st.lists(NUMBERS | st.sampled_from(["", "+5", "\u0661", "1_0", "9" * 19, "x"]), max_size=12), st.booleans())
+def test_many_ack_ids_are_read_as_each_of_them_is(numbers: list[str], one_of_another: bool) -> None:
+    prefix = ack_prefix("P", "S")
+    ids = [f"{prefix}{number}" for number in numbers]
+    if one_of_another:
+        ids.append(f"{ack_prefix('P', 'R')}7")
+    try:
+        expected = [ack_offset(prefix, each) for each in ids]
+    except InvalidInput:
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            ack_offsets(prefix, ids)
+    else:
+        assert ack_offsets(prefix, ids) == expected
 
 
 @pytest.mark.parametrize(

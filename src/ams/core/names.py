@@ -7,6 +7,7 @@ what logs, cursors and access lists are keyed by, so a rename or a delete-and-cr
 import functools
 import re
 import uuid
+from collections.abc import Sequence
 from typing import NewType
 
 from ams.core.errors import InvalidInput
@@ -40,6 +41,8 @@ Offset = NewType("Offset", int)
 MAX_NAME = 255
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _MAX_INT64 = 2**63 - 1
+_FEW = 4
+"""Ack ids that are read one by one in less time than all at once."""
 
 
 def is_name(text: str) -> bool:
@@ -123,3 +126,18 @@ def ack_offset(prefix: str, ack_id: str) -> int:
     if not -_MAX_INT64 - 1 <= number <= _MAX_INT64:
         raise InvalidInput("Invalid ack id")
     return number
+
+
+def ack_offsets(prefix: str, ack_ids: Sequence[str]) -> list[int]:
+    """Read the numbers of ack ids, each as `ack_offset` does: a request may have one for each message it pulled."""
+    if len(ack_ids) > _FEW and _have_prefix(prefix, ack_ids):
+        digits = [each[len(prefix) :] for each in ack_ids]
+        lengths, together = [*map(len, digits)], "".join(digits)
+        if min(lengths) > 0 and max(lengths) < 19 and together.isascii() and together.isdigit():
+            return list(map(int, digits))
+    return [ack_offset(prefix, each) for each in ack_ids]
+
+
+def _have_prefix(prefix: str, texts: Sequence[str]) -> bool:
+    """Whether all begin with it: so does what is between two texts that do."""
+    return min(texts).startswith(prefix) and max(texts).startswith(prefix)

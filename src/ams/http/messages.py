@@ -29,7 +29,7 @@ from ams.core.messages import (
     decoded_data,
     message,
 )
-from ams.core.names import ack_offset
+from ams.core.names import ack_offsets
 from ams.core.runs import runs_of
 from ams.http.big_bodies import BIG_BODY, check_attributes, holds_few, slices_of
 from ams.http.bodies import Reader
@@ -331,4 +331,4 @@ def ack_numbers(prefix: str, ids: list[str] | None) -> list[int]:
     """Return the numbers of ack ids that all begin with `prefix`; raise `InvalidInput` "Invalid ack id"."""
     if ids is None:
         raise InvalidInput("Invalid ack id")
-    return [ack_offset(prefix, each) for each in ids]
+    return ack_offsets(prefix, ids)

@@ -288,3 +288,24 @@ async def test_a_file_that_is_no_database_is_refused_in_one_line(tmp_path: Path)
 
     with pytest.raises(Unusable, match="not a usable cursor database"):
         await opened(path)
+
+
+@pytest.mark.parametrize("number", [1, 63, 64, 65, 200])
+async def test_a_group_of_any_size_is_stored_whole(tmp_path: Path, number: int) -> None:
+    cursors = await opened(tmp_path / "cursors.db")
+    every = [SubscriptionId(f"many-{each}") for each in range(number)]
+    await asyncio.gather(*(cursors.create(each, TOPIC, Offset(0)) for each in [*every, SUB]))
+    for each in every:
+        await cursors.hand_out(each, 0, Offset(100))
+
+    await asyncio.gather(
+        cursors.drop(SUB),
+        *(cursors.acknowledge(each, Offset(place % 100), DEADLINE) for place, each in enumerate(every)),
+    )
+
+    await cursors.close()
+    cursors = await opened(tmp_path / "cursors.db")
+    assert {key: place.offset for key, place in (await cursors.places()).items()} == {
+        each: place % 100 + 1 for place, each in enumerate(every)
+    }
+    await cursors.close()

@@ -167,12 +167,11 @@ def hand_out(cursor: Cursor, end: Offset, now: Milliseconds) -> Cursor:
     """Record that messages below `end` were given to a consumer. An empty hand-out changes nothing."""
     if end <= cursor.offset:
         return cursor
-    larger = tuple(pair for pair in cursor.handed if pair.end > end)
-    handed = (*larger, HandOut(end, now))
+    handed = (*[pair for pair in cursor.handed if pair.end > end], HandOut(end, now))
     if len(handed) > MAX_HANDED:
         oldest, second = handed[:2]
         handed = (HandOut(max(oldest.end, second.end), max(oldest.time, second.time)), *handed[2:])
-    return cursor._replace(handed=handed)
+    return Cursor(cursor.topic, cursor.offset, cursor.generation, handed, cursor.lost, cursor.grace)
 
 
 def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milliseconds) -> Cursor:
@@ -190,11 +189,9 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
     if now - deciding.time > deadline:
         raise AckTimeout
     end = Offset(last + 1)
-    return cursor._replace(
-        offset=end,
-        handed=tuple([pair for pair in cursor.handed if pair.end > end]),
-        grace=cursor.grace if grace and grace.end > end else None,
-    )
+    handed = tuple([pair for pair in cursor.handed if pair.end > end])
+    kept = cursor.grace if grace and grace.end > end else None
+    return Cursor(cursor.topic, end, cursor.generation, handed, cursor.lost, kept)
 
 
 def seek(cursor: Cursor, offset: Offset) -> Cursor:

@@ -103,7 +103,11 @@ class _Scenario:
         self._chance, self._tally = chance, tally
         self._history = History(limited=chance.random() < 0.2)
         limit = {"max_bytes": 30_000} if self._history.limited else {}
-        self._engine = Embedded(options={"segment_bytes": chance.choice((1000, 4000, 4000, 60_000)), **limit})
+        sizes = {
+            "segment_bytes": chance.choice((1000, 4000, 4000, 60_000)),
+            "ahead_bytes": chance.choice((0, 800, 8000)),
+        }
+        self._engine = Embedded(options=sizes | limit)
 
     async def play(self) -> None:
         for _ in range(self._chance.randint(1, 3)):

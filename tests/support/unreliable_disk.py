@@ -3,7 +3,8 @@
 What was not synced, folder entries included, may after a power loss be there, be gone, be there in part, or be there
 without what was written before it; what never was there before may be anything. A sync covers what was written before
 it began, `write_through` its own bytes only. A sync that fails drops what it pleases, and no later one brings it back:
-programs go on seeing bytes that are nowhere but in memory. Cuts and names are tried again, as a journal does.
+programs go on seeing bytes that are nowhere but in memory. Every handle the file had by then hears of it, once: the one
+that asked at once, others with their next sync. Cuts and names are tried again, as a journal does.
 """
 
 import errno
@@ -27,6 +28,8 @@ class Inode:
     seen: bytearray = field(default_factory=bytearray)
     stable: bytearray = field(default_factory=bytearray)
     pending: list["Change"] = field(default_factory=list)
+    errors: int = 0
+    """How many syncs failed."""
 
     def write(self, data: bytes, position: int) -> None:
         _put(self.seen, data, position)
@@ -158,6 +161,8 @@ class UnreliableDisk(Disk):
         self._pending: list[tuple[str, dict[str, Inode | None], set[str]]] = []
         """Changes of names: folder, names that came, names that went; each as one step."""
         self._handles: dict[int, tuple[str, Inode]] = {}
+        self._heard: dict[int, int] = {}
+        """By handle: of how many failed syncs of its file it knows."""
         self._next = 3
         self._faults: list[Fault] = []
 
@@ -190,6 +195,7 @@ class UnreliableDisk(Disk):
             self._seen, self._stable = dict(names), dict(names)
             self._pending.clear()
             self._handles.clear()
+            self._heard.clear()
             self.stop_at = None
             self.heal()
 
@@ -227,6 +233,7 @@ class UnreliableDisk(Disk):
                 raise FileNotFoundError(errno.ENOENT, "no such file", path)
             self._next += 1
             self._handles[self._next] = (path, inode)
+            self._heard[self._next] = inode.errors
             return self._next
 
     def close(self, handle: int) -> None:
@@ -251,6 +258,7 @@ class UnreliableDisk(Disk):
         inode = self._begin_sync(handle)
         with self._lock:
             inode.sync_range(position, len(data))
+            self._hear(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         with self._lock:
@@ -286,6 +294,14 @@ class UnreliableDisk(Disk):
         inode = self._begin_sync(handle)
         with self._lock:
             inode.sync(promised)
+            self._hear(handle)
+
+    def _hear(self, handle: int) -> None:
+        """Raise if a sync through another handle failed since this one was opened or heard of it last."""
+        path, inode = self._handles[handle]
+        if self._heard[handle] != inode.errors:
+            self._heard[handle] = inode.errors
+            raise OSError(errno.EIO, "a sync failed", path)
 
     def _begin_sync(self, handle: int) -> Inode:
         """Return the file whose sync goes well."""
@@ -296,6 +312,8 @@ class UnreliableDisk(Disk):
             except OSError:
                 if not self.stopped:
                     inode.fail(random.Random(self.changes))
+                    inode.errors += 1
+                    self._heard[handle] = inode.errors
                 raise
             changes = self.changes
         if self.during_sync:

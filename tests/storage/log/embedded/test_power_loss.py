@@ -30,8 +30,11 @@ STEPS = st.lists(
 )
 
 
-def engine_with_small_segments() -> Embedded:
-    return Embedded(options={"segment_bytes": 4000})
+AHEAD = st.sampled_from([0, 800])
+
+
+def engine_with_small_segments(ahead: int = 0) -> Embedded:
+    return Embedded(options={"segment_bytes": 4000, "ahead_bytes": ahead})
 
 
 @settings(max_examples=120, deadline=None)
@@ -77,10 +80,10 @@ def test_power_that_fails_again_during_recovery_loses_nothing_either(steps, stop
 
 
 @settings(max_examples=120, deadline=None)
-@given(STEPS, STEPS, st.integers(1, 150), st.integers(0, 2**32))
-def test_nothing_is_lost_or_comes_back_where_segments_are_made_of_old_ones(before, after, stop_at, seed):
+@given(STEPS, STEPS, AHEAD, st.integers(1, 150), st.integers(0, 2**32))
+def test_nothing_is_lost_or_comes_back_where_records_are_written_over_others(before, after, ahead, stop_at, seed):
     async def scenario():
-        engine = engine_with_small_segments()
+        engine = engine_with_small_segments(ahead)
         history, log = await lose_power(engine, [*before, *REUSE, *after, *REUSE], stop_at, seed)
         assert not log.recovered.damage
         await history.check(log, engine.clock.now)
@@ -124,6 +127,7 @@ def test_power_that_fails_at_any_change_while_a_segment_is_made_of_an_old_one_lo
 @settings(max_examples=80, deadline=None)
 @given(
     steps=STEPS,
+    ahead=AHEAD,
     call=st.sampled_from(["sync", "write", "open", "sync_folder", "rename", "truncate", "unlink"]),
     error=st.sampled_from([errno.EIO, errno.ENOSPC]),
     after=st.integers(0, 12),
@@ -131,9 +135,9 @@ def test_power_that_fails_at_any_change_while_a_segment_is_made_of_an_old_one_lo
     stop_at=st.integers(20, 150),
     seed=st.integers(0, 2**32),
 )
-def test_calls_that_fail_and_then_power_loss_lose_nothing(steps, call, error, after, times, stop_at, seed):
+def test_calls_that_fail_and_then_power_loss_lose_nothing(steps, ahead, call, error, after, times, stop_at, seed):
     async def scenario():
-        engine = engine_with_small_segments()
+        engine = engine_with_small_segments(ahead)
         history = History()
         log = await engine.open()
         engine.disk.fail(call, error, after=after, times=times)

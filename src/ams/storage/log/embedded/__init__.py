@@ -8,6 +8,7 @@ group_commit     one group: what is asked of the committer, how it is packed, an
 record           one topic's messages of one group, as bytes
 segment          the file of records: its header, its name, and writing to its end
 spares           files of segments that went, of which the next ones are made
+ahead            pages of the open segment, written before its records come
 segment_index    the index of a segment in memory
 index_file       the index file of a sealed segment, as bytes
 catalog          the segments of the log, and the way from an offset or a time to records

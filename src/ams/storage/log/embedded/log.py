@@ -14,6 +14,7 @@ from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
+from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.committer import Committer, Space
 from ams.storage.log.embedded.group_commit import Append, Control, Outcome, loads
@@ -74,9 +75,10 @@ class EmbeddedLog:
         self._committer = Committer(by_class, self._space, clock, options, restored.commit, self._tell)
         self._thread = supervisor.thread(WRITING, "ams-log-committer", self._committer.run, self._writing_ended)
         self._upkeep = Upkeep(self._state, self._committer, files, clock, options, self._damage, self._spares)
+        self._ahead = Ahead(by_class, files, folder, clock, options)
         self._keys = Keys(self._state, self._upkeep.look_up, clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
-        self._background: asyncio.Task[None] | None = None
+        self._background: list[asyncio.Task[None]] = []
         self._outbox: list[Append | Control] = []
         self._failed = False
         """Whether nothing can be stored or made visible any more, as something failed that must not."""
@@ -106,7 +108,10 @@ class EmbeddedLog:
         log._thread.start()
         if log._state.unsealed:
             log._upkeep.call()
-        log._background = supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive))
+        log._background = [
+            supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive)),
+            supervisor.task("writing ahead in the log", log._ahead.run(supervisor.survive)),
+        ]
         return log
 
     async def create(
@@ -299,10 +304,11 @@ class EmbeddedLog:
         self._closed = True
         for state in self._state.topics.values():
             state.wake()
-        if self._background is not None:
-            self._background.cancel()
-            await asyncio.wait((self._background,))
+        for task in self._background:
+            task.cancel()
+            await asyncio.wait((task,))
         await self._upkeep.close()
+        await self._ahead.close()
         self._send()
         with contextlib.suppress(LogUnavailable):  # its thread has ended by itself
             self._committer.submit(None)
@@ -389,6 +395,8 @@ class EmbeddedLog:
                 self._state.apply(outcome)
                 if outcome.closed:
                     self._upkeep.call()
+                if outcome.sequence:
+                    self._ahead.look(outcome.code)
         except Exception as error:
             self._supervisor.failed(MEMORY, error, lambda: self._memory_failed(outcomes, done))
             return
@@ -422,8 +430,8 @@ class EmbeddedLog:
     def _fail(self) -> None:
         """Take nothing any more; what is cut or indexed now would go by a memory that is not whole."""
         self._failed = True
-        if self._background is not None:
-            self._background.cancel()
+        for task in self._background:
+            task.cancel()
 
 
 def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:

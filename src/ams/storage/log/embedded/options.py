@@ -28,6 +28,8 @@ class LogOptions:
     """Size at which a segment is sealed."""
     segment_keys: int = 100_000
     """Idempotency keys after which a segment is sealed: those of segments being written are in memory."""
+    ahead_bytes: int = 8 * MIB
+    """How far pages of a segment that is steadily written to are written before its records; 0 = not at all."""
     sync: Literal["always", "interval"] = "always"
     """always: an append returns when the disk has it; interval: a power loss may take the last moments."""
     sync_interval_ms: int = 200

@@ -4,7 +4,8 @@ Topics that are kept about as long share segments (a retention class), so that n
 segment of a class is open at a time, and one in which a write or sync failed is never written again.
 
 The file of an open segment may be longer than what was written to it: a segment that is made of a spare
-(`ams.storage.log.embedded.spares`) has that one's bytes behind its own. They are cut off when it is sealed.
+(`ams.storage.log.embedded.spares`) has that one's bytes behind its own, and one in which pages are written ahead
+(`ams.storage.log.embedded.ahead`) has zeros. They are cut off when it is sealed.
 
 The header is 64 bytes, written twice so that no single damaged place loses it (little-endian, unsigned):
 
@@ -26,9 +27,10 @@ The header is 64 bytes, written twice so that no single damaged place loses it (
 import contextlib
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import NamedTuple
 
@@ -149,6 +151,15 @@ def sequence_of(name: str) -> int | None:
     return int(stem) if dot and kind in ("log", "idx") and len(stem) == 16 and stem.isdecimal() else None
 
 
+class Look(NamedTuple):
+    """How far an open segment was at some moment."""
+
+    time: Milliseconds
+    """Monotonic."""
+    length: int
+    writes: int
+
+
 @dataclass(slots=True)
 class Open:
     """The segment being written."""
@@ -169,12 +180,36 @@ class Open:
     reached: int = 0
     """Where the last write ends, or would have ended: up to here there may be bytes of a failed one."""
     size: int = 0
-    """Bytes of its file, once there may be more of them than were written to it."""
+    """Bytes of its file: records, and behind them pages that wait to be written. Grows under the lock only."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while pages are written ahead, and while the file grows in another way."""
+    sealed: bool = False
+    """Whether nothing more may be written ahead; set under the lock."""
+    writes: int = 0
+    look_at: int = 0
+    """The length at which to look next whether pages are to be written ahead."""
+    looked: Look | None = None
+    """What that look found last."""
+    was_ahead: bool = False
+    """Whether pages were written ahead since writes were faster than that."""
+
+    def __post_init__(self) -> None:
+        self.size = max(self.size, self.length)
 
     @property
     def tail(self) -> int:
         """Bytes of its file behind what was written to it: pages that wait."""
         return max(self.size - max(self.length, self.reached), 0)
+
+    def grow(self, end: int) -> None:
+        """Take the file up to `end` for records. No step ahead is under way there any more, and none will begin."""
+        with self.lock:
+            self.size = max(self.size, end)
+
+    def seal(self) -> None:
+        """Let nothing be written ahead any more."""
+        with self.lock:
+            self.sealed = True
 
 
 class Writer:
@@ -221,10 +256,11 @@ class Writer:
         segment = self.open
         if segment is None:
             return None
+        segment.seal()
         if segment.tail:
             self._files.truncate(segment.handle, segment.length)
             self._files.sync(segment.handle)
-            segment.durable, segment.size = segment.length, 0
+            segment.durable = segment.size = segment.length
         self.sync()
         self.open = None
         self._close(segment.handle)
@@ -299,6 +335,9 @@ class Writer:
         if sync:
             self.sync()
         segment.reached = segment.length + sum(map(len, parts))
+        segment.writes += 1
+        if segment.reached > segment.size:
+            segment.grow(segment.reached)
         if sync:
             self._files.write_through(segment.handle, parts, segment.length)
             segment.durable = segment.reached
@@ -320,6 +359,7 @@ class Writer:
             return None
         self._cut = Cut(segment.sequence, segment.length)
         self.open = None
+        segment.seal()
         if segment.tail:  # what is left is cut off by the next start, or when the file becomes a spare
             with contextlib.suppress(OSError):
                 self._files.truncate(segment.handle, segment.length)

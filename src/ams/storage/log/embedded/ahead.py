@@ -1,0 +1,133 @@
+"""Writing ahead: zeros behind the records of a segment that is steadily written to, so that these meet written pages.
+
+What that is good for is said in `ams.storage.log.embedded.spares`. A thread of its own does it, step by step; nobody
+waits for it but a write that overtakes it, for the step under way. Where it did not come, or failed, the file grows
+with its records as it does without it.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from ams.core.clock import Clock
+from ams.storage.files import Disk, FileHandle, opened
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.segment import HEAD_BYTES, Look, Open, Writer
+
+logger = structlog.get_logger("ams.log")
+
+STEPS = 8
+"""Writes of zeros that make up all that is written ahead."""
+_SHARE = 64
+"""It is at most this part of the size to which a data folder is limited."""
+_ROOM = 8
+"""There is to be room for this many times as much beside what must stay free."""
+_STEADY_MS = 10_000
+"""A segment that grows by half a step in this time is steadily written to."""
+_MOST_A_WRITE = 128 * 1024
+"""Larger writes take so long by their bytes that zeros beside them cost more than they save."""
+_REST = 64
+"""Steps until it is tried again in a segment whose writes were faster."""
+
+
+class Ahead:
+    """Writes pages ahead in the open segments of one log; `run` is its background task."""
+
+    def __init__(
+        self, writers: Mapping[int, Writer], files: Disk, folder: str, clock: Clock, options: LogOptions
+    ) -> None:
+        self._writers = writers
+        self._files, self._folder, self._clock = files, folder, clock
+        most = self._most = _worth(options)
+        self._step = most // STEPS
+        self._zeros = bytes(self._step)
+        self._segment_bytes = options.segment_bytes
+        self._room = options.min_free_bytes + _ROOM * most
+        self._wanted: asyncio.Queue[Open] = asyncio.Queue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-ahead")
+        self._closed = False
+        self._told = False
+
+    def look(self, code: int) -> None:
+        """See whether pages are to be written ahead, now that something was written to the open segment of a class."""
+        segment = self._writers[code].open
+        if segment is None or segment.length < segment.look_at or not self._step:
+            return
+        before, now = segment.looked, Look(self._clock.monotonic(), segment.length, segment.writes)
+        segment.looked, segment.look_at = now, now.length + self._step // 2
+        if before is None or not _is_steady(before, now):
+            return
+        if segment.was_ahead and not segment.tail:
+            segment.was_ahead = False
+            segment.look_at += _REST * self._step
+            return
+        self._wanted.put_nowait(segment)
+
+    async def run(self, survive: Callable[[str], None]) -> None:
+        """Write ahead where it is wanted, until cancelled.
+
+        `survive` is called for a round that ended with an unexpected exception.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            segment = await self._wanted.get()
+            try:
+                await loop.run_in_executor(self._thread, self._fill, segment)
+            except OSError as error:
+                if not segment.sealed:  # else its file may be gone already
+                    self._tell(error)
+            except Exception:  # a defect here is to cost speed only
+                survive("writing ahead in the log")
+
+    async def close(self) -> None:
+        """End when the step under way is done; `run` has ended."""
+        self._closed = True
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def _fill(self, segment: Open) -> None:
+        # A handle of its own: the system tells each one once that something could not be written to the disk, and the
+        # committer's must hear it of its bytes.
+        with opened(self._files, segment.path) as handle:
+            while self._is_wanted(segment) and self._write_step(segment, handle):
+                pass
+
+    def _is_wanted(self, segment: Open) -> bool:
+        """Whether another step is: never more than the segment has of records, and never beyond its size."""
+        return (
+            not self._closed
+            and segment.tail + self._step <= min(self._most, segment.length - HEAD_BYTES)
+            and segment.size + self._step <= self._segment_bytes
+            and self._files.free_bytes(self._folder) >= self._room
+        )
+
+    def _write_step(self, segment: Open, handle: FileHandle) -> bool:
+        """Write zeros, durably, behind all that was written; False when the segment is sealed, or writes overtake."""
+        with segment.lock:
+            if segment.sealed or (segment.was_ahead and not segment.tail):
+                return False
+            try:
+                self._files.write_through(handle, (self._zeros,), segment.size)
+            finally:  # what failed may be there in part, and is to be cut off at the end too
+                segment.size += self._step
+            segment.was_ahead = True
+            return True
+
+    def _tell(self, error: OSError) -> None:
+        """Log that it failed, once."""
+        if not self._told:
+            self._told = True
+            logger.warning("log.not_ahead", reason=error.strerror)
+
+
+def _worth(options: LogOptions) -> int:
+    """Return how many bytes to write ahead: none where syncs are rare, and little where data is limited."""
+    if options.sync != "always":
+        return 0
+    return options.ahead_bytes if options.max_bytes is None else min(options.ahead_bytes, options.max_bytes // _SHARE)
+
+
+def _is_steady(before: Look, now: Look) -> bool:
+    grown, writes = now.length - before.length, now.writes - before.writes
+    return now.time - before.time <= _STEADY_MS and grown <= writes * _MOST_A_WRITE

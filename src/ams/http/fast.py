@@ -22,6 +22,7 @@ from ams.core.messages import Stored
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
+from ams.http.big_bodies import BIG_BODY
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
@@ -320,7 +321,11 @@ class FastRoutes:
             return await self._store(topic, call.project, key, body)
 
     async def _store(self, topic: Topic, project: str, key: str | None, body: bytes) -> bytes:
-        received = await self._messages.read(body, lenient=topic.schema is not None, project=project)
+        is_lenient = topic.schema is not None
+        if len(body) <= BIG_BODY:
+            received = self._messages.read_small(body, lenient=is_lenient)
+        else:
+            received = await self._messages.read(body, lenient=is_lenient, project=project)
         appended = await self._publisher.publish(topic, received, key=key)
         return messages.published(appended.first, appended.count)
 

@@ -29,7 +29,7 @@ from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
 
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin", b"idempotency-key"})
 """Header fields of requests that are not for the lane."""
-_OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n" % (*JSON, REQUEST_ID)
+_OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
 
 class Lane:
@@ -42,13 +42,13 @@ class Lane:
         self._default_headers: list[Header] | None = None
         self._start = b""
 
-    def start_of_200(self, default_headers: list[Header]) -> bytes:
+    def start_of_200(self, default_headers: list[Header], keep_alive: bool) -> bytes:
         """Return the head of an answer, to be given the request's id and the length of the body."""
         if default_headers is not self._default_headers:  # uvicorn makes a new list when the second changes
             fields = b"".join([b"%b: %b\r\n" % field for field in default_headers])
             self._default_headers = default_headers
             self._start = STATUS_LINE[200] + fields.replace(b"%", b"%%") + _OK_FIELDS
-        return self._start
+        return self._start if keep_alive else self._start[:-2] + b"connection: close\r\n\r\n"
 
 
 class LaneProtocol(LimitedProtocol):
@@ -72,7 +72,8 @@ class LaneProtocol(LimitedProtocol):
             super()._begin()
             return
         head, length, request_id = self._head()
-        admitted = self.lane.fast.known(head) if self._is_free() else None
+        is_free = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
+        admitted = self.lane.fast.known(head) if is_free else None
         if admitted is not None and 0 < length <= min(admitted.most, BIG_BODY):
             self._admitted, self._request_id, self._known_head = admitted, request_id, head
             self._pieces, self._received = [], 0
@@ -80,10 +81,6 @@ class LaneProtocol(LimitedProtocol):
         super()._begin()
         if length and self.parser.should_keep_alive() and not _ELSEWHERE.intersection([name for name, _ in head[1:]]):
             cast("Any", self.scope)["state"][OFFERED] = head
-
-    def _is_free(self) -> bool:
-        """Whether nothing waits before the request that begins, and the client has read its answers."""
-        return (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
 
     def _head(self) -> tuple[Head, int, bytes]:
         """Return what requests with the same rights share, the length of the body (0: not said), and the id given."""
@@ -279,8 +276,7 @@ class LaneRequest:
         if self.disconnected:
             self._end()
             return
-        start = lane.start_of_200(connection.server_state.default_headers) % (self._id, size)
-        start += b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n"
+        start = lane.start_of_200(connection.server_state.default_headers, self.keep_alive) % (self._id, size)
         self.response_started = True
         if size <= SMALL_ANSWER:
             connection.transport.write(start + body)

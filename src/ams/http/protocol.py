@@ -33,6 +33,8 @@ MAX_TRAILER_BYTES = 8 * 1024
 """Received behind the head without being part of the body: sizes of chunks, and trailers, which are passed over."""
 MAX_HEADER_FIELDS = 100
 """In a request; what common servers take."""
+_LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding"})
+"""Header fields that the connection itself goes by."""
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
 
@@ -72,6 +74,8 @@ class LimitedProtocol(HttpToolsProtocol):
     """What the connection ends with, once the requests before are answered."""
     _running: RequestResponseCycle | None = None
     """The request that is worked on; those behind it wait in `pipeline`."""
+    _idle_since = 0.0
+    """When the last answer was complete, by the clock of the event loop."""
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
@@ -95,6 +99,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._stop_waiting()
+        self._unset_keepalive_if_required()
         if self._reader is not None:
             self._reader.cancel()
             self._reader = None
@@ -107,7 +112,6 @@ class LimitedProtocol(HttpToolsProtocol):
         """Feed the parser, counting what belongs to a head."""
         if self._last_answer is not None or self.transport.is_closing():
             return
-        self._unset_keepalive_if_required()
         was_in_request, was_in_head = self._in_request, self._in_head
         self._packet_bytes, self._heads_begun, self._has_body = len(data), 0, False
         self._feed(data)
@@ -177,13 +181,17 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.headers) >= MAX_HEADER_FIELDS:
             raise self._stop(_too_large())
         name = name.lower()
+        if name in _LOOKED_AT:
+            self._look_at(name, value)
+        self.headers.append((name, value))
+
+    def _look_at(self, name: bytes, value: bytes) -> None:
         if name == b"host":
             self._hosts += 1
-        elif name == b"expect" and value.lower() == b"100-continue":
-            self.expect_100_continue = True
-        elif name == b"transfer-encoding" and value.lower() != b"chunked":  # the body would reach us as it was coded
+        elif name == b"expect":
+            self.expect_100_continue = self.expect_100_continue or value.lower() == b"100-continue"
+        elif value.lower() != b"chunked":  # the body would reach us as it was coded
             raise self._stop(BadRequest("Transfer-Encoding can only be chunked"))
-        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """Start the request."""
@@ -303,12 +311,26 @@ class LimitedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        """Be ready for the next request, or close as `shutdown` does."""
-        super().on_response_complete()
+        """Be ready for the next request, or close as `shutdown` does.
+
+        In the place of what uvicorn does, which sets and cancels a timer for each request.
+        """
+        self.server_state.total_requests += 1
         if self.transport.is_closing():
             self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
-        elif self._last_answer is not None and self._is_idle():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._wait_for_a_request(self.timeout_keep_alive)
+        if self._last_answer is not None and self._is_idle():
             self._write_last_answer(self._last_answer)
+
+    def _wait_for_a_request(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
 
     def _has_begun(self) -> bool:
         """Whether the request whose head is complete was handed over by `_begin`."""
@@ -323,8 +345,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing comes."""
-        self._close()
+        """Close a connection on which nothing has come since the last answer; wait on when that is not long ago."""
+        self.timeout_keep_alive_task = None
+        if self._in_request or not self._is_idle():  # its answer begins the wait again
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._wait_for_a_request(left)
+        else:
+            self._close()
 
     def _close(self) -> None:
         """Close when the client has read what is left, or drop it when it does not; nothing if that was done."""

@@ -187,7 +187,9 @@ class EmbeddedLog:
             return await self._keys.append(append, sent, key, partial(self._released, state), self._stored)
         if state.held is not None:
             await self._released(state)
-        return await self._stored(append)
+        state.under_way += 1
+        self._submit(append)
+        return await append.done
 
     async def answered(self, topic: TopicId, messages: Sequence[Message], key: str) -> Appended | None:
         """Return the answer to an earlier append of these messages with this key (`Log.answered`)."""

@@ -212,14 +212,18 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _begin(self) -> None:
         """Hand the request whose head is complete to the application, or put it behind those that are not answered."""
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()  # makes the scope
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers
+        self._make_scope()
         super().on_headers_complete()
         # Uvicorn names the class of its cycles itself; a wrapper around one would be garbage that only the collector
         # finds, thousands a second.
         self.cycle.__class__ = _OneWriteCycle
+
+    def _make_scope(self) -> None:
+        """Have uvicorn make what an application is told of the request, when there is a head and one is asked."""
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""

@@ -107,9 +107,9 @@ class PeerProtocol(LimitedProtocol):
         self._stop_reading()
         super().connection_lost(exc)
 
-    def on_message_begin(self) -> None:
+    def _make_scope(self) -> None:
         """Put the peer into the scope."""
-        super().on_message_begin()
+        super()._make_scope()
         self.scope[PEER] = self._peer_of_connection()  # type: ignore[literal-required]  # a key of ours
 
     def on_headers_complete(self) -> None:

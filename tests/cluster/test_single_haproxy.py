@@ -181,6 +181,21 @@ def test_a_body_over_the_limit_is_refused_in_the_envelope(strict: Behind) -> Non
     assert repaired.error_in(answer, 413) == "Message size is too large"
 
 
+@pytest.mark.parametrize("size", [10, 60_000])
+def test_a_client_that_asks_before_it_sends_a_body_is_told_to_go_on(strict: Behind, size: int) -> None:
+    body = json.dumps({"messages": [{"data": "aaaa" * (size // 4)}]}).encode()
+    head = b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nHost: x\r\nx-api-key: %b\r\nConnection: close\r\n"
+    head += b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n"
+    with strict.connect(SOON) as client:
+        client.sendall(head % (SERVICE_TOKEN.encode(), len(body)))
+        assert client.recv(65536).startswith(b"HTTP/1.1 100 ")
+        client.sendall(body)
+        answer = repaired.everything(client)
+
+    assert b"HTTP/1.1 200 " in answer
+    assert b"messageIds" in answer
+
+
 def test_the_service_knows_clients_by_their_own_addresses(strict: Behind) -> None:
     client = dataclasses.replace(strict, source="127.0.0.9")
 

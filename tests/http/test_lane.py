@@ -1,10 +1,12 @@
 """The lane: hot requests whose heads are known are answered as they are over ASGI, and no way is taken twice."""
 
 import asyncio
+import gc
 import json
 import re
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -243,3 +245,38 @@ def test_a_large_answer_is_whole(service: Served, ways: Ways) -> None:
                 str(number) for number in range(int(most))
             ]
     assert ways.on_lane >= 8
+
+
+def test_a_connection_that_ended_leaves_nothing_for_the_collector(service: Served, ways: Ways) -> None:
+    """Over TLS each holds a quarter of a megabyte of buffers."""
+    for _ in range(3):
+        with connected(service) as connection:
+            connection.sendall(said(PUBLISH, messages("aGk=")))
+            assert answer(connection).startswith(b"HTTP/1.1 200")
+    assert ways.on_lane >= 2
+
+    gc.collect()
+    gc.disable()
+    before = connections()
+    try:
+        for _ in range(5):
+            with connected(service) as connection:
+                connection.sendall(said(PUBLISH, messages("aGk=")))
+                assert answer(connection).startswith(b"HTTP/1.1 200")
+        assert eventually(lambda: connections() <= before)
+    finally:
+        gc.enable()
+
+
+def connections() -> int:
+    return sum(isinstance(each, LaneProtocol) for each in gc.get_objects())
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    """Whether something becomes true soon."""
+    until = time.monotonic() + SECONDS
+    while not holds():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True

@@ -332,10 +332,14 @@ class LaneRequest:
 
     def _end(self) -> None:
         self.response_complete = True
-        self._connection.tasks.discard(cast("Any", self))
+        connection = self._connection
+        connection.tasks.discard(cast("Any", self))
         if self._arriving is not None:
-            self._connection.lane.fast.bodies.release(self._arriving)
+            connection.lane.fast.bodies.release(self._arriving)
             self._arriving = None
+        # The connection knows its last request. Left in a circle, both and the buffers of TLS would stay until garbage
+        # is looked for, which is once in a thousand connections.
+        del self._connection
 
 
 @types.coroutine

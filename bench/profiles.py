@@ -69,6 +69,7 @@ PUBLISH = Kind("publish-1", "a publish of 1 message", 64, _publish(1))
 PUBLISH_100 = Kind("publish-100", "a publish of 100 messages", 16, _publish(100))
 PULL = Kind("pull-100", "a pull of 100 messages", 16, _pull)
 ACKNOWLEDGE = Kind("acknowledge", "an acknowledgement", 64, _acknowledge)
+LONE = Kind("publish-lone", "a publish of 1 message, of a caller who is alone", 1, _publish(1))
 KINDS = (PUBLISH, PUBLISH_100, PULL, ACKNOWLEDGE)
 
 
@@ -91,6 +92,11 @@ class Profile:
     def loop(self) -> float:
         """Microseconds of the event loop's thread."""
         return sum(took for _, took in self.stacks)
+
+    @property
+    def in_calls_of_the_disk(self) -> float:
+        """Microseconds by the clock that the thread that stores messages is in calls for the disk, for a request."""
+        return 1e6 * sum(each.wall for name, each in self.disk.items() if name.startswith(STORES)) / self.requests
 
     @property
     def whole(self) -> float:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import ams
@@ -20,7 +21,7 @@ from bench.disk import appends
 from bench.goals import reached
 from bench.preparing import project, topics
 from bench.processes import ROOT, Failed
-from bench.profiles import ACKNOWLEDGE, ASIDE, PUBLISH, PUBLISH_100, PULL, STORES, Profile, of_bare, of_service
+from bench.profiles import ACKNOWLEDGE, ASIDE, LONE, PUBLISH, PUBLISH_100, PULL, STORES, Profile, of_bare, of_service
 from bench.report import HISTORY, progress
 from bench.run import FULL, QUICK, Bench
 from bench.steps import ORDER, in_order
@@ -42,10 +43,11 @@ class Found(NamedTuple):
     bare_100: Profile
     pull: Profile
     acknowledge: Profile
-    lone: "Lone"
+    lone: Profile
+    medians: "Medians"
 
 
-class Lone(NamedTuple):
+class Medians(NamedTuple):
     """Median milliseconds of a publish of 1 without others, and of what it is made of."""
 
     publish: float
@@ -61,15 +63,22 @@ def find(bench: Bench, seconds: float) -> Found:
     publish_100, bare_100 = of_service(bench, PUBLISH_100, seconds), of_bare(bench, PUBLISH_100, 100, seconds)
     progress("  pull 100, acknowledge, a caller who is alone")
     pull, acknowledge = of_service(bench, PULL, seconds), of_service(bench, ACKNOWLEDGE, seconds)
-    return Found(publish, bare, publish_100, bare_100, pull, acknowledge, _lone(bench))
+    lone = of_service(bench, LONE, seconds)
+    return Found(publish, bare, publish_100, bare_100, pull, acknowledge, lone, _medians(bench))
 
 
-def _lone(bench: Bench) -> Lone:
+def _medians(bench: Bench) -> Medians:
     with bench.service() as service, bench.bare() as bare:
         work = Publish(topics(service, project(service, "BENCH"), "lone", 1))
-        publish, handled = bench.load(service, work, 1).p50, bench.load(bare, work, 1).p50
-        synced = appends(bench.folder, raw.stored_bytes(1), bench.plan.seconds).p50
-    return Lone(1000 * publish, 1000 * handled, 1000 * synced)
+        turns = [
+            (
+                bench.load(service, work, 1).p50,
+                bench.load(bare, work, 1).p50,
+                appends(bench.folder, raw.stored_bytes(1), bench.plan.seconds / 2).p50,
+            )
+            for _ in range(bench.plan.pairs)
+        ]
+    return Medians(*(1000 * median(each) for each in zip(*turns, strict=True)))
 
 
 def figures(found: Found) -> str:
@@ -80,7 +89,7 @@ def figures(found: Found) -> str:
         *_of_publish(found),
         *_of_others(found),
         *_of_the_disk(found),
-        *_of_a_lone_caller(found.lone),
+        *_of_a_lone_caller(found.lone, found.medians),
         *_of_functions(found.publish),
         *_of_goals(),
     ]
@@ -139,16 +148,26 @@ def _of_the_disk(found: Found) -> Iterator[str]:
     )
 
 
-def _of_a_lone_caller(lone: Lone) -> Iterator[str]:
+def _of_a_lone_caller(lone: Profile, medians: Medians) -> Iterator[str]:
     yield "### A caller who is alone"
-    rest = lone.publish - lone.bare - lone.fdatasync
+    rest = medians.publish - medians.bare - medians.fdatasync
     rows = [
-        ("publish of 1", f"{lone.publish:.3f}"),
-        ("a request to the bare handler", f"{lone.bare:.3f}"),
-        ("an fdatasync of as many bytes", f"{lone.fdatasync:.3f}"),
+        ("publish of 1", f"{medians.publish:.3f}"),
+        ("a request to the bare handler", f"{medians.bare:.3f}"),
+        ("an fdatasync of as many bytes", f"{medians.fdatasync:.3f}"),
         ("the rest", f"{rest:.3f}"),
     ]
     yield _table(("Median", "ms"), rows)
+    whole, disk = 1e6 / lone.requests_per_second, lone.in_calls_of_the_disk
+    storing = dict(lone.aside()).get(ASIDE[0], 0.0)
+    rows = [
+        ("the event loop", f"{lone.loop:.0f}"),
+        ("the thread that stores, without the disk", f"{storing:.0f}"),
+        ("the disk", f"{disk:.0f}"),
+        ("the caller, the network, and threads that wake up", f"{whole - lone.loop - storing - disk:.0f}"),
+        ("**all**", f"**{whole:.0f}**"),
+    ]
+    yield _table(("The same by who is at work, on the average", "µs"), rows)
 
 
 def _of_functions(profile: Profile) -> Iterator[str]:

@@ -10,7 +10,7 @@ from bench.profiles import PUBLISH, STORES, Profile, of_service
 from bench.run import QUICK, Bench
 from bench.steps import PARSE, SEND
 from bench.traced import WRITE, Called
-from bench.where import BEGIN, END, PAGE, Found, Lone, figures, with_figures
+from bench.where import BEGIN, END, PAGE, Found, Medians, figures, with_figures
 
 PARSING = ("LimitedProtocol.data_received ams/http/protocol.py",)
 PROFILE = Profile(
@@ -42,11 +42,12 @@ def test_the_parts_of_a_request_are_its_whole() -> None:
 
 
 def test_the_tables_hold_the_steps_and_what_the_disk_costs() -> None:
-    shown = figures(Found(*[PROFILE] * 6, Lone(1.5, 0.5, 0.75)))
+    shown = figures(Found(*[PROFILE] * 7, Medians(1.5, 0.5, 0.75)))
 
     assert f"| {PARSE} | 20.0 | 51 % | 20.0 |" in shown
     assert "| a publish of 1 message | 50.0 | 2.00 | 100 | 2.0 |" in shown
     assert "| the rest | 0.250 |" in shown
+    assert "| the caller, the network, and threads that wake up | 924 |" in shown
 
 
 def test_figures_take_the_place_of_those_before() -> None:

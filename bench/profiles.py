@@ -28,6 +28,7 @@ ASIDE = (
 """Steps beside the event loop."""
 LEAST = 0.05
 """Microseconds; less is not shown."""
+_TRACER = " bench/traced.py"
 WRITE_SECONDS = 30.0
 """How long a trace may take to be there."""
 STORES, CURSORS = "ams-log-committer", "cursors"
@@ -165,13 +166,15 @@ def _profile(kind: Kind, server: Server, token: str, work: Work, seconds: float,
     outcome = running.outcome()
     trace = _written(file)
     requests = outcome.requests_per_second * trace.seconds
-    seen = sum(stack.seen for stack in trace.stacks)
-    each = 1e6 * trace.main / max(seen, 1) / requests
+    stacks = [(_below_the_loop(stack.frames), stack.seen) for stack in trace.stacks]
+    stacks = [(frames, seen) for frames, seen in stacks if not any(each.endswith(_TRACER) for each in frames)]
+    whole = sum(seen for _, seen in stacks)
+    each = 1e6 * trace.main / max(whole, 1) / requests
     return Profile(
         kind,
         outcome.requests_per_second,
         requests,
-        [(_below_the_loop(stack.frames), each * stack.seen) for stack in trace.stacks],
+        [(frames, each * seen) for frames, seen in stacks],
         {name: 1e6 * used / requests for name, used in trace.threads.items()},
         trace.disk,
     )

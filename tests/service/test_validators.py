@@ -61,4 +61,4 @@ def test_what_is_not_done_in_no_time_is_left(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("time.thread_time", lambda: next(looks) * 0.003)
     monkeypatch.setattr("time.perf_counter", lambda: next(looks) * 0.003)
 
-    assert check_some(OBJECTS, batch_of([USUAL] * 100)) == 0
+    assert check_some(OBJECTS, batch_of([sent(b"{}" + b" " * 4000)] * 100)) == 4

@@ -90,10 +90,15 @@ class JsonSchema:
         needs an estimate of its own, which for usual documents is as much work as the check.
         """
         most, is_valid = self._short, self._validator.is_valid
-        count = 0
+        count = size = 0
         try:
             for each in documents:
-                if len(each) > most or watch.is_over() or not is_valid(_read_shallow(each)):
+                size += len(each)
+                if size > most:  # since the last look at the watch, or this one alone
+                    if len(each) > most or watch.is_over():
+                        break
+                    size = len(each)
+                if not is_valid(_read_shallow(each)):
                     break
                 count += 1
         except (ValueError, RecursionError):  # not base64, no JSON, or deeper

@@ -101,3 +101,14 @@ def test_no_batch_of_base64_is_made_of_what_needs_a_closer_look(text: str, other
 
 def counted(made: Batch) -> tuple[int, int, int]:
     return made.size, made.largest, made.data_bytes
+
+
+@given(MESSAGES)
+def test_equal_messages_have_equal_fragments_once_their_attributes_are_in_order(given: list[Message]) -> None:
+    turned = [message(each.data, dict(reversed(each.attributes.items()))) for each in given]
+
+    assert batch_of(turned).in_order() == batch_of(given).in_order()
+    assert [parse(each) for each in batch_of(turned).in_order()] == [
+        Message(each.attributes, each.data, fragment)
+        for each, fragment in zip(given, batch_of(given).in_order(), strict=True)
+    ]

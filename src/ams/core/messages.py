@@ -72,6 +72,13 @@ class Batch(Sequence[Message]):
         """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
         return map(pybase64.b64decode, map(_data_of, self._sent), _STANDARD, _STRICTLY)
 
+    def in_order(self) -> list[Fragment]:
+        """Return the fragments with attributes in the order of their names, so that equal messages have equal ones."""
+        return [
+            fragment if not each.attributes or len(each.attributes) < 2 else _in_order(each)
+            for each, fragment in zip(self._sent, self.fragments, strict=True)
+        ]
+
     def __len__(self) -> int:
         return len(self.fragments)
 
@@ -191,11 +198,8 @@ def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragmen
     return Fragment(b'"attributes":%b,"data":"%b"' % (_encode(attributes), data.encode()))
 
 
-def in_order(sent: Message) -> Fragment:
-    """Return the fragment with the attributes in the order of their names, so that equal messages have equal ones."""
-    if len(sent.attributes) < 2:
-        return sent.fragment
-    return message(sent.data, dict(sorted(sent.attributes.items()))).fragment
+def _in_order(sent: Sent) -> Fragment:
+    return message(sent.data, dict(sorted((sent.attributes or {}).items()))).fragment
 
 
 def parse(fragment: bytes) -> Message:

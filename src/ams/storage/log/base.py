@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.messages import Message, Stored, in_order
+from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId
 
 HASH_BYTES = 16
@@ -209,7 +209,7 @@ def key_hash(topic: TopicId, key: bytes) -> bytes:
 
 def content_hash(messages: Sequence[Message]) -> bytes:
     """Return 16 bytes that stand for the messages of an append, in order; the order of attributes means nothing."""
-    return _hash([in_order(each) for each in messages])
+    return _hash(batch_of(messages).in_order())
 
 
 def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
@@ -217,12 +217,13 @@ def is_content(remembered: bytes, messages: Sequence[Message]) -> bool:
 
     It may be one over the attributes as they were sent: it was so in earlier versions, whose keys are still known.
     """
-    return remembered in (content_hash(messages), _hash([each.fragment for each in messages]))
+    return remembered in (content_hash(messages), _hash(batch_of(messages).fragments))
 
 
 def _hash(fragments: Iterable[bytes]) -> bytes:
     content = blake2b(digest_size=HASH_BYTES)
+    update = content.update
     for fragment in fragments:
-        content.update(len(fragment).to_bytes(8, "little"))
-        content.update(fragment)
+        update(len(fragment).to_bytes(8, "little"))
+        update(fragment)
     return content.digest()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import KeyReused
-from ams.core.messages import message
+from ams.core.messages import Batch, message
 from ams.storage.log.base import Bounds, content_hash, is_content
 from tests.storage.log.engines import HOUR, Embedded, new_topic, texts
 
@@ -123,7 +123,7 @@ async def test_what_an_earlier_version_remembered_of_a_content_stays_valid(
     async with engine.opened() as log:
         topic = await new_topic(log)
         with monkeypatch.context() as earlier:
-            earlier.setattr("ams.storage.log.base.in_order", lambda each: each.fragment)
+            earlier.setattr(Batch, "in_order", lambda batch: batch.fragments)
             first = await log.append(topic, sent, key="k")
 
     async with engine.opened() as log:

@@ -57,8 +57,10 @@ class Segment:
     closed: bool = False
     """Whether it will not grow any more."""
 
-    def may_hold(self, prefix: int) -> bool:
-        """Whether a key whose hash has this prefix may be in it; False is certain."""
+    def may_hold(self, hashed: bytes, prefix: int) -> bool:
+        """Whether the key with this hash, and its prefix, may be in it; False is certain."""
+        if self.entries is not None:
+            return hashed in self.entries.keys
         return self.filter is None or self.filter.may_hold(prefix)
 
     @property
@@ -135,11 +137,16 @@ class SegmentCatalog:
     def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
         """Return the segments in which an append with this key may be that was answered at `since` or later.
 
-        Newest first. Of a key that is new they are, as a rule, only those being written.
+        Newest first. Of a key that is new there is none, as a rule.
         """
         prefix = prefix_of(hashed)
-        found = [each for each in self if each.may_hold(prefix) and each.newest >= since]
-        return sorted(found, key=lambda each: each.sequence, reverse=True)
+        found = [
+            each
+            for segments in self.by_class
+            for each in segments
+            if each.may_hold(hashed, prefix) and each.newest >= since
+        ]
+        return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
     def answered_in(self, segment: Segment, topic: TopicId, hashed: bytes) -> KeyedResult | None:
         """Return what the newest append with this key in a segment was answered; None when the key is not in it."""

@@ -184,8 +184,10 @@ class EmbeddedLog:
             raise TooLarge
         append = Append(state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future())
         if key is not None:
-            return await self._keys.append(append, sent, key, partial(self._released, state), self._stored)
-        if state.held is not None:
+            earlier = await self._keys.claim(append, sent, key, partial(self._released, state))
+            if earlier is not None:
+                return earlier
+        elif state.held is not None:
             await self._released(state)
         state.under_way += 1
         self._submit(append)

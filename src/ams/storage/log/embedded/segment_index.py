@@ -134,6 +134,8 @@ class KeyFilter(NamedTuple):
     def may_hold(self, prefix: int) -> bool:
         """Whether a key with this prefix (`prefix_of`) may be among the keys; False is certain."""
         starts, rests = self
+        if not rests:
+            return False
         place = prefix * (len(starts) - 1) >> _STRETCH
         bucket, rest = place >> _REST_BITS, place & _REST
         stop = starts[bucket + 1]

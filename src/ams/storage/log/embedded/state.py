@@ -45,8 +45,8 @@ class LogState:
     """The last commit applied here."""
     table: str | None
     """Path of the index file with the newest table of topics."""
-    keys: dict[bytes, "asyncio.Future[None]"] = field(default_factory=dict)
-    """By key hash: completes when the append with this key, under way now, has its answer."""
+    keys: dict[bytes, "asyncio.Future[None] | None"] = field(default_factory=dict)
+    """By hash, the keys of appends under way: what completes when such a one has its answer; None: nobody waits."""
     creating: dict[TopicId, "asyncio.Future[None]"] = field(default_factory=dict)
     """Topics whose creation is under way."""
     unsealed: list[Segment] = field(default_factory=list)
@@ -195,39 +195,42 @@ class Keys:
         await self._until_decided(hashed)
         return await self._answer(topic, hashed, messages)
 
-    async def append(
-        self,
-        append: Append,
-        messages: Sequence[Message],
-        key: str,
-        released: Callable[[], Awaitable[None]],
-        store: Callable[[Append], Awaitable[Appended]],
-    ) -> Appended:
-        """Append unless the key was seen: then return its first answer, or raise `KeyReused` for other content.
+    async def claim(
+        self, append: Append, messages: Sequence[Message], key: str, released: Callable[[], Awaitable[None]]
+    ) -> Appended | None:
+        """Return the first answer if the key was seen, or raise `KeyReused` for other content. None: it is new.
 
-        `released` returns when the topic may be appended to; what it raises leaves the key new.
+        The key is then under way, until the append has its answer. `released` returns when the topic may be appended
+        to; what it raises leaves the key new. Of a new key nothing is waited for, as a rule.
         """
         topic, under_way = append.topic, self._state.keys
         append.key = key.encode()
-        append.hashed = key_hash(topic.id, append.key)
+        append.hashed = hashed = key_hash(topic.id, append.key)
         append.content = content_hash(messages)
-        await self._until_decided(append.hashed)
-        under_way[append.hashed] = asyncio.get_running_loop().create_future()
+        if hashed in under_way:
+            await self._until_decided(hashed)
+        under_way[hashed] = None
         try:
-            answer = await self._answer(topic, append.hashed, messages)
-            await released()
+            answer = None
+            if self._state.catalog.may_hold(hashed, self._since(topic)):
+                answer = await self._answer(topic, hashed, messages)
+            if topic.held is not None:
+                await released()
         except BaseException:
-            self._state.forget_key(append.hashed)
+            self._state.forget_key(hashed)
             raise
-        if answer is None:
-            return await store(append)
-        self._state.forget_key(append.hashed)
+        if answer is not None:
+            self._state.forget_key(hashed)
         return answer
 
     async def _until_decided(self, hashed: bytes) -> None:
         """Wait while appends with this key are under way."""
-        while (under_way := self._state.keys.get(hashed)) is not None:
-            await asyncio.wait((under_way,))
+        under_way = self._state.keys
+        while hashed in under_way:
+            decided = under_way[hashed]
+            if decided is None:
+                decided = under_way[hashed] = asyncio.get_running_loop().create_future()
+            await asyncio.wait((decided,))
 
     async def _answer(self, topic: TopicState, hashed: bytes, messages: Sequence[Message]) -> Appended | None:
         answered = await self._remembered(topic, hashed)

@@ -25,8 +25,6 @@ PORTION = 64 * 1024
 """Bytes of an answer that are written at once, and about what a connection holds that its client has not read."""
 ONE_WRITE = 4 * PORTION
 """The same, of a connection without TLS, which tells at once what the client does not read."""
-_NOT_SENT_LOWAT = 25
-"""The number of Linux's option TCP_NOTSENT_LOWAT, which Python names since 3.12."""
 MAX_PIPELINED = 100
 """Requests of a connection that wait for the answers before."""
 MAX_TRAILER_BYTES = 8 * 1024

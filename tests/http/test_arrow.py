@@ -47,6 +47,16 @@ def test_what_was_published_comes_out(given_: list[tuple[int, int, bytes, dict[s
     ] == given_
 
 
+@given(st.lists(st.binary(max_size=50), max_size=5), st.sampled_from([None, "", "not base64", "YQ==\nYg==", '"', "ü"]))
+def test_data_without_attributes_comes_out_whatever_is_among_it(data: list[bytes], other: str | None) -> None:
+    texts = [base64.b64encode(each).decode() for each in data] + ([] if other is None else [other])
+    made = batch([Stored(Offset(3), Milliseconds(9), message(text).fragment) for text in texts])
+
+    made.validate(full=True)
+    assert made.column("data").to_pylist() == [payload(text) for text in texts]
+    assert made.column("attributes").to_pylist() == [[]] * len(texts)
+
+
 async def pieces(*of: Sequence[Stored]) -> AsyncIterator[Sequence[Stored]]:
     for each in of:
         yield each

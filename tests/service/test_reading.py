@@ -14,6 +14,8 @@ from ams.core.names import Offset, TopicName, new_topic_id
 from ams.service.reading import PIECE_BYTES, PIECE_MESSAGES, RangeReader, RangeRequest, _range
 from ams.storage.log.base import Bounds
 from ams.storage.log.embedded import LogOptions
+from ams.storage.log.embedded.reader import INLINE_BYTES
+from ams.storage.log.embedded.record import RECORD_BYTES
 from tests.support.use_cases import TOPIC, UseCases, open_use_cases
 
 EVERYTHING = RangeRequest(None, None, 1_000_000)
@@ -57,6 +59,10 @@ async def test_a_piece_is_no_larger_than_its_bytes_whatever_the_messages_are(use
 
     assert sum(len(each) for each in pieces) == 100
     assert max(sum(len(each.fragment) for each in piece) for piece in pieces) <= PIECE_BYTES
+
+
+def test_a_piece_is_read_without_a_thread_where_it_is_in_memory() -> None:
+    assert PIECE_BYTES + 2 * RECORD_BYTES <= INLINE_BYTES  # whole records are read: one more at either end
 
 
 @given(start=st.none() | st.integers(0, 9), stop=st.none() | st.integers(0, 20), most=st.integers(1, 12))

@@ -233,9 +233,14 @@ def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
 
     When none has attributes or escapes, which is usual, one number gives the other.
     """
-    if set(map(_sign, fragments)) == _PLAIN:
+    if are_data_alone(fragments):
         return size - _FRAME * len(fragments)
     return sum(map(_data_length, fragments))
+
+
+def are_data_alone(fragments: Sequence[Fragment]) -> bool:
+    """Whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes."""
+    return set(map(_sign, fragments)) == _PLAIN
 
 
 def _data_length(fragment: Fragment) -> int:

@@ -67,7 +67,14 @@ class Runs(Sequence[Stored]):
     @overload
     def __getitem__(self, place: slice) -> Sequence[Stored]: ...
     def __getitem__(self, place: int | slice) -> Stored | Sequence[Stored]:
-        return list(self)[place]
+        if isinstance(place, slice):
+            return list(self)[place]
+        left = place if place >= 0 else place + self._count
+        for run in self.runs:
+            if 0 <= left < len(run.fragments):
+                return Stored(Offset(run.first + left), run.time, run.fragments[left])
+            left -= len(run.fragments)
+        raise IndexError(place)
 
 
 def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:

@@ -1,13 +1,16 @@
 """Messages as Arrow. The one file that needs pyarrow (extra `arrow`), loaded when it is asked for."""
 
+import contextlib
 import itertools
+from array import array
 from collections.abc import Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
 import pybase64
 
-from ams.core.messages import Stored, decoded_data, parse
+from ams.core.messages import Fragment, Stored, are_data_alone, decoded_data, parse
+from ams.core.runs import runs_of
 
 SCHEMA = pa.schema(
     [
@@ -25,15 +28,39 @@ _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
-    """Make a record batch of messages, their data decoded."""
-    contents = [_content(each.fragment) for each in messages]
+    """Make a record batch of messages, their data decoded; a column at a time, as objects for each message are dear."""
+    offsets, times = array("q"), array("q")
+    fragments: list[Fragment] = []
+    for run in runs_of(messages):
+        offsets.extend(range(run.first, run.end))
+        times.extend(array("q", [run.time]) * len(run.fragments))
+        fragments += run.fragments
+    attributes, data = _contents(fragments)
     columns = [
-        pa.array([each.offset for each in messages], SCHEMA.field("offset").type),
-        pa.array([each.time for each in messages], SCHEMA.field("publish_time").type),
-        _map([attributes for attributes, _ in contents]),
-        pa.array([data for _, data in contents], SCHEMA.field("data").type),
+        _column(SCHEMA.field("offset").type, offsets),
+        _column(SCHEMA.field("publish_time").type, times),
+        attributes,
+        pa.array(data, SCHEMA.field("data").type),
     ]
     return pa.record_batch(columns, schema=SCHEMA)
+
+
+def _column(kind: "pa.DataType", numbers: "array[int]") -> "pa.Array":
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _contents(fragments: Sequence[Fragment]) -> tuple["pa.MapArray", list[bytes]]:
+    """Return attributes and decoded data; of usual messages, data alone and plain base64, that of all at once."""
+    if are_data_alone(fragments):
+        with contextlib.suppress(ValueError):
+            data = [pybase64.b64decode(each[len(_DATA) : -1], None, True) for each in fragments]
+            return _map(array("i", [0]) * (len(fragments) + 1), [], []), data
+    contents = [_content(each) for each in fragments]
+    rows = [attributes for attributes, _ in contents]
+    names = [name for row in rows for name in row]
+    values = [value for row in rows for value in row.values()]
+    ends = array("i", itertools.accumulate(map(len, rows), initial=0))
+    return _map(ends, names, values), [data for _, data in contents]
 
 
 def payload(data: str) -> bytes:
@@ -63,9 +90,6 @@ def _patiently(fragment: bytes) -> tuple[Mapping[str, str], bytes]:
     return message.attributes, payload(message.data)
 
 
-def _map(rows: Sequence[Mapping[str, str]]) -> "pa.MapArray":
-    ends = itertools.accumulate(map(len, rows), initial=0)
-    names = [name for row in rows for name in row]
-    values = [value for row in rows for value in row.values()]
+def _map(ends: "array[int]", names: Sequence[str], values: Sequence[str]) -> "pa.MapArray":
     text = pa.string()
-    return pa.MapArray.from_arrays(pa.array(ends, pa.int32()), pa.array(names, text), pa.array(values, text))
+    return pa.MapArray.from_arrays(_column(pa.int32(), ends), pa.array(names, text), pa.array(values, text))

@@ -6,6 +6,7 @@ The service itself loads pyarrow only where no worker makes the pieces.
 import asyncio
 import contextlib
 import importlib
+import sys
 from array import array
 from collections.abc import AsyncIterator, Hashable, Sequence
 from itertools import accumulate, chain, pairwise
@@ -19,6 +20,7 @@ from ams.workers import NoWorker, Pool, TaskFailed
 
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What ends a stream (Arrow columnar format, IPC streaming format)."""
+_ARROW = "ams.http.arrow"
 _SECONDS = 10.0
 """For a worker to make a piece; after that it is made here."""
 
@@ -33,7 +35,7 @@ async def stream(
             with contextlib.suppress(NoWorker, TaskFailed):
                 async with pool.done(project, encode, _parts(piece), seconds=_SECONDS) as [encoded]:
                     return bytes(encoded)
-        arrow = await asyncio.to_thread(_arrow)
+        arrow = sys.modules.get(_ARROW) or await asyncio.to_thread(_arrow)
         async with turn:
             await asyncio.sleep(0)
             return _encoded(arrow, piece)
@@ -66,7 +68,7 @@ def _parts(piece: Sequence[Stored]) -> Sequence[bytes]:
 
 def _arrow() -> Any:
     """Load what makes Arrow; that takes a while the first time."""
-    return importlib.import_module("ams.http.arrow")
+    return importlib.import_module(_ARROW)
 
 
 def _encoded(arrow: Any, piece: Sequence[Stored]) -> bytes:

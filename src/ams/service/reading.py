@@ -18,8 +18,8 @@ from ams.storage.registry.records import Topic
 from ams.storage.registry.registry import Registry
 
 PIECE_MESSAGES = 1_000
-PIECE_BYTES = 512 * 1024
-"""What is read of the log at once; as much as it gives without a thread."""
+PIECE_BYTES = 384 * 1024
+"""What is read of the log at once: with the record that is too much, no more than it gives without a thread."""
 
 _ADMINS = frozenset({SERVICE_ADMIN, PROJECT_ADMIN})
 

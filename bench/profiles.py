@@ -11,12 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from bench import preparing
-from bench.callers import Acknowledge, Publish, Pull, Work
+from bench.callers import Acknowledge, Consume, Publish, Pull, Read, Work
 from bench.flame import picture
+from bench.kernel import processor_seconds_of_started
 from bench.load import Job
-from bench.processes import Failed, RunningLoad, Server, Service, bare
+from bench.processes import ROOT, Failed, RunningLoad, Server, Service, bare
 from bench.run import HEAD_START_SECONDS, Bench
-from bench.steps import OTHER, step_of
+from bench.steps import step_of
 from bench.traced import Called, Trace
 
 ASIDE = (
@@ -24,10 +25,13 @@ ASIDE = (
     "thread that stores messages: the disk, in the kernel",
     "thread that stores cursors",
     "other threads",
+    "worker processes",
 )
 """Steps beside the event loop."""
 LEAST = 0.05
 """Microseconds; less is not shown."""
+PICTURES = ROOT / "bench" / "pictures"
+_NO_FUNCTION = "the event loop itself "
 _TRACER = " bench/traced.py"
 WRITE_SECONDS = 30.0
 """How long a trace may take to be there."""
@@ -44,19 +48,34 @@ class Kind(NamedTuple):
     work: Callable[[Bench, Service], Work]
 
 
-def _publish(messages: int) -> Callable[[Bench, Service], Work]:
+def _publish(messages: int, *, keys: bool = False) -> Callable[[Bench, Service], Work]:
     def work(_: Bench, service: Service) -> Work:
-        return Publish(preparing.topics(service, preparing.project(service, "BENCH"), "publish", 1), messages)
+        [topic] = preparing.topics(service, preparing.project(service, "BENCH"), "publish", 1)
+        return Publish([topic], messages, keys=keys)
 
     return work
 
 
 def _pull(bench: Bench, service: Service) -> Work:
+    return Pull(_backlog(bench, service), 100)
+
+
+def _consume(bench: Bench, service: Service) -> Work:
+    return Consume(_backlog(bench, service), 100)
+
+
+def _backlog(bench: Bench, service: Service) -> list[str]:
     topics = preparing.topics(service, preparing.project(service, "BENCH"), "pull", 1)
     subscriptions = preparing.subscriptions(service, topics, PULL.connections)
     preparing.fill(service, topics, bench.plan.backlog)
     preparing.spread(service, subscriptions, bench.plan.backlog)
-    return Pull(subscriptions, 100)
+    return subscriptions
+
+
+def _read(bench: Bench, service: Service) -> Work:
+    [topic] = preparing.topics(service, preparing.project(service, "BENCH"), "read", 1)
+    preparing.fill(service, [topic], bench.plan.backlog)
+    return Read(topic, 2000, bench.plan.backlog, "application/vnd.apache.arrow.stream")
 
 
 def _acknowledge(_: Bench, service: Service) -> Work:
@@ -71,7 +90,10 @@ PUBLISH_100 = Kind("publish-100", "a publish of 100 messages", 16, _publish(100)
 PULL = Kind("pull-100", "a pull of 100 messages", 16, _pull)
 ACKNOWLEDGE = Kind("acknowledge", "an acknowledgement", 64, _acknowledge)
 LONE = Kind("publish-lone", "a publish of 1 message, of a caller who is alone", 1, _publish(1))
-KINDS = (PUBLISH, PUBLISH_100, PULL, ACKNOWLEDGE)
+IDEMPOTENT = Kind("idempotent", "a publish of 1 message with an idempotency key", 64, _publish(1, keys=True))
+CONSUME = Kind("consume", "a pull of 100 messages, or its acknowledgement", 16, _consume)
+READ = Kind("read-arrow", "a range of 2000 messages as Arrow", 16, _read)
+KINDS = (PUBLISH, PUBLISH_100, IDEMPOTENT, PULL, CONSUME, ACKNOWLEDGE, READ)
 
 
 @dataclass(frozen=True)
@@ -86,6 +108,8 @@ class Profile:
     """Of the event loop's thread: `FUNCTION FILE`, outermost first, and microseconds."""
     threads: dict[str, float]
     """Microseconds of the other threads."""
+    started: float
+    """Microseconds of the processes that the server started."""
     disk: dict[str, Called]
     """Calls of the other threads that touch a disk, by `THREAD CALL`."""
 
@@ -101,15 +125,16 @@ class Profile:
 
     @property
     def whole(self) -> float:
-        return self.loop + sum(self.threads.values())
+        return self.loop + sum(self.threads.values()) + self.started
 
     def aside(self) -> list[tuple[str, float]]:
-        """Return what other threads take of a request; what is the kernel's of the one that stores stands by itself."""
+        """Return what others than the event loop take; the kernel's part of the thread that stores by itself."""
         kernel = (
             1e6 * sum(each.processor for name, each in self.disk.items() if name.startswith(STORES)) / self.requests
         )
         stores, cursors = self.threads.get(STORES, 0.0), self.threads.get(CURSORS, 0.0)
-        parts = (max(0.0, stores - kernel), kernel, cursors, sum(self.threads.values()) - stores - cursors)
+        others = sum(self.threads.values()) - stores - cursors
+        parts = (max(0.0, stores - kernel), kernel, cursors, others, self.started)
         return [(name, took) for name, took in zip(ASIDE, parts, strict=True) if took >= LEAST]
 
     def steps(self) -> dict[str, float]:
@@ -118,8 +143,15 @@ class Profile:
 
     def functions(self) -> list[tuple[str, float]]:
         """Return what each function of the event loop's thread takes without those it calls, most first."""
-        found = _summed((frames[-1] if frames else OTHER, took) for frames, took in self.stacks)
+        found = _summed((frames[-1] if frames else _NO_FUNCTION, took) for frames, took in self.stacks)
         return sorted(found.items(), key=lambda each: -each[1])
+
+    def draw(self) -> Path:
+        """Write the flame picture where those of all kinds are; return its path."""
+        PICTURES.mkdir(exist_ok=True)
+        file = PICTURES / f"{self.kind.name}.svg"
+        file.write_text(self.picture())
+        return file
 
     def picture(self) -> str:
         """Return the flame picture: below the whole is one box for the event loop, and one for each part of others."""
@@ -160,9 +192,11 @@ def _profile(kind: Kind, server: Server, token: str, work: Work, seconds: float,
     job = Job(server.url, token, work, kind.connections, seconds + 2 * HEAD_START_SECONDS)
     running = RunningLoad(job)
     time.sleep(HEAD_START_SECONDS)
+    before = processor_seconds_of_started(server.pid)
     os.kill(server.pid, signal.SIGUSR1)
     time.sleep(seconds)
     os.kill(server.pid, signal.SIGUSR2)
+    started = processor_seconds_of_started(server.pid) - before
     outcome = running.outcome()
     trace = _written(file)
     requests = outcome.requests_per_second * trace.seconds
@@ -176,6 +210,7 @@ def _profile(kind: Kind, server: Server, token: str, work: Work, seconds: float,
         requests,
         [(frames, each * seen) for frames, seen in stacks],
         {name: 1e6 * used / requests for name, used in trace.threads.items()},
+        1e6 * started / requests,
         trace.disk,
     )
 

@@ -145,7 +145,7 @@ def _shown(code: CodeType) -> str:
     file = code.co_filename
     for root in ("/site-packages/", "/src/", f"/python{sys.version_info[0]}.{sys.version_info[1]}/", f"{Path.cwd()}/"):
         file = file.rpartition(root)[2]
-    return f"{code.co_qualname} {file}"
+    return f"{code.co_qualname} {file.replace(' ', '-')}"
 
 
 class _Event(ctypes.Structure):

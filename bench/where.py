@@ -1,7 +1,8 @@
-"""`python -m bench.where [--quick] [--write]`: where the processor time of a request goes, step by step.
+"""`python -m bench.where [--quick] [--write] [KIND ...]`: where the processor time of a request goes, step by step.
 
 Prints tables in Markdown, at their end what the last full runs of the bench on this machine reached. With `--write`
-they take their place in `docs/explanation/performance.md`, and the flame picture of a publish stands beside it.
+they take their place in `docs/explanation/performance.md`, and the flame picture of a publish stands beside it. When
+kinds of requests are named, only these are looked at, and a flame picture of each is written.
 """
 
 import argparse
@@ -21,7 +22,19 @@ from bench.disk import appends
 from bench.goals import reached
 from bench.preparing import project, topics
 from bench.processes import ROOT, Failed
-from bench.profiles import ACKNOWLEDGE, ASIDE, LONE, PUBLISH, PUBLISH_100, PULL, STORES, Profile, of_bare, of_service
+from bench.profiles import (
+    ACKNOWLEDGE,
+    ASIDE,
+    KINDS,
+    LONE,
+    PUBLISH,
+    PUBLISH_100,
+    PULL,
+    STORES,
+    Profile,
+    of_bare,
+    of_service,
+)
 from bench.report import HISTORY, progress
 from bench.run import FULL, QUICK, Bench
 from bench.steps import ORDER, in_order
@@ -30,6 +43,7 @@ PAGE = ROOT / "docs" / "explanation" / "performance.md"
 PICTURE = PAGE.with_name("performance-publish.svg")
 BEGIN, END = "<!-- figures: python -m bench.where --write -->", "<!-- end of figures -->"
 SECONDS, QUICK_SECONDS = 15.0, 2.0
+KINDS_BY_NAME = {each.name: each for each in KINDS}
 FUNCTIONS = 15
 """How many of those that take most are listed."""
 
@@ -171,11 +185,12 @@ def _of_a_lone_caller(lone: Profile, medians: Medians) -> Iterator[str]:
 
 
 def _of_functions(profile: Profile) -> Iterator[str]:
-    yield "### Functions that take most themselves, of a publish of 1"
+    yield f"### Functions that take most themselves, of {profile.kind.title}"
     rows = []
     for frame, took in profile.functions()[:FUNCTIONS]:
         name, _, file = frame.rpartition(" ")
-        rows.append((f"`{name}`", f"`{file}`", f"{took:.1f}", f"{100 * took / profile.whole:.1f} %"))
+        where = f"`{file}`" if file else "-"
+        rows.append((f"`{name}`", where, f"{took:.1f}", f"{100 * took / profile.whole:.1f} %"))
     yield _table(("Function", "File", "µs", "Share"), rows)
 
 
@@ -195,6 +210,13 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def of_kind(profile: Profile) -> str:
+    """Return the tables of one kind of request."""
+    rows = [(step, f"{took:.1f}", f"{100 * took / profile.whole:.0f} %") for step, took in _rows(profile)]
+    rows.append(("**all**", f"**{profile.whole:.1f}**", ""))
+    return "\n\n".join([_table(("Step", "µs", "Share"), rows), *_of_functions(profile)])
+
+
 def with_figures(page: str, shown: str) -> str:
     """Return a page with other figures between its two marks; raises `ValueError` when they are not there."""
     before, begin, rest = page.partition(BEGIN)
@@ -207,23 +229,40 @@ def with_figures(page: str, shown: str) -> str:
 def main() -> int:
     """Measure and show; the exit code is 1 if something could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m bench.where", description="Where the time of a request goes.")
+    parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"some of {', '.join(KINDS_BY_NAME)}")
     parser.add_argument("--quick", action="store_true", help="shorter: shares are rough")
     parser.add_argument("--write", action="store_true", help=f"write the figures into {PAGE.relative_to(ROOT)}")
     parser.add_argument("--folder", type=Path, default=ROOT, help="where data folders are made: the disk to measure")
     chosen = parser.parse_args()
+    if unknown := [each for each in chosen.kinds if each not in KINDS_BY_NAME]:
+        parser.error(f"no kind {unknown[0]!r}; there are {', '.join(KINDS_BY_NAME)}")
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=chosen.folder) as folder:
         bench = Bench(QUICK if chosen.quick else FULL, Path(folder))
+        seconds = QUICK_SECONDS if chosen.quick else SECONDS
         try:
-            found = find(bench, QUICK_SECONDS if chosen.quick else SECONDS)
+            if chosen.kinds:
+                _show_kinds(bench, chosen.kinds, seconds)
+            else:
+                _show_all(bench, seconds, write=chosen.write)
         except Failed as error:
             progress(f"  it could not be measured: {error}")
             return 1
+    return 0
+
+
+def _show_kinds(bench: Bench, names: Sequence[str], seconds: float) -> None:
+    for name in names:
+        profile = of_service(bench, KINDS_BY_NAME[name], seconds)
+        print(f"## {profile.kind.title}\n\n{of_kind(profile)}\n\n{profile.draw()}\n")
+
+
+def _show_all(bench: Bench, seconds: float, *, write: bool) -> None:
+    found = find(bench, seconds)
     shown = figures(found)
     print(shown)
-    if chosen.write:
+    if write:
         PAGE.write_text(with_figures(PAGE.read_text(), shown))
         PICTURE.write_text(found.publish.picture())
-    return 0
 
 
 if __name__ == "__main__":

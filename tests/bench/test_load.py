@@ -32,9 +32,11 @@ def test_a_closed_loop_counts_what_the_bare_handler_answers(server: Server) -> N
 
 
 def test_an_open_loop_sends_what_is_due_and_no_more(server: Server) -> None:
-    outcome = load(job(server, rate=100))
+    sent = job(server, rate=100)
+    outcome = load(sent)
 
-    assert 0 < outcome.requests <= 100 * outcome.seconds + 5
+    # What was due in the warm-up may be answered later, on a machine that is busy.
+    assert 0 < outcome.requests <= 100 * (sent.warm_up + outcome.seconds) + 5
     assert not outcome.refused
 
 

@@ -19,6 +19,7 @@ PROFILE = Profile(
     5000.0,
     [(PARSING, 20.0), ((*PARSING, WRITE), 10.0)],
     {STORES: 8.0, "cursors": 0.0, "registry": 1.0},
+    3.0,
     {f"{STORES} write_through": Called(100, 0.01, 0.2)},
 )
 
@@ -35,16 +36,16 @@ def test_a_trace_of_the_service_shows_the_event_loop_the_thread_that_stores_and_
 
 def test_the_parts_of_a_request_are_its_whole() -> None:
     assert PROFILE.steps() == {PARSE: 20.0, SEND: 10.0}
-    assert [took for _, took in PROFILE.aside()] == [6.0, 2.0, 1.0]
-    assert PROFILE.whole == 39.0
+    assert [took for _, took in PROFILE.aside()] == [6.0, 2.0, 1.0, 3.0]
+    assert PROFILE.whole == 42.0
     assert PROFILE.functions() == [(PARSING[0], 20.0), (WRITE, 10.0)]
-    assert "a publish of 1 message: 39.0 µs of processor time" in PROFILE.picture()
+    assert "a publish of 1 message: 42.0 µs of processor time" in PROFILE.picture()
 
 
 def test_the_tables_hold_the_steps_and_what_the_disk_costs() -> None:
     shown = figures(Found(*[PROFILE] * 7, Medians(1.5, 0.5, 0.75)))
 
-    assert f"| {PARSE} | 20.0 | 51 % | 20.0 |" in shown
+    assert f"| {PARSE} | 20.0 | 48 % | 20.0 |" in shown
     assert "| a publish of 1 message | 50.0 | 2.00 | 100 | 2.0 |" in shown
     assert "| the rest | 0.250 |" in shown
     assert "| the caller, the network, and threads that wake up | 924 |" in shown

@@ -79,6 +79,18 @@ def test_a_short_write_through_is_finished(handle, monkeypatch):
     assert synced == [handle]
 
 
+def test_a_disk_that_is_full_after_a_part_of_a_write_through_is_told(handle, monkeypatch):
+    def fail(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda file, data, *rest: whole(file, data[:1], *rest))
+    monkeypatch.setattr(os, "pwrite", fail)
+
+    with pytest.raises(OSError, match="no space left on device"):
+        Disk().write_through(handle, [b"he", b"llo"], 0)
+
+
 @pytest.mark.parametrize("number", [1, 1023, 1024, 1025, 5000])
 def test_any_number_of_parts_is_written_through_by_one_call(handle, number, monkeypatch):
     whole, calls = os.pwritev, []

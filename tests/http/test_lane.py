@@ -234,6 +234,21 @@ async def _held(service: Served) -> dict[Any, int]:
     return dict(service.run.service.lane.fast.bodies._by_holder)
 
 
+def test_a_connection_whose_pull_was_answered_at_once_is_kept(tmp_path: Path, ways: Ways) -> None:
+    with served(tmp_path / "data", request_seconds=0.4, keep_alive_seconds=30) as service:
+        with client_of(service) as http:
+            http.post("/projects/P", json={}).raise_for_status()
+            http.put("/projects/P/topics/T").raise_for_status()
+            http.put("/projects/P/subscriptions/S", json={"topic": "projects/P/topics/T"}).raise_for_status()
+            publish(http)
+        with connected(service) as connection:
+            for pause in (0, 0.6, 0):
+                connection.sendall(said(PULL, b"{}"))
+                assert answer(connection).startswith(b"HTTP/1.1 200")
+                time.sleep(pause)
+    assert ways.on_lane == 2
+
+
 def test_a_large_answer_is_whole(service: Served, ways: Ways) -> None:
     with client_of(service) as http:
         for _ in range(3):

@@ -67,20 +67,26 @@ class LaneProtocol(LimitedProtocol):
 
     def _begin(self) -> None:
         """Take the request on the lane when its head is known; offer its head to be known otherwise."""
-        is_post = self.parser.get_method() == b"POST" and self.parser.get_http_version() == "1.1"
-        if not is_post:
+        parser = self.parser
+        if parser.get_method() != b"POST":
             super()._begin()
             return
         head, length, request_id = self._head()
-        is_free = (self.cycle is None or self.cycle.response_complete) and not self.flow.write_paused
-        admitted = self.lane.fast.known(head) if is_free else None
-        if admitted is not None and 0 < length <= min(admitted.most, BIG_BODY):
+        admitted = self.lane.fast.known(head)
+        if admitted is not None and self._is_for_lane(admitted, length):
             self._admitted, self._request_id, self._known_head = admitted, request_id, head
             self._pieces, self._received = [], 0
             return
         super()._begin()
-        if length and self.parser.should_keep_alive() and not _ELSEWHERE.intersection([name for name, _ in head[1:]]):
+        if length and parser.should_keep_alive() and not _ELSEWHERE.intersection([name for name, _ in head[1:]]):
             cast("Any", self.scope)["state"][OFFERED] = head
+
+    def _is_for_lane(self, admitted: Admitted, length: int) -> bool:
+        """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
+        if not 0 < length <= admitted.most or length > BIG_BODY:
+            return False
+        is_free = self.cycle is None or self.cycle.response_complete
+        return is_free and not self.flow.write_paused and self.parser.get_http_version() == "1.1"
 
     def _head(self) -> tuple[Head, int, bytes]:
         """Return what requests with the same rights share, the length of the body (0: not said), and the id given."""

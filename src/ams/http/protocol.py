@@ -116,7 +116,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._last_answer is not None or self.transport.is_closing():
             return
         if not self._in_request:
-            if self._patience is None and self._is_idle():  # an empty line, which begins no request
+            is_nothing = not (was_in_request or self._heads_begun)  # an empty line, which begins no request
+            if is_nothing and self._patience is None and self._is_idle():
                 self._be_patient()
             return
         if self._in_head:

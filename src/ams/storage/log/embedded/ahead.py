@@ -20,6 +20,8 @@ logger = structlog.get_logger("ams.log")
 
 STEPS = 8
 """Writes of zeros that make up all that is written ahead."""
+_PART = 4
+"""It is at most this part of a full segment."""
 _SHARE = 64
 """It is at most this part of the size to which a data folder is limited."""
 _ROOM = 8
@@ -122,10 +124,11 @@ class Ahead:
 
 
 def _worth(options: LogOptions) -> int:
-    """Return how many bytes to write ahead: none where syncs are rare, and little where data is limited."""
+    """Return how many bytes to write ahead: none where syncs are rare, and little where segments or data are small."""
     if options.sync != "always":
         return 0
-    return options.ahead_bytes if options.max_bytes is None else min(options.ahead_bytes, options.max_bytes // _SHARE)
+    limits = [options.ahead_bytes, options.segment_bytes // _PART]
+    return min(limits if options.max_bytes is None else [*limits, options.max_bytes // _SHARE])
 
 
 def _is_steady(before: Look, now: Look) -> bool:

@@ -71,6 +71,23 @@ async def test_space_of_old_segments_is_freed_and_others_stay(engine: Embedded):
         assert await all_fragments(log, long) == fragments(numbered(0, 10, size=1000))
 
 
+async def test_a_file_that_could_not_be_removed_is_removed_with_a_later_round(engine: Embedded):
+    async with engine.opened() as log:
+        topic = await topic_of(log, HOUR)
+        await log.append(topic, texts("a"))
+        engine.clock.advance(2 * HOUR)
+        engine.disk.fail("unlink", where=".log", times=10**6)
+
+        for _ in range(2):
+            with pytest.raises(LogUnavailable):
+                await log.retain()
+            assert engine.disk.paths(".log") != []
+        engine.disk.heal()
+        await log.retain()
+
+        assert engine.disk.paths(".log") == []
+
+
 async def test_an_old_segment_is_sealed_though_nobody_writes(engine: Embedded):
     async with engine.opened() as log:
         topic = await topic_of(log, HOUR)

@@ -127,6 +127,8 @@ class Upkeep:
         self._rebuilding = asyncio.Lock()
         self._called = asyncio.Event()
         self._old_tables: list[str] = []
+        self._forgotten: list[Segment] = []
+        """Segments that went, but for their files."""
         self._keepers: dict[object, Milliseconds] = {}
         """Copies under way, and when they began (monotonic): until they are made no file goes."""
         self._about_to_list: set[object] = set()
@@ -162,6 +164,7 @@ class Upkeep:
             if not self._about_to_list:
                 await self._index_sealed()
             if not self._keepers:
+                await self._unlink_forgotten()
                 await self._drop_old_table()
                 await self._cut_old()
                 await self._cut_large()
@@ -309,8 +312,16 @@ class Upkeep:
         for topic in state.topics.values():
             topic.age_due = Milliseconds(0)
         await self._move_past(ends)
-        keep, reuse = segment.index_path == state.table, segment.kind.code in self._busy_classes()
-        await self._on_thread(lambda: self._unlink(segment, keep_index=keep, reuse=reuse))
+        self._forgotten.append(segment)
+        await self._unlink_forgotten()
+
+    async def _unlink_forgotten(self) -> None:
+        """Free the space of segments that went; where that fails it is tried again with the next round."""
+        while self._forgotten:
+            segment = self._forgotten[0]
+            keep, reuse = segment.index_path == self._state.table, segment.kind.code in self._busy_classes()
+            await self._on_thread(partial(self._unlink, segment, keep_index=keep, reuse=reuse))
+            self._forgotten.pop(0)
 
     async def _ends_of_spread(self, segment: Segment) -> dict[TopicState, Offset]:
         """Return where topics with messages in several classes end in a segment."""

@@ -48,26 +48,30 @@ class Calls(NamedTuple):
 def _calls(bench: Bench, key: str, stack: contextlib.ExitStack) -> Iterator[Result]:
     files = certificates.make(stack.enter_context(bench.data_folder()), key)
     bare = stack.enter_context(handshake.server(files.chain.parent))
-    fronts = [_direct(bench, stack, files), Front(bare.url, None, (bare.pid,))]
+    direct = _direct(bench, stack, files)
+    fronts = [direct, Front(bare.url, None, (bare.pid,)), Front(bare.url, direct.asked, (bare.pid,))]
     with contextlib.suppress(_NoHaproxy):
         fronts.append(_behind_haproxy(bench, stack, files))
     progress(f"  publish 1 over a new TLS connection each, {key}")
     turns = [[_measured(front, files.ca, bench.plan.seconds) for front in fronts] for _ in range(bench.plan.pairs)]
-    direct, shaken, *behind = map(list, zip(*turns, strict=True))
+    ours, shaken, answered, *behind = map(list, zip(*turns, strict=True))
     params: dict[str, int | str] = {"callers": handshake.CALLERS, "key": key}
     yield Result(
         "tls",
         params,
-        _figures("calls_s", direct, "service_ms") | _figures("handshakes_s", shaken, "handshake_ms"),
-        _ratio(direct, shaken),
+        _figures("calls_s", ours, "service_ms")
+        | _figures("handshakes_s", shaken, "handshake_ms")
+        | _figures("bare_calls_s", answered, "bare_call_ms")
+        | {"of_bare_calls": _ratio(ours, answered)},
+        _ratio(ours, shaken),
         "bare handshakes/s with the same certificate",
         at_least(0.9) if key == ECDSA else None,
     )
     if behind:
         values = _figures("calls_s", behind[0], "service_ms", "haproxy_ms")
         values["of_handshakes"] = _ratio(behind[0], shaken)
-        yield Result("tls-haproxy", params, values, _ratio(behind[0], direct), "calls/s without haproxy")
-    lone = handshake.stages(fronts[0].url, files.ca, TIMES, fronts[0].asked or ())
+        yield Result("tls-haproxy", params, values, _ratio(behind[0], ours), "calls/s without haproxy")
+    lone = handshake.stages(direct.url, files.ca, TIMES, direct.asked or ())
     yield Result("tls-lone", {"key": key}, lone._asdict())
 
 

@@ -111,7 +111,6 @@ def test_the_second_request_with_a_head_is_answered_on_the_lane_and_alike(servic
     "headers",
     [
         b"Origin: https://example.org\r\n",
-        b"Idempotency-Key: k\r\n",
         b"Connection: close\r\n",
         b"Expect: something\r\n",
         b"Connection: Upgrade\r\nUpgrade: h2c\r\n",
@@ -151,6 +150,67 @@ def test_what_is_refused_is_refused_as_over_asgi_and_counted_once(
     assert first.startswith(b"HTTP/1.1 400")
     assert service.run.service.api.answered[4] == before + 1
     assert ways.on_lane == 0
+
+
+def keyed(key: bytes, *data: str) -> bytes:
+    return said(PUBLISH, messages(*data), b"Idempotency-Key: %b\r\n" % key)
+
+
+def test_publishes_with_different_keys_share_what_is_known_of_their_head(service: Served, ways: Ways) -> None:
+    with connected(service) as connection:
+        answers = []
+        for key in (b"a", b"b", b"a", b" b ", b"c"):
+            connection.sendall(keyed(key, "aGk="))
+            answers.append(answer(connection).rpartition(b"\r\n")[2])
+        connection.sendall(said(PUBLISH, messages("aGk=")))
+        answers.append(answer(connection).rpartition(b"\r\n")[2])
+
+    assert answers == [b'{"messageIds":["%d"]}' % number for number in (0, 1, 0, 1, 2, 3)]
+    assert ways.on_lane == 5
+
+
+@pytest.mark.parametrize(
+    ("keys", "status"),
+    [(b"Idempotency-Key: a\r\n", 409), (b"Idempotency-Key: a\r\nIdempotency-Key: b\r\n", 400),
+     (b"Idempotency-Key: \r\n", 400), (b"Idempotency-Key: \xfc\r\n", 400)],
+    ids=["other messages", "two", "empty", "no ASCII"],
+)  # fmt: skip
+def test_what_is_wrong_with_a_key_is_told_as_over_asgi(service: Served, ways: Ways, keys: bytes, status: int) -> None:
+    with connected(service) as connection:
+        connection.sendall(keyed(b"a", "aGk="))
+        assert answer(connection).startswith(b"HTTP/1.1 200")
+        told = []
+        for unknown in (b"", b"User-Agent: another\r\n"):
+            connection.sendall(said(PUBLISH, messages("aG8="), keys + unknown))
+            told.append(answer(connection))
+
+        assert told[0].startswith(b"HTTP/1.1 %d" % status)
+        assert told[0] == told[1]
+        assert ways.on_lane == 0
+
+
+def test_a_key_that_is_under_way_is_waited_for(service: Served, ways: Ways) -> None:
+    with connected(service) as first, connected(service) as second:
+        for connection in (first, second):
+            connection.sendall(said(PUBLISH, messages("aGk=")))
+            answer(connection)
+        for number in range(20):
+            for connection in (first, second):
+                connection.sendall(keyed(b"%d" % number, *["aGk="] * 100))
+            assert answer(first) == answer(second)
+
+    assert ways.on_lane == 41
+
+
+def test_the_key_of_a_pull_means_nothing(service: Served, ways: Ways) -> None:
+    with connected(service) as connection:
+        connection.sendall(said(PUBLISH, messages("aGk=")))
+        answer(connection)
+        for keys in (b"", b"Idempotency-Key: a\r\n", b"Idempotency-Key: \r\n"):
+            connection.sendall(said(PULL, b"{}", keys))
+            assert b'"messageId":"0"' in answer(connection)
+
+    assert ways.on_lane == 1
 
 
 def test_a_head_without_its_rights_any_more_is_refused(service: Served, ways: Ways) -> None:

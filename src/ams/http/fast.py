@@ -181,7 +181,7 @@ class Call(NamedTuple):
         return self.project, self.caller.user
 
 
-Act = Callable[[bytes], Coroutine[Any, Any, bytes]]
+Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
 """What is done with a body: from the body to that of a 200. It raises `NothingYet` instead of waiting for a message."""
 Head = tuple[Any, ...]
 """The target and the header fields of a request, but for those that differ from one to the next."""
@@ -315,12 +315,13 @@ class FastRoutes:
         body = await self.bodies.read(headers, call.receive, None, call.holders)
         if time.monotonic() - began > LATE_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
-        if key is None and topic.schema is None:
-            self._remember(call, partial(self._store, topic, call.project, None))
+        act = partial(self._store, topic, call.project)
+        if topic.schema is None:
+            self._remember(call, act)
         with self.bodies.held(body, call.holders):
-            return await self._store(topic, call.project, key, body)
+            return await act(body, key)
 
-    async def _store(self, topic: Topic, project: str, key: str | None, body: bytes) -> bytes:
+    async def _store(self, topic: Topic, project: str, body: bytes, key: str | None) -> bytes:
         is_lenient = topic.schema is not None
         if len(body) <= BIG_BODY:
             received = self._messages.read_small(body, lenient=is_lenient)
@@ -339,12 +340,14 @@ class FastRoutes:
         act = partial(self._hand_out, subscription, call.project, prefix)
         self._remember(call, act, is_pull=True)
         try:
-            return await act(body)
+            return await act(body, None)
         except NothingYet:
             wanted, _ = messages.pull_request(body)
             return messages.pulled(prefix, await self._pull_later(call, subscription, wanted))
 
-    async def _hand_out(self, subscription: Subscription, project: str, prefix: str, body: bytes) -> bytes:
+    async def _hand_out(
+        self, subscription: Subscription, project: str, prefix: str, body: bytes, _key: str | None
+    ) -> bytes:
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
@@ -378,9 +381,11 @@ class FastRoutes:
         act = partial(self._take, caller, SubscriptionName(call.name), call.project, prefix)
         self._remember(call, act)
         with self.bodies.held(body, call.holders):
-            return await act(body)
+            return await act(body, None)
 
-    async def _take(self, caller: Caller, name: SubscriptionName, project: str, prefix: str, body: bytes) -> bytes:
+    async def _take(
+        self, caller: Caller, name: SubscriptionName, project: str, prefix: str, body: bytes, _key: str | None
+    ) -> bytes:
         ids = await self._messages.ack_ids(prefix, body, project=project)
         subscription = await self._deliverer.to_acknowledge(caller, name)
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))

@@ -24,10 +24,11 @@ from ams.http.asgi import JSON, Event, Header
 from ams.http.big_bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NothingYet
 from ams.http.limits import SMALL_PIECE, Arriving
+from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
 from ams.http.protocol import LimitedProtocol
 from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
 
-_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin", b"idempotency-key"})
+_ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
@@ -60,6 +61,8 @@ class LaneProtocol(LimitedProtocol):
     _known_head: Head = ()
     _request_id = b""
     """As its client gave it; empty: it gets one."""
+    _keys: list[Header]
+    """Its fields of an idempotency key."""
     _pieces: list[bytes]
     _received = 0
     _arriving: Arriving | None = None
@@ -71,10 +74,10 @@ class LaneProtocol(LimitedProtocol):
         if parser.get_method() != b"POST":
             super()._begin()
             return
-        head, length, request_id = self._head()
+        head, length, request_id, keys = self._head()
         admitted = self.lane.fast.known(head)
         if admitted is not None and self._is_for_lane(admitted, length):
-            self._admitted, self._request_id, self._known_head = admitted, request_id, head
+            self._admitted, self._request_id, self._known_head, self._keys = admitted, request_id, head, keys
             self._pieces, self._received = [], 0
             return
         super()._begin()
@@ -88,9 +91,13 @@ class LaneProtocol(LimitedProtocol):
         is_free = self.cycle is None or self.cycle.response_complete
         return is_free and not self.flow.write_paused and self.parser.get_http_version() == "1.1"
 
-    def _head(self) -> tuple[Head, int, bytes]:
-        """Return what requests with the same rights share, the length of the body (0: not said), and the id given."""
+    def _head(self) -> tuple[Head, int, bytes, list[Header]]:
+        """Return what requests with the same rights share, and what each has for itself.
+
+        That is the length of the body (0: not said), the id given, and fields of an idempotency key.
+        """
         shared: list[Any] = [self.url]
+        keys: list[Header] = []
         length, request_id = 0, b""
         for field in self.headers:
             name = field[0]
@@ -98,9 +105,11 @@ class LaneProtocol(LimitedProtocol):
                 length = int(field[1])  # digits, given once: the parser checked that
             elif name == REQUEST_ID:
                 request_id = request_id or good_id(field[1])
+            elif name == IDEMPOTENCY_KEY:
+                keys.append(field)
             else:
                 shared.append(field)
-        return tuple(shared), length, request_id
+        return tuple(shared), length, request_id, keys
 
     def _has_begun(self) -> bool:
         return self._admitted is None
@@ -141,7 +150,7 @@ class LaneProtocol(LimitedProtocol):
                 raise NothingYet
             fast.gate.count_request(admitted.caller)
             is_counted = True
-            work = admitted.act(body)
+            work = admitted.act(body, idempotency_key(self._keys))
             waits_for = work.send(None)
         except StopIteration as done:
             self._start(admitted).answer(done.value)

@@ -37,6 +37,8 @@ from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed
 
+IDEMPOTENCY_KEY = b"idempotency-key"
+"""The name of the header field that has the key of a publish."""
 _KEY = re.compile(rb"[ -~]{1,255}")
 """What may be an idempotency key, blanks around it cut off by the parser."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
@@ -267,13 +269,13 @@ def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     else a header may carry is read differently by proxies and libraries, so that equal keys could become unequal.
     """
     for name, value in headers:
-        if name == b"idempotency-key":
+        if name == IDEMPOTENCY_KEY:
             return _key(value, headers)
     return None
 
 
 def _key(value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> str:
-    if [name for name, _ in headers].count(b"idempotency-key") > 1:
+    if [name for name, _ in headers].count(IDEMPOTENCY_KEY) > 1:
         raise InvalidInput("Idempotency-Key is given more than once")
     key = value.strip(b" \t")
     if not _KEY.fullmatch(key):

@@ -158,7 +158,7 @@ class Deliverer:
         little for the first.
         """
         topic = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict():
+        with no_topic_is_a_conflict:
             messages = await self._take(
                 subscription, topic.id, min(max_messages, self.max_messages), max_bytes or self.max_bytes, project
             )
@@ -175,7 +175,7 @@ class Deliverer:
         seconds = until - asyncio.get_running_loop().time()
         if seconds > 0 and not self._stopping:
             topic = await topic_of(self.registry, subscription)
-            with no_topic_is_a_conflict():
+            with no_topic_is_a_conflict:
                 position = await self.cursors.position(subscription.id, topic.id)
                 await self._wait(subscription.id, topic.id, position.offset, seconds, left)
             if not (self._stopping or (left is not None and left.done()) or asyncio.get_running_loop().time() >= until):

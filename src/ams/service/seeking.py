@@ -31,7 +31,7 @@ class Seeker:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
         subscription = await self._subscription(caller, name)
         topic = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict():
+        with no_topic_is_a_conflict:
             position = await self.cursors.position(subscription.id, topic.id)
             bounds = await self.log.bounds(topic.id)
             position = await follow(self.cursors, subscription, position, bounds.oldest)
@@ -86,7 +86,7 @@ class Seeker:
         subscription = await self._subscription(caller, name)
         while True:
             topic = await topic_of(self.registry, subscription)
-            with no_topic_is_a_conflict():
+            with no_topic_is_a_conflict:
                 position = await self.cursors.position(subscription.id, topic.id)
                 bounds = await self.log.bounds(topic.id)
                 offset = await where(topic.id, bounds)

@@ -72,7 +72,7 @@ class DeadLetters:
         """
         target = await self._target(subscription)
         source = await topic_of(self.registry, subscription)
-        with no_topic_is_a_conflict():
+        with no_topic_is_a_conflict:
             found = await self._hand_out(subscription, source.id, offset)
         if found is None:
             return

@@ -167,9 +167,10 @@ class _Batch:
         """Add what is wanted of a record and fits, but one message at least of the whole batch."""
         if run.first > self.offset:
             self.stop_at_gap()
-        if self.full or run.end <= self.offset:
+        end = run.end
+        if self.full or end <= self.offset:
             return
-        end, self.offset = run.end, max(self.offset, run.first)
+        self.offset = max(self.offset, run.first)
         if run.first < self.offset or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
             run = run.part(self.offset, self.messages_left, self.bytes_left)
             if self.runs and run.size > self.bytes_left:

@@ -19,13 +19,16 @@ RecordPlace = tuple[int, int]
 class RecentRecords:
     """The messages of records that were read twice lately, checked and cut."""
 
-    __slots__ = ("_kept", "_met")
+    __slots__ = ("_budget", "_kept", "_met", "_met_before", "_met_bytes")
 
     def __init__(self, budget: int = RECENT_BYTES) -> None:
         """Keep up to `budget` bytes of messages."""
+        self._budget = budget
         self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
-        self._met: LruCache[RecordPlace, int] = LruCache(budget, lambda weight: weight)
-        """Weights of those that were read lately."""
+        self._met: set[RecordPlace] = set()
+        """What was read lately; two halves, the older of which goes as a whole, cost less than an order of all."""
+        self._met_before: set[RecordPlace] = set()
+        self._met_bytes = 0
 
     def get(self, place: RecordPlace) -> Run | None:
         """Return the messages of a record; None when it is not kept."""
@@ -33,11 +36,13 @@ class RecentRecords:
 
     def note(self, place: RecordPlace, run: Run) -> None:
         """Take note that a record was read; keep it if it was lately read before."""
-        if self._met.get(place) is None:
-            self._met.put(place, _weight(run))
+        if place in self._met or place in self._met_before:
+            self._kept.put(place, run)
             return
-        self._met.discard(place)
-        self._kept.put(place, run)
+        self._met.add(place)
+        self._met_bytes += _weight(run)
+        if self._met_bytes > self._budget // 2:
+            self._met_before, self._met, self._met_bytes = self._met, set(), 0
 
 
 def _weight(run: Run) -> int:

@@ -38,7 +38,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 from zlib import crc32
 
 from ams.core.clock import Milliseconds
@@ -275,8 +275,8 @@ def run_of(header: Header, data: bytes, body: int) -> Run:
     position = body + header.requests * _REQUEST.size + sum(heads[4::6])  # behind the key notes
     lengths = struct.unpack_from(f"<{header.messages}I", data, position)
     ends = list(accumulate(lengths, initial=position + header.messages * 4))
-    fragments = [Fragment(data[begin:end]) for begin, end in pairwise(ends)]
-    return Run(header.first, header.time, fragments, ends[-1] - ends[0])
+    fragments = [data[begin:end] for begin, end in pairwise(ends)]
+    return Run(header.first, header.time, cast("list[Fragment]", fragments), ends[-1] - ends[0])
 
 
 def _read_note(data: bytes) -> KeyNote:

@@ -5,6 +5,7 @@ options          what can be set
 state, topic     what an open log holds: its topics, where their messages are, and idempotency keys
 committer        the thread that makes appends durable, a group at a time
 group_commit     one group: what is asked of the committer, how it is packed, and what was done
+large            an append that is written in slices, between which groups are committed
 record           one topic's messages of one group, as bytes
 segment          the file of records: its header, its name, and writing to its end
 spares           files of segments that went, of which the next ones are made

@@ -1,9 +1,10 @@
 """The committer: one thread that makes appends durable, a group at a time.
 
 Appends wait while the group before them is written and synced; then as many as fit are taken, round robin over topics
-so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync. The event
-loop is notified of a group once. Little is done per message, and messages are written from where they are: the thread
-shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
+so that a busy topic cannot keep the others waiting. Each class's part of a group is one write and one sync; only an
+append that is much larger than a group is written in slices, with groups in between (`ams.storage.log.embedded.large`).
+The event loop is notified of a group once. Little is done per message, and messages are written from where they are:
+the thread shares the interpreter with the event loop, and every time it lets go of it getting it back may take long.
 
 `Space` says when the disk is too full for appends, and keeps the reserve that lets others commit on a full one. What
 goes first when space runs short are spares.
@@ -26,9 +27,10 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import LogUnavailable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
-from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Work, pack
+from ams.storage.log.embedded.group_commit import Append, Appends, Chore, Control, Outcome, Packed, Work, pack
+from ams.storage.log.embedded.large import LargeAppend, is_sliced, most_bytes, room_for
 from ams.storage.log.embedded.options import LogOptions
-from ams.storage.log.embedded.record import Header, Kind, create_body, encode, retention_body
+from ams.storage.log.embedded.record import HEADER_BYTES, Header, Kind, create_body, encode, retention_body
 from ams.storage.log.embedded.segment import Open, RetentionClass, Writer, class_of, seed_of
 from ams.storage.log.embedded.spares import Spares
 from ams.storage.log.embedded.topic import TopicState
@@ -37,6 +39,8 @@ logger = structlog.get_logger("ams.log")
 
 _NO_TOPIC = TopicId(bytes(16))
 _NOWHERE = Offset(0)
+_MOST_OF_CONTROL = 2 * HEADER_BYTES
+"""Bytes of its record, at most."""
 
 
 _TRUST_MS = 50
@@ -155,6 +159,8 @@ class Committer:
         self._chores: list[Chore] = []
         self._taken: Appends | list[Control] = {}
         """The group that is being stored."""
+        self._large: LargeAppend | None = None
+        """The append that is being written in slices."""
         self._stopping = False
         self._ended = False
         self._sync_due: Milliseconds | None = None
@@ -176,12 +182,15 @@ class Committer:
 
     def run(self) -> None:
         """Work until asked to finish and nothing waits; the thread's main function."""
-        while not self._stopping or self._waiting:
+        while not self._stopping or self._waiting or self._large:
             self._receive()
             if self._waiting:
                 self._taken = self._take()
-                self._commit_group(self._taken)
+                if self._taken:
+                    self._commit_group(self._taken)
                 self._taken = {}
+            if self._large:
+                self._go_on_with(self._large)
             self._sync_if_due()
             self._do_chores()
         self._finish()
@@ -195,13 +204,17 @@ class Committer:
         with contextlib.suppress(queue.Empty):
             while True:
                 self._accept(self._inbox.get_nowait())
-        taken = self._taken if isinstance(self._taken, list) else [*_all(self._taken)]
-        return taken, [work for works in self._waiting.values() for work in works], self._chores
+        taken: list[Append | Control] = [*(self._taken if isinstance(self._taken, list) else _all(self._taken))]
+        waiting = [work for works in self._waiting.values() for work in works]
+        if self._large:
+            taken.append(self._large.append)
+            waiting += self._large.later
+        return taken, waiting, self._chores
 
     def _receive(self) -> None:
         """Take in all that was submitted; wait for something when there is nothing to do."""
         try:
-            if not self._waiting and not self._stopping:
+            if not self._waiting and not self._stopping and not self._large:
                 self._accept(self._inbox.get(timeout=self._patience()))
             while True:
                 self._accept(self._inbox.get_nowait())
@@ -209,12 +222,14 @@ class Committer:
             return
 
     def _accept(self, works: Sequence[Work]) -> None:
-        waiting = self._waiting
+        waiting, large = self._waiting, self._large
         for work in works:
             if work is None:
                 self._stopping = True
             elif isinstance(work, Chore):
                 self._chores.append(work)
+            elif large and work.topic is large.append.topic:
+                large.later.append(work)
             elif work.topic in waiting:
                 waiting[work.topic].append(work)
             else:
@@ -224,7 +239,7 @@ class Committer:
         """Return the next group: appends of all topics in turn, or controls, one of a topic.
 
         An append larger than a group lets what else waits go first and then has the next turn, so that no append
-        waits for more than one of them.
+        waits for more than one of them. While one is written in slices the others wait: then there may be no group.
         """
         if self._all_fit():
             everything, self._waiting = self._waiting, OrderedDict()
@@ -250,7 +265,7 @@ class Committer:
             group.setdefault(topic, []).append(work)
             size += work.size
         self._put_back(passed)
-        return group or self._take()
+        return group if group or self._large else self._take()
 
     def _all_fit(self) -> bool:
         """Whether all that waits is one group, as it is as a rule: then nobody has to take turns."""
@@ -276,7 +291,7 @@ class Committer:
 
     def _must_wait(self, work: Append | Control) -> bool:
         is_large = isinstance(work, Append) and work.size > self._options.group_bytes
-        return is_large and not self._large_is_due
+        return is_large and (not self._large_is_due or self._large is not None)
 
     def _put_back(self, passed: list[tuple[TopicState, deque[Append | Control]]]) -> None:
         """Put what had to wait before all others; it has the next turn."""
@@ -289,7 +304,11 @@ class Committer:
         self._waiting.move_to_end(topic, last=False)
 
     def _commit_group(self, group: Appends | list[Control]) -> None:
-        outcomes = self._commit_controls(group) if isinstance(group, list) else self._commit_appends(group)
+        if self._large:
+            self._make_room(self._large, group)
+        self._conclude(self._commit_controls(group) if isinstance(group, list) else self._commit_appends(group))
+
+    def _conclude(self, outcomes: list[Outcome]) -> None:
         begun = self._succeed_failed()
         for outcome in outcomes:
             # What was written of a group that failed is out of the way once a successor says so.
@@ -299,7 +318,12 @@ class Committer:
     def _commit_appends(self, group: Appends) -> list[Outcome]:
         by_class = _by_class(group)
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
-        refusal = self._refusal(sum(sizes.values()))
+        size = sum(sizes.values())
+        if size > self._options.group_bytes:  # then it is one append
+            [[large]] = group.values()
+            if is_sliced(large, self._options):
+                return [self._begin_large(self._writers[large.topic.kind.code], large)]
+        refusal = self._refusal(size)
         if refusal:
             self._refuse(refusal)
             return [Outcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
@@ -324,6 +348,12 @@ class Committer:
         except Exception as error:
             self._fail(writer, outcome, _all(appends), error)
             return outcome
+        self._stored(writer, packed, now, outcome)
+        return outcome
+
+    def _stored(self, writer: Writer, packed: Packed, now: Milliseconds, outcome: Outcome) -> None:
+        """Note that the last commit is in the open segment."""
+        segment = _open(writer)
         for share in packed.shares:
             share.topic.tail = share.tail
         segment.keys += packed.keys
@@ -331,7 +361,59 @@ class Committer:
         outcome.records, outcome.shares = packed.records, packed.shares
         self._written(writer, now)
         self._resume()
+
+    def _begin_large(self, writer: Writer, append: Append) -> Outcome:
+        """Find a place for an append that is written in slices."""
+        outcome, size = Outcome(writer.kind.code), room_for(append, self._options)
+        refusal = self._refusal(size)
+        if refusal:
+            self._refuse(refusal)
+            outcome.failed.append(append)
+            return outcome
+        try:
+            now = self._clock.wall()
+            self._make_ready(writer, size, now, outcome)
+            self._commit += 1
+            self._large = LargeAppend(append, writer, self._commit, now, self._options)
+            self._large.later = self._waiting.pop(append.topic, self._large.later)
+        except Exception as error:
+            self._fail(writer, outcome, [append], error)
         return outcome
+
+    def _make_room(self, large: LargeAppend, group: Appends | list[Control]) -> None:
+        """Finish a large append now if a group would go to its segment and not fit into its gap, or end the segment."""
+        if isinstance(group, list):
+            sizes = [_MOST_OF_CONTROL for control in group if self._kind_after(control) == large.writer.kind]
+        else:
+            sizes = [most_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
+        if sizes and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), self._clock.wall())):
+            self._finish_large(large)
+
+    def _finish_large(self, large: LargeAppend) -> None:
+        while self._large is large:
+            self._go_on_with(large)
+
+    def _go_on_with(self, large: LargeAppend) -> None:
+        """Write a slice, or what makes the append part of its segment when all are written."""
+        outcome = Outcome(large.writer.kind.code)
+        try:
+            if not large.is_written:
+                large.write_slice()
+                return
+            self._commit += 1
+            large.join(self._commit)
+        except Exception as error:
+            self._fail(large.writer, outcome, (), error)
+        else:
+            self._let_go(large)
+            self._stored(large.writer, large.packed, large.now, outcome)
+        self._conclude([outcome])
+
+    def _let_go(self, large: LargeAppend) -> None:
+        """Let what waits for a large append go on."""
+        self._large = None
+        if large.later:
+            self._waiting[large.append.topic] = large.later
 
     def _commit_controls(self, controls: list[Control]) -> list[Outcome]:
         by_class: dict[int, list[Control]] = {}
@@ -411,6 +493,9 @@ class Committer:
             outcome.closed.append(given_up)
             outcome.in_doubt = given_up.reached > given_up.length
         outcome.failed += works
+        if self._large and self._large.writer is writer:  # what was written of it went with the segment
+            outcome.failed.append(self._large.append)
+            self._let_go(self._large)
         self._refuse(f"the log could not be written: {error}")
 
     def _refuse(self, reason: str) -> None:
@@ -465,6 +550,8 @@ class Committer:
         return writer.open is not None and (chore.seal_all or writer.is_old(self._clock.wall()))
 
     def _seal(self, writer: Writer) -> Outcome:
+        if self._large and self._large.writer is writer:
+            self._finish_large(self._large)
         outcome = Outcome(writer.kind.code)
         try:
             self._close(writer, outcome)

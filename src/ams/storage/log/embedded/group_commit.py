@@ -133,14 +133,14 @@ class Outcome:
 class Packed:
     """The bytes of a group for one segment, and what is true once they are durable there."""
 
-    def __init__(self, segment: Open, commit: int) -> None:
+    def __init__(self, segment: Open, commit: int, begin: int) -> None:
         self.parts: list[bytes] = []
         """Records, one after the other."""
         self.records: list[WrittenRecord] = []
         self.shares: list[Share] = []
         self.keys = 0
         """Appends with an idempotency key."""
-        self.end = segment.length
+        self.end = begin
         """The length of the segment with them."""
         self._stamp = Stamp(commit, segment.durable, seed_of(segment.sequence))
 
@@ -221,9 +221,12 @@ class Packed:
         self.end += length
 
 
-def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds) -> Packed:
-    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet."""
-    packed = Packed(segment, commit)
+def pack(topics: Appends, segment: Open, commit: int, now: Milliseconds, begin: int | None = None) -> Packed:
+    """Give the appends of a group their offsets and time, and make their records; nothing is changed yet.
+
+    The records are to begin at `begin`; None: at the end of the segment.
+    """
+    packed = Packed(segment, commit, segment.length if begin is None else begin)
     for topic, appends in topics.items():
         packed.add(topic, appends, now)
     return packed

@@ -29,7 +29,8 @@ The body of a messages record:
 
 The body of create and set retention is the topic's own retention in milliseconds (8), 0 for the log's default; drop,
 mark and oldest have none. The create of a topic that was kept elsewhere before goes on with the data bytes
-published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage. An oldest
+published to it there (8). A mark says only, by `durable`, that everything before it is on stable storage; one that
+fills a gap (`ams.storage.log.embedded.large`) has zeros up to where that ends. An oldest
 says what retention took of a topic that has messages in several retention classes.
 """
 

@@ -345,6 +345,25 @@ class Writer:
             self._files.write(segment.handle, b"".join(parts), segment.length)
         segment.length = segment.reached
 
+    def write_behind(self, parts: Sequence[bytes], position: int, end: int) -> None:
+        """Write parts durably behind the end of the open segment, where `join` will find them.
+
+        `end` is how long the segment will be then.
+        """
+        segment = self.open
+        assert segment is not None
+        if end > segment.size:
+            segment.grow(end)
+        self._files.write_through(segment.handle, parts, position)
+
+    def join(self, filler: bytes, end: int) -> None:
+        """Append a filler durably up to what was written behind the end, which is in the segment then: up to `end`."""
+        segment = self.open
+        assert segment is not None
+        segment.reached = end
+        self._files.write_through(segment.handle, [filler], segment.length)
+        segment.length = segment.durable = end
+
     def sync(self) -> None:
         """Put what was written on stable storage."""
         segment = self.open

@@ -1,0 +1,310 @@
+"""Large appends: written in slices, others in between, and in the log whole or not at all."""
+
+import asyncio
+import errno
+import random
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.core.errors import LogUnavailable
+from ams.storage.log.embedded import EmbeddedLog, check
+from ams.storage.log.embedded.group_commit import Append, Chore, Control
+from ams.storage.log.embedded.options import LogOptions
+from ams.storage.log.embedded.record import HEADER_BYTES, Kind
+from ams.storage.log.embedded.recovery import recover
+from tests.storage.log.embedded.history import REUSE, History, Step, act, run
+from tests.storage.log.embedded.test_committer import Told, append, topic
+from tests.storage.log.engines import HOUR, Embedded, new_topic, numbered
+from tests.support.unreliable_disk import UnreliableDisk
+
+GROUP = 2000
+LARGE = 10 * GROUP
+
+
+def engine_with_small_groups(segment_bytes: int = 100_000) -> Embedded:
+    return Embedded(options={"segment_bytes": segment_bytes, "group_bytes": GROUP})
+
+
+def told_in_between(works: list[Append | Control | Chore], *first: Append | Control, **options: int) -> Told:
+    """Return a committer to which, from the second write on, each write brings one more work."""
+    told = Told(UnreliableDisk(), group_bytes=GROUP, **options)
+    state = {"writes": 0}
+
+    def bring() -> None:
+        state["writes"] += 1
+        if works and state["writes"] > 4:  # a segment is made, and a first slice is written
+            told.committer.submit(works.pop(0))
+
+    told.disk.during_sync = bring
+    told.run(*first)
+    return told
+
+
+def order(told: Told) -> list[object]:
+    """Return what was stored, in its order: appends by the first byte of their topics, controls by their kind."""
+    found: list[object] = []
+    for outcome in told.outcomes:
+        found += [each.topic.id[0] for share in outcome.shares for each in share.appends]
+        found += [control.kind for control in outcome.controls]
+    return found
+
+
+def test_groups_of_others_are_committed_between_the_slices_of_a_large_append():
+    large, other = append(topic(1), LARGE), topic(2)
+    small = [append(other, 100) for _ in range(3)]
+    large.fragments = [b"x" * 1000] * 20
+
+    told = told_in_between([*small], large)
+
+    assert order(told) == [2, 2, 2, 1]
+    assert large.topic.tail.end == 20
+
+
+def test_what_is_asked_for_the_topic_of_a_large_append_waits_for_it():
+    state = topic(1)
+    large, after, other = append(state, LARGE), append(state, 100), append(topic(2), 100)
+    large.fragments = [b"x" * 1000] * 20
+    control = Control(Kind.OLDEST, state, None)
+
+    told = told_in_between([control, after, other], large)
+
+    assert order(told) == [2, 1, Kind.OLDEST, 1]
+    assert (large.answer.first, after.answer.first) == (0, 20)
+
+
+def test_a_large_append_is_finished_first_when_a_group_does_not_fit_into_its_gap():
+    large, small, big = append(topic(1), LARGE), append(topic(2), 100), append(topic(3), GROUP)
+    large.fragments = [b"x" * 1000] * 20
+
+    told = told_in_between([small, big], large)
+
+    assert order(told) == [2, 1, 3]
+
+
+def test_large_appends_are_written_one_after_the_other():
+    larges = [append(topic(number), LARGE) for number in range(1, 4)]
+    for each in larges:
+        each.fragments = [b"x" * 1000] * 20
+
+    told = told_in_between([append(topic(9), 100)], *larges)
+
+    assert sorted(order(told)) == [1, 2, 3, 9]
+    assert order(told)[0] == 9
+
+
+def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
+    large, chore = append(topic(1), LARGE), Chore(None, seal_all=True)
+    large.fragments = [b"x" * 1000] * 20
+
+    told = told_in_between([chore], large)
+
+    [stored] = [place for place, outcome in enumerate(told.outcomes) if outcome.shares]
+    [sealed] = [place for place, outcome in enumerate(told.outcomes) if outcome.closed]
+    assert stored < sealed
+    assert told.done == [None]
+
+
+@pytest.mark.parametrize("after", range(2, 14))
+@pytest.mark.parametrize("call", ["write", "sync"])
+def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
+    state = topic(1)
+    other = topic(2)
+    large, later, others = append(state, LARGE), append(state, 100), [append(other, 100) for _ in range(3)]
+    large.fragments = [b"x" * 1000] * 20
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    told.disk.fail(call, after=after, where=".log")
+
+    told.run(large, later, *others)
+
+    stored = [each for outcome in told.outcomes for share in outcome.shares for each in share.appends]
+    failed = [each for outcome in told.outcomes for each in outcome.failed]
+    assert {id(each) for each in (*stored, *failed)} == {id(each) for each in (large, later, *others)}
+    assert len(stored) + len(failed) == 5
+    ends: dict[bytes, int] = {}
+    for each in stored:
+        assert each.answer.first == ends.get(each.topic.id, 0)
+        ends[each.topic.id] = each.answer.first + len(each.fragments)
+    found = recover(told.disk, "/log", LogOptions())
+    assert {each: state.end for each, state in found.topics.items()} == ends
+
+
+async def test_what_is_left_of_the_gap_is_a_mark_and_everything_is_found_again():
+    engine = engine_with_small_groups()
+    async with engine.opened() as log:
+        one, two = await new_topic(log), await new_topic(log)
+        sent = numbered(0, 20, size=1000)
+        await asyncio.gather(log.append(one, sent, key="k"), log.append(two, numbered(0, 1)))
+        await log.append(two, numbered(1, 1))
+        assert (await log.append(one, sent, key="k")).first == 0
+    report = check(engine.folder, files=engine.disk)
+    assert (report.sound, report.torn, report.messages) == (True, (), 22)
+    async with engine.opened() as log:
+        assert (log.recovered.trimmed, log.recovered.damage) == ((), ())
+        assert [each.fragment for each in await log.read(one, 0, max_messages=99, max_bytes=1 << 20)] == [
+            each.fragment for each in sent
+        ]
+        assert (await log.append(one, sent, key="k")).first == 0
+        assert (await log.append(one, numbered(20, 1))).first == 20
+
+
+async def test_power_that_fails_before_the_gap_is_closed_leaves_nothing_of_the_append():
+    engine = engine_with_small_groups()
+    log = await engine.open()
+    one, two = await new_topic(log), await new_topic(log)
+    await log.append(two, numbered(0, 1))
+    slices = -(-(LARGE + 500) // GROUP)
+    engine.disk.stop_at = engine.disk.changes + 2 * slices + 1  # the write that closes the gap is not synced
+    with pytest.raises(LogUnavailable):
+        await log.append(one, numbered(0, 20, size=1000))
+    await log.close()
+    engine.disk.power_loss()
+
+    async with engine.opened() as log:
+        assert len(log.recovered.trimmed) == 1
+        assert log.recovered.trimmed[0].length > LARGE
+        assert (await log.bounds(one)).end == 0
+        assert (await log.append(one, numbered(5, 1))).first == 0
+        assert (await log.append(two, numbered(1, 1))).first == 1
+
+
+SIZES = st.lists(st.integers(0, 1200), min_size=1, max_size=6)
+MANY = st.lists(st.integers(300, 3000), min_size=8, max_size=14)
+TOPIC = st.integers(0, 4)
+APPEND = st.one_of(st.tuples(TOPIC, SIZES, st.booleans()), st.tuples(TOPIC, MANY, st.booleans()))
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), st.sampled_from([None, HOUR])),
+        st.tuples(st.just("together"), st.lists(APPEND, min_size=2, max_size=8)),
+        st.tuples(st.just("append"), TOPIC, MANY),
+        st.tuples(st.just("drop"), TOPIC),
+        st.tuples(st.just("set_retention"), TOPIC, st.sampled_from([HOUR, 24 * HOUR])),
+        st.tuples(st.just("advance"), st.sampled_from([1, HOUR // 8, HOUR])),
+        st.tuples(st.just("retain")),
+    ),
+    min_size=2,
+    max_size=8,
+)
+SEGMENT = st.sampled_from([4000, 40_000, 200_000])
+
+
+def slow(engine: Embedded) -> None:
+    """Let others come while something is written."""
+    engine.disk.during_sync = lambda: time.sleep(0.0002)
+
+
+async def acted(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
+    """Take steps; beside each large append others are made, one after the other."""
+
+    async def small() -> None:
+        for number in range(8):
+            await history.append(log, number, [40 * number], number % 2 == 0)
+
+    for step in steps:
+        if step[0] == "append" and history.topics:
+            await asyncio.gather(history.append(log, *step[1:]), small())
+        else:
+            await act(history, log, engine, [step])
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS, SEGMENT, st.integers(1, 200), st.integers(0, 2**32))
+def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment_bytes, stop_at, seed):
+    async def scenario():
+        engine = engine_with_small_groups(segment_bytes)
+        slow(engine)
+        history = History()
+        log = await engine.open()
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        await acted(history, log, engine, [("create", None), ("create", None), *steps])
+        engine.disk.stop_at = min(engine.disk.stop_at, engine.disk.changes)
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+        log = await engine.open()
+        assert not log.recovered.damage
+        await history.check(log, engine.clock.now)
+        await acted(history, log, engine, [("create", None), *steps])
+        await history.check(log, engine.clock.now)
+        await log.close()
+        assert check(engine.folder, files=engine.disk).sound
+        again = await engine.open()
+        assert not again.recovered.damage
+        assert not again.recovered.trimmed
+        await history.check(again, engine.clock.now)
+        await again.close()
+
+    run(scenario())
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    steps=STEPS,
+    segment_bytes=SEGMENT,
+    call=st.sampled_from(["sync", "write", "open", "sync_folder", "truncate"]),
+    error=st.sampled_from([errno.EIO, errno.ENOSPC]),
+    after=st.integers(0, 40),
+    times=st.integers(1, 4),
+    stop_at=st.integers(20, 200),
+    seed=st.integers(0, 2**32),
+)
+def test_calls_that_fail_and_then_power_loss_lose_nothing(
+    steps, segment_bytes, call, error, after, times, stop_at, seed
+):
+    async def scenario():
+        engine = engine_with_small_groups(segment_bytes)
+        slow(engine)
+        history = History()
+        log = await engine.open()
+        engine.disk.fail(call, error, after=after, times=times)
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        await acted(history, log, engine, [("create", None), *steps, *REUSE, *steps])
+        engine.disk.stop_at = engine.disk.changes
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+        log = await engine.open()
+        assert not log.recovered.damage
+        await history.check(log, engine.clock.now)
+        await log.close()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_power_that_fails_at_any_change_of_a_large_append_leaves_all_of_it_or_nothing(seed: int | None):
+    steps = [
+        ("create", None), ("create", None), ("append", 1, [100]),
+        ("together", [(0, [900] * 9, True), (1, [50]), (0, [70], True), (1, [900] * 7)]),
+        ("append", 0, [900] * 14, True),
+    ]  # fmt: skip
+
+    async def scenario(stop_at: int) -> bool:
+        engine = engine_with_small_groups()
+        slow(engine)
+        history = History()
+        log = await engine.open()
+        engine.disk.stop_at = engine.disk.changes + stop_at
+        await acted(history, log, engine, list(steps))
+        await log.close()
+        over = not engine.disk.stopped
+        engine.disk.power_loss(None if seed is None else random.Random(seed + stop_at))
+        async with engine.opened() as log:
+            assert not log.recovered.damage
+            await history.check(log, engine.clock.now)
+            await act(history, log, engine, [("create", None), ("append", 0, [900] * 5), ("append", 1, [10])])
+            await history.check(log, engine.clock.now)
+        return over
+
+    for stop_at in range(1, 300):
+        if asyncio.run(scenario(stop_at)):
+            return
+    raise AssertionError("the scenario does not end")
+
+
+def test_the_gap_is_large_enough_for_the_mark_that_closes_it():
+    told = Told(UnreliableDisk(), group_bytes=1)
+    large = append(topic(1), 3)
+
+    assert told.run(large) == [[large]]
+    assert told.outcomes[-1].length == 128 + HEADER_BYTES + HEADER_BYTES + 12 + 4 + 3

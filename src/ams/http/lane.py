@@ -56,6 +56,10 @@ class LaneProtocol(LimitedProtocol):
     """One client connection with the fast lane. The lane is set on a subclass by `with_lane`."""
 
     lane: Lane
+    cycle: Any
+    """Of uvicorn, or the request on the lane in its place, as `tasks` and `_running`."""
+    tasks: Any
+    _running: Any
     _admitted: Admitted | None = None
     """Of the request whose body arrives, while that is on the lane."""
     _known_head: Head = ()
@@ -167,8 +171,8 @@ class LaneProtocol(LimitedProtocol):
             self.lane.fast.bodies.keep(self._arriving)
         self._admitted = self._arriving = None
         self._pieces = []
-        self.cycle = self._running = cast("Any", request)
-        self.tasks.add(cast("Any", request))
+        self.cycle = self._running = request
+        self.tasks.add(request)
         return request
 
     def _leave(self, *, is_counted: bool = False) -> None:
@@ -348,7 +352,7 @@ class LaneRequest:
     def _end(self) -> None:
         self.response_complete = True
         connection = self._connection
-        connection.tasks.discard(cast("Any", self))
+        connection.tasks.discard(self)
         if self._arriving is not None:
             connection.lane.fast.bodies.release(self._arriving)
             self._arriving = None

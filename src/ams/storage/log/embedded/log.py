@@ -174,12 +174,12 @@ class EmbeddedLog:
 
     async def append(self, topic: TopicId, messages: Sequence[Message], *, key: str | None = None) -> Appended:
         """Store messages at the end of a topic, all or none, durably (`Log.append`)."""
-        if not messages:
+        sent = batch_of(messages)
+        if not sent.fragments:
             raise ValueError("an append has at least one message")
         if key is not None:
             check_key(key)
         state = self._topic(topic)
-        sent = batch_of(messages)
         if sent.size > MAX_APPEND_BYTES:
             raise TooLarge
         append = Append(state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future())
@@ -322,7 +322,8 @@ class EmbeddedLog:
         await self._state.catalog.pages.close()
 
     def _topic(self, topic: TopicId) -> TopicState:
-        self._check_open()
+        if self._closed or self._failed:
+            raise LogUnavailable
         state = self._state.topics.get(topic)
         if state is None or state.leaving:
             raise TopicGone

@@ -104,8 +104,10 @@ async def test_what_waits_to_be_written_is_used_space(engine: Embedded, log: Emb
     assert log.usage() > 6 * SIZE
 
     await log.append(topic, numbered(7, 3, size=SIZE))
+    await log.retain()  # what is sealed has its index, and the old table is gone
 
-    assert log.usage() == engine.disk.used_bytes("/log") - table
+    assert log._committer.tails > 0
+    assert log.usage() == engine.disk.used_bytes("/log")
 
 
 async def test_a_class_nothing_is_written_to_gives_its_spares_back(engine: Embedded, log: EmbeddedLog):

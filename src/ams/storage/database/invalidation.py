@@ -136,8 +136,8 @@ class Invalidations:
 
     def apply(self, forgets: Iterable[Invalidation]) -> None:
         """Invalidate; everything, for an unknown kind: a newer node may have more kinds."""
-        self.generation += 1
         for each in forgets:
+            self.generation += 1
             for forget in self._kinds.get(each.kind, [self._forget_unknown]):
                 forget(*each.keys)
 

@@ -212,6 +212,8 @@ REMEMBERED_HEADS = 64 * 2**20
 """Bytes of heads that are remembered, together with what is known of them."""
 _ADMITTED_BYTES = 1536
 """What is known of a head, about."""
+_FIELD_BYTES = 140
+"""Of a header field beside its name and its value, about: three objects of Python."""
 _LONGEST_HEAD = 4096
 """A longer one is not remembered."""
 OFFERED, COUNTED = "ams.head", "ams.counted"
@@ -297,7 +299,8 @@ class FastRoutes:
         size = len(head[0]) + sum(len(name) + len(value) for name, value in head[1:])
         if token is None or size > _LONGEST_HEAD:
             return
-        most, weight = SMALL_BODY if is_pull else self.bodies.most, size + _ADMITTED_BYTES
+        most = SMALL_BODY if is_pull else self.bodies.most
+        weight = size + len(head) * _FIELD_BYTES + _ADMITTED_BYTES
         admitted = Admitted(
             call.generation, call.caller, token, call.holders, most, scope["path"], act, not is_pull, weight
         )  # fmt: skip

@@ -1,0 +1,252 @@
+"""Two services with the same content in one event loop, with the fast lane and without it, that are asked alike."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from uvicorn.server import ServerState
+
+from ams.app.wiring import service
+from ams.app.wiring.assembly import Service
+from ams.core.clock import ManualClock
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
+from ams.http.lane import LaneProtocol, LaneRequest, with_lane
+from ams.http.protocol import LimitedProtocol, limited
+from ams.http.server import server
+from tests.support.line import Line
+
+SERVICE_TOKEN = "the-service-token"
+TOKEN = b"T" * 64
+"""Stands in requests where the token of a user belongs, which each service has made another of."""
+SECONDS = 20
+_OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")
+"""A request id that the service made."""
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until this holds."""
+    ends, turns = time.monotonic() + SECONDS, 0
+    while not holds():
+        assert time.monotonic() < ends
+        turns += 1
+        await asyncio.sleep(0 if turns < 50 else 0.0005)
+
+
+class Way:
+    """One service, and connections to it."""
+
+    def __init__(self, made: Service, *, lane: bool, **limits: Any) -> None:
+        self.made = made
+        base = with_lane(made.lane if lane else None)
+        settings = made.settings
+        self._speaks: Any = limited(
+            settings.max_header_bytes,
+            limits.get("max_connections", 1000),
+            limits.get("request_seconds", settings.request_seconds),
+            base=type(base.__name__, (base,), {"_start": self._counted}) if lane else base,
+        )
+        self._config = server(made.app, http=self._speaks, keep_alive=settings.keep_alive_seconds).config
+        self._config.load()
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"100%b of a day")]
+        self.on_lane = 0
+        """Requests that were answered on the lane."""
+        self.has_half = False
+        """Whether the last conversation ended within a request."""
+        self.token = TOKEN
+
+    @property
+    def _counted(self) -> Any:
+        def start(protocol: LaneProtocol, admitted: Any) -> LaneRequest:
+            self.on_lane += 1
+            return LaneProtocol._start(protocol, admitted)
+
+        return start
+
+    def connect(self, line: Line | None = None) -> "tuple[Line, LimitedProtocol]":
+        """Return both ends of a new connection."""
+        line = line or Line()
+        protocol = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
+        line.protocol = protocol
+        protocol.connection_made(line)
+        return line, protocol
+
+    async def told(self, packets: Iterable[bytes], *, slowly: bool = False) -> tuple[bytes, bool]:
+        """Return what is written, but for what differs each time, and whether the connection is closed then.
+
+        The packets come one after the other; `slowly`: each when what came before is answered.
+        """
+        line, protocol = self.connect()
+        for packet in self._with_token(list(packets)):
+            await until(lambda: not line.is_paused or line.is_closed)
+            if line.is_closed:
+                break
+            protocol.data_received(packet)
+            if slowly:
+                await self.settled(protocol)
+        await self.settled(protocol)
+        result = _OWN_ID.sub(b"", line.written).replace(self.token, TOKEN), line.is_closed
+        self.has_half = protocol._in_request and not line.is_closed
+        protocol.connection_lost(None)
+        await until(lambda: not self.state.tasks)
+        return result
+
+    def _with_token(self, packets: Sequence[bytes]) -> Iterator[bytes]:
+        """Yield the packets with a token that may be cut into several."""
+        said, at = b"".join(packets).replace(TOKEN, self.token), 0
+        for packet in packets:
+            yield said[at : at + len(packet)]
+            at += len(packet)
+
+    async def settled(self, protocol: Any) -> None:
+        """Wait until nothing is under way on this connection but what its client has not sent yet."""
+        await until(lambda: not self.state.tasks or _waits_for_rest(protocol))
+        await asyncio.sleep(0)
+
+    def counted(self) -> tuple[Any, ...]:
+        """Return what requests move, besides what they store."""
+        made = self.made
+        return (
+            made.api.answered,
+            [(each is not None and each[1] is not None) for each in made.counts.published.values()],
+            [(each.messages, each.bytes, each.last_messages) for each in made.counts.pulled.values()],
+            made.counts.acknowledgements,
+            made.failed_logins.failures,
+        )
+
+    def rated(self) -> list[int]:
+        """Return what was counted for rates since this was last asked."""
+        assert self.made.lane is not None
+        rates = self.made.lane.fast.gate._rates
+        if rates is None or rates._users is None:
+            return []
+        found = sorted(rates._users._free_at.values())
+        rates._users._free_at.clear()
+        return found
+
+    def kept(self) -> tuple[int, int, int, int]:
+        """Return what has to be nothing when all is answered: memory of bodies and answers, connections and tasks."""
+        assert self.made.lane is not None
+        bodies, unread = self.made.lane.fast.bodies, self.made.lane.unread
+        assert bool(bodies._by_holder) == bool(bodies._buffered)
+        assert bool(unread._by_project) == bool(unread._held)
+        return (
+            bodies._buffered + len(bodies._arriving),
+            unread._held,
+            len(self.state.connections),
+            len(self.state.tasks),
+        )
+
+    async def stored(self) -> list[Any]:
+        """Return all messages of all topics, and where each subscription stands."""
+        log = self.made.log
+        found: list[Any] = []
+        for topic in await log.topics():
+            bounds = await log.bounds(topic)
+            read = await log.read(topic, bounds.oldest, max_messages=10**6, max_bytes=10**9)
+            assert len(read) == bounds.end - bounds.oldest
+            found.append([(each.offset, each.time, bytes(each.fragment)) for each in read])
+        places = await self.made.cursors.places()
+        return [sorted(found), sorted(each.offset for each in places.values())]
+
+    async def audited(self) -> list[Any]:
+        """Return what the audit log has, but for what differs each time."""
+        lines = await asyncio.to_thread(_lines_of, Path(self.made.folder.path))
+        shown = ("action", "resource", "actor", "address", "code", "result", "reason")
+        return [{name: each.get(name) for name in shown} for each in lines]
+
+
+def _lines_of(folder: Path) -> list[dict[str, Any]]:
+    import json
+
+    return [json.loads(line) for file in sorted(folder.glob("audit*")) for line in file.read_text().splitlines()]
+
+
+def _waits_for_rest(protocol: Any) -> bool:
+    cycle = protocol.cycle
+    return cycle is not None and protocol._running is cycle and cycle.more_body and not cycle.response_complete
+
+
+class TwoWays:
+    """Both services."""
+
+    def __init__(self, lane: Way, asgi: Way) -> None:
+        self.lane, self.asgi = lane, asgi
+
+    async def same(self, packets: Sequence[bytes], *, slowly: bool = False) -> bytes:
+        """Send packets to both; return what both answer, which must be the same, as must be what both count."""
+        lane, asgi = [await each.told(packets, slowly=slowly) for each in (self.lane, self.asgi)]
+        assert lane == asgi, packets
+        assert self.lane.counted() == self.asgi.counted(), packets
+        rated = self.lane.rated(), self.asgi.rated()
+        # What is not whole is counted as soon as its head is known over ASGI, and not at all on the lane.
+        assert rated[0] == rated[1] or self.lane.has_half, packets
+        assert self.lane.kept() == self.asgi.kept() == (0, 0, 0, 0), packets
+        return lane[0]
+
+    def forget_heads(self) -> None:
+        """Let the next request with any head be the first one."""
+        assert self.lane.made.lane is not None
+        self.lane.made.lane.fast._heads.clear()
+
+    async def check_content(self) -> None:
+        """Check that both have stored and audited the same."""
+        assert await self.lane.stored() == await self.asgi.stored()
+        assert await self.lane.audited() == await self.asgi.audited()
+
+
+FURNITURE = (
+    ("POST", "/projects/P", "{}"),
+    ("PUT", "/projects/P/topics/T", ""),
+    ("PUT", "/projects/P/topics/Other", ""),
+    ("PUT", "/projects/P/subscriptions/S", '{"topic":"projects/P/topics/T"}'),
+    ("POST", "/users/u", '{"projects":[{"project":"P","roles":["publisher","consumer"]}]}'),
+    ("POST", "/projects/P/topics/T:modifyAcl", '{"authorized_users":["u"]}'),
+    ("POST", "/projects/P/subscriptions/S:modifyAcl", '{"authorized_users":["u"]}'),
+)
+
+
+@contextlib.asynccontextmanager
+async def one_way(data: Path, *, lane: bool, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Way]:
+    """Open one of them, with a project, topics, a subscription and a user, on a folder of its own."""
+    limits = {name: settings.pop(name) for name in ("max_connections",) if name in settings}
+    files = settings.pop("files", None)
+    usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
+    usual |= {"min_free_bytes": 0, "reserve_bytes": 0}
+    chosen = Settings(data=str(data), **(usual | settings))
+    async with service(chosen, Supervisor(), clock=clock or ManualClock(), files=files) as made:
+        made.counting._stop.set()  # its rounds would take notes that are compared
+        way = Way(made, lane=lane, **limits)
+        for method, path, body in FURNITURE:
+            answered, _ = await way.told([request(method, path, body)])
+            assert answered.startswith(b"HTTP/1.1 200"), answered
+            if path == "/users/u":
+                found = re.search(rb'"token":"([0-9a-f]{64})"', answered)
+                assert found
+                way.token = found[1]
+        assert made.counting._running is not None
+        await made.counting._running
+        made.api.answered[:] = [0] * 6
+        yield way
+
+
+@contextlib.asynccontextmanager
+async def two_ways(folder: Path, **settings: Any) -> AsyncIterator[TwoWays]:
+    """Open both, on folders of their own."""
+    async with (
+        one_way(folder / "lane", lane=True, **settings) as lane,
+        one_way(folder / "asgi", lane=False, **settings) as asgi,
+    ):
+        yield TwoWays(lane, asgi)
+
+
+def request(method: str, path: str, body: str | bytes = "", token: str = SERVICE_TOKEN, headers: str = "") -> bytes:
+    """Return a request as bytes."""
+    said = body.encode() if isinstance(body, str) else body
+    head = f"{method} /v1{path} HTTP/1.1\r\nHost: x\r\nx-api-key: {token}\r\n{headers}Content-Length: {len(said)}\r\n"
+    return head.encode() + b"\r\n" + said

@@ -11,46 +11,12 @@ from uvicorn.server import ServerState
 
 from ams.http.protocol import MAX_PIPELINED, MAX_TRAILER_BYTES, LimitedProtocol, limited
 from ams.http.server import server
+from tests.support.line import Line
 from tests.support.packets import chunked, cuts, in_a_row, sized, table
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 TURNS = 400
 """Of the loop, within which everything is answered: there is nothing to wait for."""
-
-
-class Line(asyncio.Transport):
-    """The service's end of a connection, which keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.written = b""
-        self.is_paused = self.is_closed = False
-
-    def write(self, data: Any) -> None:
-        if not self.is_closed:
-            self.written += bytes(data)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 seen: list[list[bytes]] = []

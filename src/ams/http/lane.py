@@ -16,9 +16,11 @@ import types
 from collections.abc import Coroutine, Generator
 from typing import Any, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from ams.core.errors import AmsError
+from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Event, Header
 from ams.http.big_bodies import BIG_BODY
@@ -30,6 +32,8 @@ from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
 
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
+MOST_AT_ONCE = 8
+"""Requests out of one packet. What is answered at once lets nobody else have a turn in between."""
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
 
 
@@ -90,7 +94,7 @@ class LaneProtocol(LimitedProtocol):
 
     def _is_for_lane(self, admitted: Admitted, length: int) -> bool:
         """Whether a request with a known head may be taken: nothing waits before it, and its client reads."""
-        if not 0 < length <= admitted.most or length > BIG_BODY:
+        if not 0 < length <= admitted.most or length > BIG_BODY or self._heads_begun > MOST_AT_ONCE:
             return False
         is_free = self.cycle is None or self.cycle.response_complete
         return is_free and not self.flow.write_paused and self.parser.get_http_version() == "1.1"
@@ -162,7 +166,7 @@ class LaneProtocol(LimitedProtocol):
             self._leave(is_counted=is_counted)
             super().on_message_complete()
         else:
-            self._start(admitted).wait(work, waits_for)
+            self._start(admitted).wait(work, waits_for, body)
 
     def _start(self, admitted: Admitted) -> "LaneRequest":
         request_id = self._request_id or self.lane.app.new_id()
@@ -221,14 +225,16 @@ class _NoEvent:
         """Do nothing."""
 
 
+_NO_EVENT = _NoEvent()
+
+
 class LaneRequest:
     """A request on the lane whose body is complete; in the place of uvicorn's cycle, and of its task."""
 
     __slots__ = (
-        "_admitted", "_arriving", "_connection", "_id", "_task", "_work", "disconnected", "keep_alive",
-        "response_complete", "response_started",
+        "_admitted", "_arriving", "_begun", "_connection", "_id", "_task", "_work", "disconnected", "keep_alive",
+        "message_event", "response_complete", "response_started",
     )  # fmt: skip
-    message_event = _NoEvent()
     more_body = False
 
     def __init__(
@@ -240,13 +246,16 @@ class LaneRequest:
         self._arriving = arriving
         self._work: Coroutine[Any, Any, bytes] | None = None
         self._task: asyncio.Task[None] | None = None
+        self._begun: Event = {}
+        """The head of an answer that is given as ASGI does."""
+        self.message_event: Any = _NO_EVENT
         self.disconnected = self.response_started = self.response_complete = False
         self.keep_alive = True
 
-    def wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any) -> None:
-        """Go on with the work when what it waits for is there."""
+    def wait(self, work: Coroutine[Any, Any, bytes], waits_for: Any, body: bytes) -> None:
+        """Go on with the work when what it waits for is there; `body` is what it was made of."""
         if not self._admitted.waits_once or not getattr(waits_for, "_asyncio_future_blocking", False):
-            self._begin_task(self._rest(work, waits_for))
+            self._begin_task(self._rest(work, waits_for, self._scope(), body))
             return
         self._work = work
         waits_for._asyncio_future_blocking = False  # as a task does
@@ -265,14 +274,53 @@ class LaneRequest:
         else:
             self._begin_task(self._rest(work, waits_for))
 
-    async def _rest(self, work: Coroutine[Any, Any, bytes], waits_for: Any) -> None:
-        """Go on in a task with work that was run up to a wait."""
+    async def _rest(
+        self, work: Coroutine[Any, Any, bytes], waits_for: Any, scope: dict[str, Any] | None = None, body: bytes = b""
+    ) -> None:
+        """Go on in a task with work that was run up to a wait; a pull has the `scope` and the `body` of its request."""
         try:
-            body = await _resumed(work, waits_for)
+            answer = await _resumed(work, waits_for)
+        except NothingYet:
+            assert scope is not None
+            await self._over_asgi(scope, body)
         except (Exception, asyncio.CancelledError) as error:
             await self._fail(error)
         else:
-            self.answer(body)
+            self.answer(answer)
+
+    def _scope(self) -> dict[str, Any]:
+        """Return what ASGI says of the request, while its head is the last one that the connection has read."""
+        connection = self._connection
+        query = httptools.parse_url(connection.url).query or b""
+        return {
+            "type": "http",
+            "method": "POST",
+            "path": self._admitted.path,
+            "query_string": query,
+            "headers": connection.headers,
+            "client": connection.client,
+            "state": {COUNTED: True},
+        }
+
+    async def _over_asgi(self, scope: dict[str, Any], body: bytes) -> None:
+        """Begin anew, over ASGI, with a pull that waited for the disk, found nothing, and waits for a message now."""
+        coming: list[Event] = [{"type": "http.request", "body": body, "more_body": False}]
+        self.message_event = left = asyncio.Event()
+
+        async def receive() -> Event:
+            if coming:
+                return coming.pop()
+            while not self.disconnected:
+                await left.wait()
+            return {"type": "http.disconnect"}
+
+        try:
+            await self._connection.lane.app(scope, receive, self._send)
+        except asyncio.CancelledError:  # its answer was not read until the service stopped
+            self._connection.transport.close()
+            raise
+        finally:
+            self._complete()
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
@@ -317,28 +365,29 @@ class LaneRequest:
             self._complete()
 
     async def _fail(self, error: BaseException) -> None:
-        begun: Event = {}
-
-        async def send(event: Event) -> None:
-            nonlocal begun
-            if event["type"] == "http.response.start":
-                begun = event
-            elif not self.disconnected:
-                self._refuse(begun, event["body"])
-
-        scope = {"method": "POST", "path": self._admitted.path}
+        scope = {"method": "POST", "path": self._admitted.path, "client": self._connection.client}
+        REQUEST.set(self._id)
         try:
-            await self._connection.lane.app.fail(error, scope, send, self._id)
+            await self._connection.lane.app.fail(error, scope, self._send, self._id)
         finally:
             self._complete()
 
-    def _refuse(self, begun: Event, body: bytes) -> None:
-        connection = self._connection
-        fields = [*connection.server_state.default_headers, *begun["headers"]]
+    async def _send(self, event: Event) -> None:
+        """Take an ASGI event: the head of an answer, or all of its body."""
+        if event["type"] == "http.response.start":
+            self._begun = event
+            return
+        if self.disconnected:
+            return
+        connection, body = self._connection, event["body"]
+        fields = [*connection.server_state.default_headers, *self._begun["headers"]]
         if not self.keep_alive:
             fields.append((b"connection", b"close"))
         head = b"".join([b"%b: %b\r\n" % field for field in fields])
-        connection.transport.write(STATUS_LINE[begun["status"]] + head + b"\r\n" + body)
+        self.response_started = True
+        first = connection.write_first(STATUS_LINE[self._begun["status"]] + head + b"\r\n", body)
+        if first < len(body) or connection.flow.write_paused:
+            await connection.write_rest(body, self)
 
     def _complete(self) -> None:
         connection = self._connection

@@ -31,8 +31,10 @@ MAX_TRAILER_BYTES = 8 * 1024
 """Received behind the head without being part of the body: sizes of chunks, and trailers, which are passed over."""
 MAX_HEADER_FIELDS = 100
 """In a request; what common servers take."""
-_LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding"})
+_LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding", b"content-length"})
 """Header fields that the connection itself goes by."""
+MAX_LENGTH_DIGITS = 20
+"""Of a `Content-Length`. The parser takes any number of zeros before, which Python does not read."""
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
 
@@ -189,6 +191,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"expect":
             self.expect_100_continue = self.expect_100_continue or value.lower() == b"100-continue"
+        elif name == b"content-length":
+            if len(value) > MAX_LENGTH_DIGITS:
+                raise self._stop(BadRequest("Invalid HTTP request"))
         elif value.lower() != b"chunked":  # the body would reach us as it was coded
             raise self._stop(BadRequest("Transfer-Encoding can only be chunked"))
 

@@ -1,0 +1,142 @@
+"""Requests on the lane that wait, for the disk or for a message, and what goes on beside them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.core.observing import REQUEST
+from ams.http.auditing import Auditor
+from ams.http.lane import MOST_AT_ONCE
+from ams.service.counting import Counts
+from ams.storage.cursors.sqlite import SqliteCursors
+from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.two_ways import Way, one_way, request, until
+
+PULL_LATER = said(PULL, b"{}")
+
+
+@pytest.fixture
+async def way(tmp_path: Path) -> AsyncIterator[Way]:
+    async with one_way(tmp_path / "data", lane=True, pull_wait=0.3, keep_alive_seconds=75.0) as opened:
+        await warmed(opened)
+        yield opened
+
+
+async def warmed(way: Way) -> None:
+    """Make the heads of a publish and a pull known, and drop what was published."""
+    await way.told([said(PUBLISH, MESSAGE)])
+    await way.told([said(PULL, NOW)])
+    ids = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
+    await way.told([request("POST", "/projects/P/subscriptions/S:acknowledge", ids)])
+
+
+@pytest.fixture
+def far_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let positions of subscriptions be asked for, as in a database on another machine."""
+    found = SqliteCursors.position
+
+    async def later(cursors: SqliteCursors, *place: Any) -> Any:
+        await asyncio.sleep(0)
+        return await found(cursors, *place)
+
+    monkeypatch.setattr(SqliteCursors, "position", later)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(way: Way) -> None:
+    nothing, _ = await way.told([PULL_LATER])
+    assert nothing.endswith(b'\r\n\r\n{"receivedMessages":[]}'), nothing
+
+    pulling = asyncio.ensure_future(way.told([PULL_LATER]))
+    await until(lambda: way.made.deliverer.waiting == 1)
+    await way.told([said(PUBLISH, MESSAGE)])
+
+    found, is_closed = await pulling
+    assert b"200 OK" in found
+    assert b'"messageId":"1"' in found
+    assert not is_closed
+    assert way.on_lane == 3
+    assert way.kept() == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_a_pull_that_waits_ends_when_its_client_leaves(way: Way) -> None:
+    line, protocol = way.connect()
+    protocol.data_received(PULL_LATER.replace(b"T" * 64, way.token))
+    await until(lambda: way.made.deliverer.waiting == 1)
+    protocol.connection_lost(None)
+    await until(lambda: not way.state.tasks)
+
+    assert line.written == b""
+    assert way.made.deliverer.waiting == 0
+    assert way.kept() == (0, 0, 0, 0)
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_requests_behind_a_pull_that_waits_are_answered_after_it(way: Way) -> None:
+    answers, _ = await way.told([PULL_LATER + said(PUBLISH, MESSAGE) + said(PULL, NOW)])
+
+    assert [each in answers for each in (b'"receivedMessages":[]', b'"messageIds":["1"]', b'"messageId":"1"')] == [
+        True
+    ] * 3
+    assert answers.index(b"receivedMessages") < answers.index(b"messageIds") < answers.index(b'"messageId":')
+
+
+async def test_many_pulls_in_one_packet_give_others_a_turn(way: Way) -> None:
+    await way.told([said(PUBLISH, MESSAGE)])
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(other())
+    before = way.on_lane
+    answers, _ = await way.told([said(PULL, NOW) * 60])
+    beside.cancel()
+
+    assert answers.count(b'"messageId":"1"') == 60
+    assert way.on_lane - before <= MOST_AT_ONCE
+    assert turns > 60 - MOST_AT_ONCE
+
+
+async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(way: Way) -> None:
+    assert way.made.lane is not None
+    before = way.made.registry.invalidations.generation
+    await way.told([said(PUBLISH, MESSAGE)])
+    await way.made.counting._try_round()
+
+    assert way.made.registry.invalidations.generation == before
+    on_lane = way.on_lane
+    await way.told([said(PUBLISH, MESSAGE)])
+    assert way.on_lane == on_lane + 1
+
+
+async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[tuple[bytes, Any]] = []
+    turned_away = Auditor.turned_away
+
+    async def watched(auditor: Auditor, error: Exception, scope: Any) -> Exception:
+        known.append((REQUEST.get(), scope["client"]))
+        return await turned_away(auditor, error, scope)
+
+    monkeypatch.setattr(Auditor, "turned_away", watched)
+    monkeypatch.setattr(Counts, "note_publish", _raise)
+    answer, _ = await way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-9\r\n")])
+
+    assert answer.startswith(b"HTTP/1.1 500")
+    assert b"x-request-id: mine-9" in answer
+    assert b'"message":"Internal error' in answer or b'"code":500' in answer
+    assert known == [(b"mine-9", ("127.0.0.1", 1))]
+    assert way.kept() == (0, 0, 0, 0)
+
+
+def _raise(*_: object) -> None:
+    raise ArithmeticError("planted")

@@ -1,7 +1,8 @@
 """Cut requests into packets at every byte, and send them in a row: `python -m tests.fuzz.packets --seconds 600`.
 
 A running service is asked over plain sockets. Whatever the packets, its answers must be those to the same requests sent
-whole, each on a connection of its own. The last line is the result; the exit code tells whether all were.
+whole, each on a connection of its own. Half of the time `tests.fuzz.lane` compares the ways that requests take in the
+service. The last line is the result; the exit code tells whether all were.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from tests.fuzz import lane
 from tests.fuzz.campaign import furnish
 from tests.fuzz.judging import AnswerReader
 from tests.support.packets import cuts, in_a_row, table
@@ -31,6 +33,8 @@ _LAST = b"GET /v1/version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 _CLOSING = ("last", "old")
 """Ends of the names of requests after which a client may send nothing (RFC 9112, 9.6)."""
 _SHOWN = 20
+
+_TOPIC = b"/v1/projects/P/topics/T:publish"
 
 Answers = list[tuple[int, bytes]]
 
@@ -151,7 +155,7 @@ def requests(token: str) -> Mapping[str, bytes]:
     """Return the table for publish, pull and acknowledge; asked again, each is answered the same."""
     key = b"x-api-key: %b\r\n" % token.encode()
     once = key + b"Idempotency-Key: packets\r\n"
-    publish = table(b"/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGVsbG8="}]}', once)
+    publish = table(_TOPIC, b'{"messages":[{"data":"aGVsbG8="}]}', once)
     pull = table(b"/v1/projects/P/subscriptions/S:pull?x=1", b'{"returnImmediately":"true"}', key)
     ids = b'{"ackIds":["projects/P/subscriptions/S:0"]}'
     acknowledge = table(b"/v1/projects/P/subscriptions/S:acknowledge", ids, key)
@@ -159,6 +163,8 @@ def requests(token: str) -> Mapping[str, bytes]:
     own = [name for name in publish if pull[name] != publish[name]]
     found |= {f"pull {name}": pull[name] for name in own}
     found |= {f"acknowledge {name}": acknowledge[name] for name in own}
+    nothing = b'{"messages":[]}'  # without a key, as what is on the lane
+    found |= {f"publish of nothing {name}": said for name, said in table(_TOPIC, nothing, key).items() if name in own}
     found["pull that waits for 100"] = pull["sized"].replace(b"Host: x", b"Host: x\r\nExpect: 100-continue")
     return found
 
@@ -168,11 +174,12 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    asyncio.run(lane.campaign(chosen.seconds / 2, chosen.seed))
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0"]
         with live_service(Path(folder) / "ams-data", *flags) as service:
             furnish(service)
-            result = asyncio.run(Campaign(service, chosen.seed).run(chosen.seconds))
+            result = asyncio.run(Campaign(service, chosen.seed).run(chosen.seconds / 2))
             ended = service.stop()
     print(f"packets: conversations {result.conversations} faults {len(result.faults)} exit {ended}")
     return 0 if not result.faults and ended == 0 else 1

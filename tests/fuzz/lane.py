@@ -1,0 +1,92 @@
+"""Ask two services alike, one with the fast lane and one without: `python -m tests.fuzz.lane --seconds 300`.
+
+Hot requests in every form, cut at every byte, in rows with others, with heads that are known and heads that are not:
+both have to answer, count, store and audit the same. Runs within one process, without a network. The last line is the
+result; the exit code tells whether all was the same.
+"""
+
+import argparse
+import asyncio
+import itertools
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.support.hot_packets import table
+from tests.support.packets import cuts
+from tests.support.two_ways import TwoWays, two_ways
+
+_COLD = 0.2
+"""Share of conversations before which all heads are forgotten."""
+
+
+class Conversation(NamedTuple):
+    """Packets on one connection."""
+
+    packets: Sequence[bytes]
+    is_cold: bool
+    is_slow: bool
+    """Whether each packet comes when what came before is answered."""
+
+
+def conversations(seed: int) -> Iterator[Conversation]:
+    """Yield all cuts of each request in two, then cuts of rows without end."""
+    chance, requests = random.Random(seed), table()
+    names = list(requests)
+    chance.shuffle(names)
+    for name in names:
+        for packets in cuts(requests[name]):
+            yield Conversation(packets, chance.random() < _COLD, chance.random() < 0.5)
+    yield from rows(seed)
+
+
+def rows(seed: int) -> Iterator[Conversation]:
+    """Yield requests in rows, cut anywhere, without end; half of them are plain ones, that more go on the lane."""
+    chance, requests = random.Random(seed), table()
+    names = list(requests)
+    while True:
+        chosen = [chance.choice(names if chance.random() < 0.5 else names[:3]) for _ in range(chance.randint(1, 5))]
+        said = b"".join(requests[each] for each in chosen)
+        places = sorted({0, len(said), *(chance.randrange(1, len(said)) for _ in range(chance.randint(0, 4)))})
+        packets = [said[a:b] for a, b in itertools.pairwise(places)]
+        yield Conversation(packets, chance.random() < _COLD, chance.random() < 0.5)
+
+
+async def hold(ways: TwoWays, conversation: Conversation) -> None:
+    """Have a conversation with both; raise `AssertionError` when they are not the same."""
+    if conversation.is_cold:
+        ways.forget_heads()
+    await ways.same(conversation.packets, slowly=conversation.is_slow)
+
+
+async def campaign(seconds: float, seed: int) -> int:
+    """Hold conversations for so long; return how many. Raises `AssertionError` at the first difference."""
+    ends, count = time.monotonic() + seconds, 0
+    with tempfile.TemporaryDirectory() as folder:
+        async with two_ways(Path(folder), user_requests_per_second=10**6) as ways:
+            for conversation in conversations(seed):
+                if time.monotonic() > ends:
+                    break
+                await hold(ways, conversation)
+                count += 1
+            await ways.check_content()
+            print(f"lane: conversations {count} requests on the lane {ways.lane.on_lane}", flush=True)
+            assert ways.lane.on_lane, "no request took the lane"
+    return count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    asyncio.run(campaign(chosen.seconds, chosen.seed))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

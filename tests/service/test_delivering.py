@@ -1,6 +1,8 @@
 import asyncio
+import contextlib
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -10,6 +12,8 @@ from ams.service.delivering import SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases, pulled_later
+
+T = TypeVar("T")
 
 
 async def pulled(
@@ -250,6 +254,36 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
     [message] = await pulling
     assert seen == [2**24 - len(message.fragment)]
     assert deliverer.unread.left("Q") == 2**24
+
+
+async def test_a_pull_of_what_is_in_memory_suspends_nowhere(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    deliverer = use_cases.deliverer()
+    for _ in range(2):  # from then on it is kept
+        await pulled(use_cases, 3, deliverer)
+    subscription = driven(deliverer.to_pull(use_cases.caller, SUB))
+
+    assert len(driven(deliverer.pull(subscription, 3, wait=False, project="P"))) == 3
+
+
+async def test_an_acknowledgement_suspends_once_for_the_disk(use_cases: UseCases) -> None:
+    await use_cases.publish(5)
+    deliverer = use_cases.deliverer()
+    await pulled(use_cases, 3, deliverer)
+    acknowledging = deliverer.acknowledge(driven(deliverer.to_acknowledge(use_cases.caller, SUB)), [2])
+
+    stored = acknowledging.send(None)
+    await asyncio.wait([stored])
+    with pytest.raises(StopIteration):
+        acknowledging.send(None)
+
+
+def driven(work: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine does that never suspends."""
+    with contextlib.closing(work), pytest.raises(StopIteration) as ended:
+        work.send(None)
+    done: T = ended.value.value
+    return done
 
 
 async def test_retention_past_a_cursor_is_counted_and_delivery_goes_on(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+import pytest
+
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
@@ -13,13 +15,13 @@ from tests.support.unreliable_disk import UnreliableDisk
 
 
 class CountingDisk(UnreliableDisk):
-    """Counts what is read from it; all of it is in its page cache."""
+    """Counts what is read from it."""
 
     reads = 0
 
-    def read_now(self, handle: int, size: int, position: int) -> bytes | None:
+    def read(self, handle: int, size: int, position: int) -> bytes:
         self.reads += 1
-        return super().read_now(handle, size, position)
+        return super().read(handle, size, position)
 
 
 @dataclass
@@ -34,8 +36,10 @@ async def read(log: EmbeddedLog, topic: TopicId, start: int, most: int = 100) ->
     return [each.fragment for each in found]
 
 
-async def test_what_was_read_twice_is_not_read_from_its_file_again() -> None:
+@pytest.mark.parametrize("cold", [False, True])
+async def test_what_was_read_twice_is_not_read_from_its_file_again(cold: bool) -> None:
     engine = Counted()
+    engine.disk.cold = cold
     messages = fragments(numbered(0, 10, size=100))
     async with engine.opened() as log:
         topic = await new_topic(log)

@@ -126,27 +126,31 @@ class Reader:
         except OSError as error:
             raise LogUnavailable from error
         if data is not None:
-            records = self._unless_gone(span, _check(span, topic, data))
-            for (position, _), checked in zip(span.records, records, strict=False):  # of one that is gone none are left
-                if isinstance(checked, Run):
-                    self._recent.note((span.segment.sequence, position), checked)
-            return records
+            return self._noted(span, _check(span, topic, data))
         if not batch.has_turn:
             await self._turns.acquire()
             batch.has_turn = True
         try:
             found = await pages.on_thread(lambda: _check(span, topic, pages.open.read(path, span.size, span.position)))
-            return self._unless_gone(span, found)
+            return self._noted(span, found)
         except LogUnavailable:
             if span.segment.sequence in self._catalog.by_sequence:
                 raise
             return []
 
-    def _unless_gone(self, span: Span, found: list[Checked]) -> list[Checked]:
-        """Return what was found, but no damage of a segment that went meanwhile: its file may be another one's now."""
-        if span.segment.sequence in self._catalog.by_sequence:
-            return found
-        return [] if any(isinstance(each, Damage) for each in found) else found
+    def _noted(self, span: Span, found: list[Checked]) -> list[Checked]:
+        """Return what was found, but no damage of a segment that went meanwhile: its file may be another one's now.
+
+        Of what is there and not large a note is taken, as others may read it too.
+        """
+        sequence = span.segment.sequence
+        if sequence not in self._catalog.by_sequence:
+            return [] if any(isinstance(each, Damage) for each in found) else found
+        if span.size <= INLINE_BYTES:
+            for (position, _), checked in zip(span.records, found, strict=True):
+                if isinstance(checked, Run):
+                    self._recent.note((sequence, position), checked)
+        return found
 
 
 class _Batch:

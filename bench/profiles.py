@@ -167,6 +167,28 @@ def _summed(parts: Iterable[tuple[str, float]]) -> dict[str, float]:
     return found
 
 
+def together(profiles: Sequence[Profile]) -> Profile:
+    """Return one profile of several of the same kind, by the requests of each."""
+    requests = sum(each.requests for each in profiles)
+    parts = [(each, each.requests / requests) for each in profiles]
+    disk: dict[str, Called] = {}
+    for each in profiles:
+        for name, called in each.disk.items():
+            before = disk.get(name, Called())
+            disk[name] = Called(
+                before.calls + called.calls, before.processor + called.processor, before.wall + called.wall
+            )
+    return Profile(
+        profiles[0].kind,
+        sum(part * each.requests_per_second for each, part in parts),
+        requests,
+        [(frames, part * took) for each, part in parts for frames, took in each.stacks],
+        _summed((name, part * took) for each, part in parts for name, took in each.threads.items()),
+        sum(part * each.started for each, part in parts),
+        disk,
+    )
+
+
 def of_service(bench: Bench, kind: Kind, seconds: float) -> Profile:
     """Look at the service; raises `Failed`."""
     with bench.data_folder() as data:

@@ -1,12 +1,13 @@
 """Where the time of a request goes: a trace of a running server, and the page that shows it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from bench.goals import reached
-from bench.profiles import PUBLISH, STORES, Profile, of_service
+from bench.profiles import PUBLISH, STORES, Profile, of_service, together
 from bench.run import QUICK, Bench
 from bench.steps import PARSE, SEND
 from bench.traced import WRITE, Called
@@ -40,6 +41,18 @@ def test_the_parts_of_a_request_are_its_whole() -> None:
     assert PROFILE.whole == 42.0
     assert PROFILE.functions() == [(PARSING[0], 20.0), (WRITE, 10.0)]
     assert "a publish of 1 message: 42.0 µs of processor time" in PROFILE.picture()
+
+
+def test_profiles_count_together_by_their_requests() -> None:
+    other = replace(PROFILE, requests=15000.0, stacks=[(PARSING, 40.0)], threads={}, started=0.0, disk={})
+
+    both = together([PROFILE, other])
+
+    assert both.requests == 20000.0
+    assert both.steps() == {PARSE: 35.0, SEND: 2.5}
+    assert both.threads[STORES] == 2.0
+    assert both.disk[f"{STORES} write_through"].calls == 100
+    assert together([PROFILE, PROFILE]).whole == PROFILE.whole
 
 
 def test_the_tables_hold_the_steps_and_what_the_disk_costs() -> None:

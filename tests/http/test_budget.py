@@ -138,3 +138,13 @@ def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:
     assert affordable(1000, most=80) == 10
     assert affordable(1000, most=-5) == 0
     assert affordable(1000, most=2**40) == 1000
+
+
+async def test_the_first_part_of_a_body_counts_before_the_next_one_comes() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=3 * BIG, seconds=5)
+    waiting = asyncio.create_task(bodies.read([], half_sent(2 * BIG), None, ("A", "a")))
+    await asyncio.sleep(0.01)
+
+    assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
+    with pytest.raises(Overloaded):
+        await waiting

@@ -65,7 +65,7 @@ async def test_a_pull_that_finds_nothing_after_it_asked_waits_for_a_message(way:
 @pytest.mark.usefixtures("far_positions")
 async def test_a_pull_that_waits_ends_when_its_client_leaves(way: Way) -> None:
     line, protocol = way.connect()
-    protocol.data_received(PULL_LATER.replace(b"T" * 64, way.token))
+    protocol.data_received(way.with_tokens(PULL_LATER))
     await until(lambda: way.made.deliverer.waiting == 1)
     protocol.connection_lost(None)
     await until(lambda: not way.state.tasks)

@@ -40,8 +40,9 @@ async def until(holds: Callable[[], bool]) -> None:
 class Way:
     """One service, and connections to it."""
 
-    def __init__(self, made: Service, *, lane: bool, **limits: Any) -> None:
+    def __init__(self, made: Service, clock: ManualClock, *, lane: bool, **limits: Any) -> None:
         self.made = made
+        self.clock = clock
         base = with_lane(made.lane if lane else None)
         settings = made.settings
         self._speaks: Any = limited(
@@ -58,7 +59,8 @@ class Way:
         """Requests that were answered on the lane."""
         self.has_half = False
         """Whether the last conversation ended within a request."""
-        self.token = TOKEN
+        self.tokens: dict[bytes, bytes] = {}
+        """Tokens by what stands for them in requests, which has their length."""
 
     @property
     def _counted(self) -> Any:
@@ -90,15 +92,24 @@ class Way:
             if slowly:
                 await self.settled(protocol)
         await self.settled(protocol)
-        result = _OWN_ID.sub(b"", line.written).replace(self.token, TOKEN), line.is_closed
+        written = _OWN_ID.sub(b"", line.written)
+        for name, token in self.tokens.items():
+            written = written.replace(token, name)
+        result = written, line.is_closed
         self.has_half = protocol._in_request and not line.is_closed
         protocol.connection_lost(None)
         await until(lambda: not self.state.tasks)
         return result
 
+    def with_tokens(self, said: bytes) -> bytes:
+        """Return what is sent for a request that names tokens."""
+        for name, token in self.tokens.items():
+            said = said.replace(name, token)
+        return said
+
     def _with_token(self, packets: Sequence[bytes]) -> Iterator[bytes]:
-        """Yield the packets with a token that may be cut into several."""
-        said, at = b"".join(packets).replace(TOKEN, self.token), 0
+        """Yield the packets with tokens, which may be cut into several of them."""
+        said, at = self.with_tokens(b"".join(packets)), 0
         for packet in packets:
             yield said[at : at + len(packet)]
             at += len(packet)
@@ -212,23 +223,23 @@ FURNITURE = (
 
 
 @contextlib.asynccontextmanager
-async def one_way(data: Path, *, lane: bool, clock: ManualClock | None = None, **settings: Any) -> AsyncIterator[Way]:
+async def one_way(data: Path, *, lane: bool, **settings: Any) -> AsyncIterator[Way]:
     """Open one of them, with a project, topics, a subscription and a user, on a folder of its own."""
     limits = {name: settings.pop(name) for name in ("max_connections",) if name in settings}
-    files = settings.pop("files", None)
+    files, clock = settings.pop("files", None), ManualClock()
     usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
     usual |= {"min_free_bytes": 0, "reserve_bytes": 0}
     chosen = Settings(data=str(data), **(usual | settings))
-    async with service(chosen, Supervisor(), clock=clock or ManualClock(), files=files) as made:
+    async with service(chosen, Supervisor(), clock=clock, files=files) as made:
         made.counting._stop.set()  # its rounds would take notes that are compared
-        way = Way(made, lane=lane, **limits)
+        way = Way(made, clock, lane=lane, **limits)
         for method, path, body in FURNITURE:
             answered, _ = await way.told([request(method, path, body)])
             assert answered.startswith(b"HTTP/1.1 200"), answered
             if path == "/users/u":
                 found = re.search(rb'"token":"([0-9a-f]{64})"', answered)
                 assert found
-                way.token = found[1]
+                way.tokens[TOKEN] = found[1]
         assert made.counting._running is not None
         await made.counting._running
         made.api.answered[:] = [0] * 6

@@ -110,6 +110,7 @@ class Bodies:
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
         try:
+            self.grow(arriving, size)  # the first part can be all that came, and what more there is may never come
             while more:
                 event = await receive()
                 if event["type"] == "http.disconnect":

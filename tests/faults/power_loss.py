@@ -106,6 +106,7 @@ class _Scenario:
         sizes = {
             "segment_bytes": chance.choice((1000, 4000, 4000, 60_000)),
             "ahead_bytes": chance.choice((0, 800, 8000)),
+            "group_bytes": chance.choice((1 << 20, 20_000)),  # of these large appends are several slices
         }
         self._engine = Embedded(options=sizes | limit)
 

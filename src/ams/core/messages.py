@@ -68,6 +68,11 @@ class Batch(Sequence[Message]):
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
 
+    @property
+    def sent(self) -> Sequence[Sent]:
+        """The messages as they were read, for who needs no fragment: no `Message` is made of them."""
+        return self._sent
+
     def payloads(self) -> Iterator[bytes]:
         """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
         return map(pybase64.b64decode, map(_data_of, self._sent), _STANDARD, _STRICTLY)

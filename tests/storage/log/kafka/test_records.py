@@ -48,6 +48,17 @@ def test_a_fragment_comes_back_byte_for_byte(data, attributes):
     assert fragment_of(value, headers) == sent.fragment
 
 
+@given(data | st.text("ABQRwg/+=", max_size=9))
+def test_data_that_is_the_one_way_to_write_its_bytes_goes_as_these_and_all_else_as_text(data):
+    try:
+        raw = base64.b64decode(data, validate=True)
+        is_one = base64.b64encode(raw).decode() == data
+    except ValueError:
+        is_one = False
+    expected = (raw, []) if is_one else (data.encode("utf-8", "surrogatepass"), [("ams:text", b"")])
+    assert encode(message(data)) == expected
+
+
 @given(st.lists(st.tuples(canonical, attributes), min_size=1, max_size=5))
 def test_a_batch_comes_back_whole_and_in_order(sent):
     messages = [message(data, attributes) for data, attributes in sent]

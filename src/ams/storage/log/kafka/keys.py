@@ -19,7 +19,7 @@ on. And when the claims of a topic are older than keys are remembered, its keys 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import structlog
@@ -81,12 +81,13 @@ class Keys:
         caller leaves.
         """
         hashed = key_hash(partition.topic, key.encode())
-        async with _in_time(until):
-            await self._until_decided(hashed)
-            task = asyncio.create_task(self._append(partition, messages, hashed, until))
-            self._under_way[hashed] = task
-            task.add_done_callback(lambda done: self._decided(hashed, done))
-            return await asyncio.shield(task)
+        while (before := self._under_way.get(hashed)) is not None:
+            await _end_of(before, until)
+        task = asyncio.create_task(self._append(partition, messages, hashed, until))
+        self._under_way[hashed] = task
+        task.add_done_callback(lambda done: self._decided(hashed, done))
+        await _end_of(task, until)
+        return task.result()
 
     async def answered(
         self, partition: Partition, messages: Sequence[Message], key: str, until: float
@@ -95,13 +96,12 @@ class Keys:
 
         Raises what `append` raises.
         """
-        hashed = key_hash(partition.topic, key.encode())
-        async with _in_time(until):
-            await self._until_decided(hashed)
-            claim = await self._store.known(partition.topic, hashed)
-            if claim is None or claim.age > await self._window(partition):
-                return None
-            return await self._answer(partition, hashed, claim, messages, until)
+        task = asyncio.create_task(self._answered(partition, messages, key_hash(partition.topic, key.encode()), until))
+        try:
+            await _end_of(task, until)
+            return task.result()
+        finally:
+            task.cancel()
 
     async def forget(self, topic: TopicId) -> None:
         """Remove the claims of a topic that is gone; what cannot be removed now does no harm."""
@@ -117,9 +117,15 @@ class Keys:
         """Wait for the appends under way."""
         await asyncio.gather(*self._under_way.values(), return_exceptions=True)
 
-    async def _until_decided(self, hashed: bytes) -> None:
+    async def _answered(
+        self, partition: Partition, messages: Sequence[Message], hashed: bytes, until: float
+    ) -> Appended | None:
         while (task := self._under_way.get(hashed)) is not None:
             await asyncio.wait((task,))
+        claim = await self._store.known(partition.topic, hashed)
+        if claim is None or claim.age > await self._window(partition):
+            return None
+        return await self._answer(partition, hashed, claim, messages, until)
 
     def _decided(self, hashed: bytes, task: "asyncio.Task[Appended]") -> None:
         del self._under_way[hashed]
@@ -200,14 +206,15 @@ class Keys:
             logger.warning("key.unreleased", topic=partition.name)
 
 
-@contextlib.asynccontextmanager
-async def _in_time(until: float) -> AsyncIterator[None]:
-    """Keep no caller waiting beyond loop time `until`, and a moment."""
-    try:
-        async with asyncio.timeout_at(until + _GRACE):
-            yield
-    except TimeoutError:
-        raise LogUnavailable from None
+async def _end_of(task: "asyncio.Task[Any]", until: float) -> None:
+    """Wait for the end of a task, which goes on without its caller; raise `LogUnavailable` at loop time `until`, or a
+    moment after.
+
+    The caller need be no task, as `asyncio.timeout` wants it: a publish on the lane is none.
+    """
+    await asyncio.wait((task,), timeout=max(until + _GRACE - asyncio.get_running_loop().time(), 0))
+    if not task.done():
+        raise LogUnavailable
 
 
 async def find_append(

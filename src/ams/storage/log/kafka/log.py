@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from typing import Self
 
 import structlog
@@ -278,10 +278,12 @@ class KafkaLog:
     async def _append(
         self, partition: Partition, messages: Sequence[Message], until: float, hashed: bytes | None = None
     ) -> Appended:
-        records = [encode(each) for each in messages[:_ENCODED_AT_ONCE]]
-        for start in range(_ENCODED_AT_ONCE, len(messages), _ENCODED_AT_ONCE):
+        sent = batch_of(messages)
+        every = sent.sent
+        records = [encode(each) for each in every[:_ENCODED_AT_ONCE]]
+        for start in range(_ENCODED_AT_ONCE, len(every), _ENCODED_AT_ONCE):
             await asyncio.sleep(0)
-            records += [encode(each) for each in messages[start : start + _ENCODED_AT_ONCE]]
+            records += [encode(each) for each in every[start : start + _ENCODED_AT_ONCE]]
         if hashed is not None:
             value, headers = records[0]
             records[0] = (value, [*headers, (KEY, hashed)])
@@ -290,7 +292,6 @@ class KafkaLog:
             await self._held_topics.released(partition.topic)
         if self._topics.known(partition.topic) is None:  # it went while something was waited for
             raise TopicGone
-        sent = batch_of(messages)
         with self._noticing(partition):
             return await self._sender.submit(partition, records, sent.fragments, sent.data_bytes, until=until)
 
@@ -303,20 +304,8 @@ class KafkaLog:
         self._check_open()
         return self._topics.known(topic) or await self._topics.find(topic)
 
-    @contextlib.contextmanager
-    def _noticing(self, partition: Partition) -> Iterator[None]:
-        """Let all who wait for a topic know when it turns out that another node, or another program, deleted it.
-
-        What else the brokers say is for operators only.
-        """
-        try:
-            yield
-        except TopicGone:
-            self._topics.forget(partition)
-            raise
-        except KafkaError as error:
-            logger.error("kafka.refused", name=partition.name, why=repr(error))
-            raise LogUnavailable from error
+    def _noticing(self, partition: Partition) -> "_Noticing":
+        return _Noticing(self._topics, partition)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -348,3 +337,22 @@ class KafkaLog:
         self._connection.moved(partition)
         self._reader.forget(partition)
         self._sizes.forget(partition.topic)
+
+
+class _Noticing(contextlib.AbstractContextManager[None]):
+    """Lets all who wait for a topic know when it turns out that another node, or another program, deleted it.
+
+    What else the brokers say is for operators only. A class, as a generator would be made for each append and read.
+    """
+
+    __slots__ = ("_partition", "_topics")
+
+    def __init__(self, topics: Topics, partition: Partition) -> None:
+        self._topics, self._partition = topics, partition
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, TopicGone):
+            self._topics.forget(self._partition)
+        elif isinstance(error, KafkaError):
+            logger.error("kafka.refused", name=self._partition.name, why=repr(error))
+            raise LogUnavailable from error

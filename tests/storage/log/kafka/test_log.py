@@ -1,0 +1,57 @@
+"""What the way over HTTP that makes no tasks asks of an append on Kafka."""
+
+import asyncio
+
+import pytest
+
+from ams.storage.log.kafka.log import KafkaLog
+from tests.storage.log.engines import Kafka, all_fragments, fragments, new_topic, texts
+
+pytestmark = pytest.mark.kafka
+
+
+async def outside_a_task(log: KafkaLog, topic, messages, key):
+    """Begin an append in a callback, and go on in the callback of what it waits for, as `ams.http.lane` does."""
+    loop = asyncio.get_running_loop()
+    answer = loop.create_future()
+    work = log.append(topic, messages, key=key)
+
+    def step(_=None):
+        assert asyncio.current_task() is None
+        try:
+            waits_for = work.send(None)
+        except StopIteration as done:
+            answer.set_result(done.value)
+        except Exception as error:
+            answer.set_exception(error)
+        else:
+            waits_for._asyncio_future_blocking = False
+            waits_for.add_done_callback(step)
+            waits.append(waits_for)
+
+    waits: list[asyncio.Future] = []
+    loop.call_soon(step)
+    return await answer, len(waits)
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_an_append_needs_no_task_and_waits_once(key: str | None):
+    async with Kafka().opened() as log:
+        topic = await new_topic(log)
+        messages = texts("aaaa", "bbbb")
+
+        appended, waits = await outside_a_task(log, topic, messages, key)
+
+        assert (appended.first, appended.count, waits) == (0, 2, 1)
+        assert await all_fragments(log, topic) == fragments(messages)
+
+
+async def test_a_key_that_is_known_is_answered_outside_a_task():
+    async with Kafka().opened() as log:
+        topic = await new_topic(log)
+        first = await log.append(topic, texts("aaaa"), key="k")
+
+        answer, _ = await outside_a_task(log, topic, texts("aaaa"), "k")
+
+        assert answer == first
+        assert (await log.bounds(topic)).end == 1

@@ -13,7 +13,7 @@ from ams.core.clock import Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.core.runs import Runs, runs_of
-from ams.http.arrow_stream import stream
+from ams.http.arrow_stream import COSTLY, stream
 from ams.workers import NoWorker, Pool, TaskFailed
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -28,9 +28,26 @@ def runner() -> Iterator[asyncio.Runner]:
         yield made
 
 
+class Counted(Pool):
+    """A pool that says how many pieces its workers have made."""
+
+    tasks = 0
+
+    def done(self, *args: Any, **others: Any) -> Any:
+        self.tasks += 1
+        return super().done(*args, **others)
+
+
+async def ready_pool() -> Counted:
+    pool = Counted(1)
+    while not pool.is_ready():
+        await asyncio.sleep(0.01)
+    return pool
+
+
 @pytest.fixture(scope="module")
-def pool(runner: asyncio.Runner) -> Iterator[Pool]:
-    made = Pool(1)
+def pool(runner: asyncio.Runner) -> Iterator[Counted]:
+    made = runner.run(ready_pool())
     yield made
     runner.run(made.close())
 
@@ -45,6 +62,9 @@ def piece(*messages: tuple[int, int, bytes | str, dict[str, str]]) -> Runs:
     return Runs(runs_of([Stored(Offset(offset), Milliseconds(time), each) for offset, time, each in made]))
 
 
+COSTLY_PIECE = piece(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(COSTLY + 1)])
+
+
 async def streamed(pieces: Sequence[Runs], pool: Pool | None = None) -> list[bytes]:
     async def one_by_one() -> AsyncIterator[Runs]:
         for each in pieces:
@@ -56,28 +76,47 @@ async def streamed(pieces: Sequence[Runs], pool: Pool | None = None) -> list[byt
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pieces=st.lists(st.lists(MESSAGES, min_size=1, max_size=6), max_size=3))
 def test_a_worker_makes_what_is_made_in_place(
-    runner: asyncio.Runner, pool: Pool, pieces: list[list[tuple[int, int, bytes | str, dict[str, str]]]]
+    runner: asyncio.Runner, pool: Counted, pieces: list[list[tuple[int, int, bytes | str, dict[str, str]]]]
 ) -> None:
-    made = [piece(*each) for each in pieces]
+    made, before = [piece(*each) for each in pieces], pool.tasks
 
-    assert runner.run(streamed(made, pool)) == runner.run(streamed(made))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ams.http.arrow_stream._is_costly", lambda _: True)
+        by_worker = runner.run(streamed(made, pool))
+
+    assert pool.tasks == before + 1 + len(made)
+    assert by_worker == runner.run(streamed(made))
 
 
 @pytest.mark.parametrize("error", [NoWorker(), TaskFailed()])
 async def test_what_no_worker_makes_is_made_in_place(error: Exception) -> None:
     class Failing(Pool):
+        def is_ready(self, size: int = 0) -> bool:
+            return True
+
         def done(self, *_: Any, **__: Any) -> Any:
             raise error
 
-    made = [piece((0, 0, b"x", {}))]
+    made = [COSTLY_PIECE]
 
     assert await streamed(made, Failing()) == await streamed(made)
 
 
-async def test_a_large_piece_is_made_by_a_worker() -> None:
-    pool, large = Pool(1), piece(*[(1, 0, bytes(5000), {"n": str(number)}) for number in range(1000)])
+async def test_a_worker_makes_the_pieces_that_take_long() -> None:
+    plain = piece(*[(1, 0, bytes(500), {}) for _ in range(2 * COSTLY)])
+    pool = await ready_pool()
 
     try:
-        assert await streamed([large, large], pool) == await streamed([large, large])
+        assert await streamed([COSTLY_PIECE, plain], pool) == await streamed([COSTLY_PIECE, plain])
+        assert pool.tasks == 1
     finally:
         await pool.close()
+
+
+async def test_nobody_waits_for_a_worker_to_begin() -> None:
+    pool = Counted(1)
+
+    assert await streamed([COSTLY_PIECE], pool) == await streamed([COSTLY_PIECE])
+
+    assert pool.tasks == 0
+    await pool.close()

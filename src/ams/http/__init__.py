@@ -11,7 +11,7 @@ errors       from errors to status codes, and the envelope of an error
 limits       what a client may cost: size and time of bodies, memory for bodies and answers
 auditing     what of requests is logged, and what goes into the audit log
 arrow        messages as Arrow (extra `arrow`)
-arrow_stream ranges as Arrow IPC streams, made by workers
+arrow_stream ranges as Arrow IPC streams, piece by piece
 openapi      the description of the API, made of the route table and the structs
 asgi         types of ASGI, where a request comes from, values of a query, and an answer sent as a whole
 protocol     the connection: uvicorn's parser of HTTP, with limits

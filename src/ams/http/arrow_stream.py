@@ -1,6 +1,6 @@
-"""Ranges as Arrow IPC streams, made piece by piece: by a worker process, or where there is none, here in turn.
+"""Ranges as Arrow IPC streams, made piece by piece: here, in turn, or by a worker process when that takes long.
 
-The service itself loads pyarrow only where no worker makes the pieces.
+Most pieces are made in less time than it takes to send them to a worker.
 """
 
 import asyncio
@@ -21,6 +21,10 @@ from ams.workers import NoWorker, Pool, TaskFailed
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What ends a stream (Arrow columnar format, IPC streaming format)."""
 _ARROW = "ams.http.arrow"
+COSTLY = 300
+"""Messages with attributes that are made here at once."""
+_ATTRIBUTES = b'"attributes"'
+"""How the fragment of a message with attributes begins."""
 _SECONDS = 10.0
 """For a worker to make a piece; after that it is made here."""
 
@@ -31,7 +35,7 @@ async def stream(
     """Yield the schema, a record batch for each piece, and the end; what is made here has its turn with all others."""
 
     async def made(piece: Sequence[Stored]) -> bytes:
-        if pool is not None:  # a first worker is waited for: loading pyarrow here would cost all others more
+        if pool is not None and _is_costly(piece) and pool.is_ready():
             with contextlib.suppress(NoWorker, TaskFailed):
                 async with pool.done(project, encode, _parts(piece), seconds=_SECONDS) as [encoded]:
                     return bytes(encoded)
@@ -56,6 +60,11 @@ def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
         runs.append(Run(Offset(first), Milliseconds(time), part, sum(map(len, part))))
         place += count
     return [_encoded(_arrow(), Runs(runs))]
+
+
+def _is_costly(piece: Sequence[Stored]) -> bool:
+    """Whether a piece takes longer than about a millisecond to make: attributes are read one message at a time."""
+    return len(piece) > COSTLY and sum([each.fragment.startswith(_ATTRIBUTES) for each in piece]) > COSTLY
 
 
 def _parts(piece: Sequence[Stored]) -> Sequence[bytes]:

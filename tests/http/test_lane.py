@@ -202,6 +202,31 @@ def test_a_key_that_is_under_way_is_waited_for(service: Served, ways: Ways) -> N
     assert ways.on_lane == 41
 
 
+def test_messages_that_their_schema_soon_allows_take_the_lane_and_others_do_not(service: Served, ways: Ways) -> None:
+    objects, blank, number = messages("e30=", "e30="), messages("e30K"), messages("e30=", "MQ==")
+    with client_of(service) as admin, connected(service) as connection:
+
+        def said_of(body: bytes) -> bytes:
+            connection.sendall(said(PUBLISH, body))
+            return answer(connection)
+
+        admin.post("/projects/P/schemas/X", json={"type": "json", "schema": {"type": "object"}}).raise_for_status()
+        attached = {"schema": "projects/P/schemas/X"}
+        admin.post("/projects/P/topics/T:attachSchema", json=attached).raise_for_status()
+        assert all(b" 200 " in said_of(body) for body in (objects, objects, blank))
+        assert ways.on_lane == 2
+
+        refused = said_of(number)
+        assert b" 400 " in refused
+        assert b"Message 1 data is not valid,(root): Invalid type. Expected: object, given: integer" in refused
+        assert ways.on_lane == 2
+
+        admin.put("/projects/P/schemas/X", json={"schema": {"type": "number"}}).raise_for_status()
+        assert b" 400 " in said_of(objects)
+        assert all(b" 200 " in said_of(messages("MQ==")) for _ in range(2))
+        assert ways.on_lane == 4
+
+
 def test_the_key_of_a_pull_means_nothing(service: Served, ways: Ways) -> None:
     with connected(service) as connection:
         connection.sendall(said(PUBLISH, messages("aGk=")))

@@ -28,7 +28,7 @@ from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
 from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Invalidations
-from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
 from ams.workers import Pool
@@ -188,7 +188,7 @@ Head = tuple[Any, ...]
 
 
 class NothingYet(Exception):
-    """A pull found nothing, and its client waits for a message."""
+    """A pull found nothing, and its client waits for a message; or a schema is not found to allow all in no time."""
 
 
 class Admitted(NamedTuple):
@@ -319,10 +319,17 @@ class FastRoutes:
         if time.monotonic() - began > LATE_SECONDS:
             topic = await self._publisher.topic(await self._admitted_again(call), name)
         act = partial(self._store, topic, call.project)
-        if topic.schema is None:
-            self._remember(call, act)
+        self._remember(call, act if topic.schema is None else partial(self._store_allowed, topic, topic.schema))
         with self.bodies.held(body, call.holders):
             return await act(body, key)
+
+    async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
+        """Store messages that the topic's schema is soon found to allow; raise `NothingYet` for any other body."""
+        received = self._messages.read_small(body, lenient=True)
+        if not self._publisher.validators.allow_now(schema, received):
+            raise NothingYet
+        appended = await self._publisher.publish(topic, received, key=key, is_allowed=True)
+        return messages.published(appended.first, appended.count)
 
     async def _store(self, topic: Topic, project: str, body: bytes, key: str | None) -> bytes:
         is_lenient = topic.schema is not None

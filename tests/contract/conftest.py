@@ -1,10 +1,13 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from ams.http.lane import LaneProtocol, LaneRequest
+from ams.http.protocol import LimitedProtocol
 from tests.contract.endpoints import Endpoints, open_endpoints
 from tests.contract.runner import Runner
 from tests.support.served import WORKER_TOKEN, Served, served
@@ -39,21 +42,27 @@ def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoints]:
         yield endpoints
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
+@contextlib.contextmanager
+def services(folders: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
     """Give services by the name of their settings, each started once when it is first wanted."""
     running: dict[str, Served] = {}
     with contextlib.ExitStack() as stack:
 
         def find(name: str) -> Served:
             if name not in running:
-                folder = tmp_path_factory.mktemp("service") / "ams-data"
+                folder = folders.mktemp("service") / "ams-data"
                 running[name] = stack.enter_context(served(folder, push_ca_file=endpoints.ca, **SETTINGS[name]))
                 if name == "push without a worker":
                     _delete_worker(running[name])
             return running[name]
 
         yield find
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory, endpoints: Endpoints) -> Iterator[Callable[[str], Served]]:
+    with services(tmp_path_factory, endpoints) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +75,45 @@ def client() -> Iterator[httpx.Client]:
 def runner(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Callable[[str], Runner]:
     """Give the runner of one row, for a service by the name of its settings."""
     return lambda name: Runner(service(name), client, endpoints)
+
+
+class Primed:
+    """Runs rows so that hot requests take the fast lane, and counts how many do."""
+
+    def __init__(self, service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> None:
+        self._parts = service, client, endpoints
+        self._runners: list[Runner] = []
+        self.on_lane = 0
+
+    @property
+    def let_in(self) -> int:
+        """How many hot requests were answered 200."""
+        return sum(each.let_in for each in self._runners)
+
+    def runner(self, name: str) -> Runner:
+        """Return the runner of one row, for a service by the name of its settings."""
+        service, client, endpoints = self._parts
+        self._runners.append(Runner(service(name), client, endpoints, primed=True))
+        return self._runners[-1]
+
+
+@pytest.fixture(scope="module")
+def primed(service: Callable[[str], Served], client: httpx.Client, endpoints: Endpoints) -> Iterator[Primed]:
+    counts, start = Primed(service, client, endpoints), LaneProtocol._start
+
+    def noted(protocol: LaneProtocol, *said: Any) -> LaneRequest:
+        counts.on_lane += 1
+        return start(protocol, *said)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LaneProtocol, "_start", noted)
+        yield counts
+
+
+@pytest.fixture(scope="module")
+def runner_without_lane(
+    tmp_path_factory: pytest.TempPathFactory, client: httpx.Client, endpoints: Endpoints
+) -> Iterator[Callable[[str], Runner]]:
+    with pytest.MonkeyPatch.context() as patch, services(tmp_path_factory, endpoints) as found:
+        patch.setattr("ams.app.serving.with_lane", lambda _: LimitedProtocol)
+        yield lambda name: Runner(found(name), client, endpoints)

@@ -141,8 +141,12 @@ class Row(NamedTuple):
     @property
     def needs_clock(self) -> bool:
         """Whether the clocks that messages and deadlines go by must be the test's own."""
-        steps = (*self.given, *(step for step, _ in self.then))
-        return self.standing or any(isinstance(step, Wait) for step in steps)
+        return self.standing or any(isinstance(step, Wait) for step in self.steps)
+
+    @property
+    def steps(self) -> "tuple[Ask | Wait, ...]":
+        """All that is done."""
+        return (*self.given, self.ask, *(step for step, _ in self.then))
 
 
 def error(short: str, message: str, **headers: str) -> Answer:

@@ -17,12 +17,27 @@ JSON = "application/json; charset=utf-8"
 LINES = "application/x-ndjson"
 
 _count = itertools.count(1)
+_HOT = (":publish", ":pull", ":acknowledge")
+_NOTHING = b"{"
+"""A body that no hot route takes: it changes nothing, but its head is known afterwards."""
+
+
+def is_hot(ask: Ask) -> bool:
+    """Whether a request may take the fast lane, by its method and path."""
+    return ask.method == "POST" and ask.path.partition("?")[0].endswith(_HOT)
 
 
 class Runner:
-    """One row's own project in a running service."""
+    """One row's own project in a running service.
 
-    def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints) -> None:
+    `primed`: each hot request comes after one with the same head and a body that is refused, so that it takes the fast
+    lane if it may.
+    """
+
+    def __init__(self, served: Served, client: httpx.Client, endpoints: Endpoints, *, primed: bool = False) -> None:
+        self._primed = primed
+        self.let_in = 0
+        """Hot requests that were answered 200."""
         self._served = served
         self._client = client
         self._endpoints = endpoints
@@ -62,9 +77,11 @@ class Runner:
         target = {
             "target": (ask.root + filled(ask.path, self._names | self._times())).encode()
         }  # exactly as it is written
-        answer = self._client.request(
-            ask.method, self._served.run.base_url, content=body, headers=headers, extensions=target
-        )
+        url = self._served.run.base_url
+        if self._primed and is_hot(ask):
+            self._client.request(ask.method, url, content=_NOTHING, headers=headers, extensions=target)
+        answer = self._client.request(ask.method, url, content=body, headers=headers, extensions=target)
+        self.let_in += is_hot(ask) and answer.status_code == 200
         if ask.remember and answer.status_code == 200:
             self._remember(ask.remember, answer.json())
         if b'"nextPageToken"' in answer.content:

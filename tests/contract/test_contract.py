@@ -25,9 +25,10 @@ from tests.contract import (
     usage,
     users,
 )
+from tests.contract.conftest import Primed
 from tests.contract.lines import LINES
-from tests.contract.rows import Row
-from tests.contract.runner import Runner
+from tests.contract.rows import Ask, Row
+from tests.contract.runner import Runner, is_hot
 
 MODULES = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
@@ -46,6 +47,27 @@ def _marked(row: Row) -> ParameterSet:
 @pytest.mark.parametrize("row", [_marked(row) for row in ROWS])
 def test_the_service_answers_as_the_contract_says(row: Row, runner: Callable[[str], Runner]) -> None:
     runner(row.served).run(row)
+
+
+HOT = [row for row in ROWS if any(isinstance(each, Ask) and is_hot(each) for each in row.steps)]
+"""Rows with a request that may take the fast lane."""
+
+
+@pytest.mark.parametrize("row", [_marked(row) for row in HOT])
+def test_the_fast_lane_answers_as_the_contract_says(row: Row, primed: Primed) -> None:
+    primed.runner(row.served).run(row)
+
+
+def test_most_hot_requests_took_the_fast_lane(primed: Primed) -> None:
+    assert primed.on_lane >= 0.8 * primed.let_in
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", [_marked(row) for row in HOT])
+def test_the_service_without_the_fast_lane_answers_as_the_contract_says(
+    row: Row, runner_without_lane: Callable[[str], Runner]
+) -> None:
+    runner_without_lane(row.served).run(row)
 
 
 def test_every_line_of_the_contracts_has_its_row() -> None:

@@ -156,12 +156,14 @@ async def test_answers_that_are_not_read_take_memory_of_their_project_until_pati
     assert len(answer) > 300_000
 
 
-async def test_an_answer_that_is_read_late_is_whole(way: Way) -> None:
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_an_answer_that_is_read_late_is_whole(way: Way, scheme: str) -> None:
     for _ in range(4):
         await way.told([large(200 * KIB)])
     wanted = said(PULL, b'{"maxMessages":"9","returnImmediately":"true"}')
     whole, _ = await way.told([wanted])
     line, protocol = way.connect()
+    protocol.scheme = scheme
     line.is_deaf = True
     protocol.data_received(way.with_tokens(wanted))
     await until(lambda: way.kept()[1] > 300_000)

@@ -97,6 +97,9 @@ _HEADERS = {
     "expecting something": KEY + b"Expect: something\r\n",
     "an origin": KEY + b"Origin: https://example.org\r\n",
     "a key": KEY + b"Idempotency-Key: k\r\n",
+    "two keys": KEY + b"Idempotency-Key: k\r\nIdempotency-Key: l\r\n",
+    "an empty key": KEY + b"Idempotency-Key:\r\n",
+    "a long key": KEY + b"Idempotency-Key: %b\r\n" % (b"k" * 256),
     "a bad key": KEY + b"Idempotency-Key: \xff\r\n",
     "a content type": KEY + b"Content-Type: application/json\r\n",
     "another host": KEY + b"Host: y\r\n",
@@ -142,6 +145,9 @@ def table() -> Mapping[str, bytes]:
         "pull with its token in the query": said(PULL + b"?key=" + TOKEN, NOW, b""),
         "pull with a wrong token in the query": said(PULL + b"?key=wrong", NOW, b""),
         "pull with a wrong token in the query and a right one": said(PULL + b"?key=wrong", NOW),
+        "publish of other messages with a key": said(
+            PUBLISH, b'{"messages":[{"data":"b3RoZXI="}]}', KEY + b"Idempotency-Key: k\r\n"
+        ),
         "publish in chunks": chunked(PUBLISH, MESSAGE),
         "publish in chunks with a trailer": chunked(PUBLISH, MESSAGE, trailer=b"x-api-key: wrong\r\n"),
         "publish by HTTP/1.0": _PLAIN.replace(b"1.1", b"1.0"),

@@ -40,12 +40,16 @@ from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
-from zlib import crc32
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
+
+try:
+    from isal.isal_zlib import crc32
+except ImportError:  # there is none for this machine
+    from zlib import crc32
 
 MAGIC = b"\xffAMS"
 HEADER_BYTES = 68
@@ -140,8 +144,8 @@ class Request(NamedTuple):
 def checksum(data: bytes | memoryview, seed: int) -> int:
     """Return the CRC-32 of `data`, begun with `seed`.
 
-    Data of up to a record's size is taken in slices too small for zlib to give the interpreter away: getting it back
-    can cost a busy service a hundred times what the sum costs.
+    Data of up to a record's size is taken in slices too small for the library to give the interpreter away: getting it
+    back can cost a busy service a hundred times what the sum costs.
     """
     if len(data) <= _SLICE or len(data) > 2 * RECORD_BYTES:
         return crc32(data, seed)

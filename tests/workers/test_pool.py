@@ -204,6 +204,19 @@ async def test_without_processes_there_is_no_worker_and_later_there_is(
     assert await done(pool, jobs.reverse, b"ab") == [b"ba"]
 
 
+async def test_without_memory_to_share_no_process_is_begun(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("out of address space")
+
+    before = _children()
+    monkeypatch.setattr("ams.workers.worker.mmap.mmap", refused)
+
+    with pytest.raises(NoWorker):
+        await done(pool, jobs.reverse, b"ab")
+
+    assert _children() == before
+
+
 async def test_a_closed_pool_ends_what_is_under_way_and_takes_nothing(pool: Pool) -> None:
     before = _children()
     under_way = [asyncio.ensure_future(done(pool, jobs.sleep, b"60", project=each)) for each in "PPQR"]

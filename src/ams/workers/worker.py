@@ -37,7 +37,8 @@ class Worker:
         handle = os.memfd_create("ams-worker", os.MFD_CLOEXEC)
         try:
             os.ftruncate(handle, SHARED)
-            worker = cls(await _begun(handle), mmap.mmap(handle, SHARED))
+            memory = mmap.mmap(handle, SHARED)
+            worker = cls(await _begun(handle), memory)
         finally:
             os.close(handle)
         try:

@@ -125,6 +125,69 @@ async def test_a_publish_that_the_disk_keeps_waiting_is_refused_at_the_end_of_a_
     protocol.connection_lost(None)
 
 
+@pytest.mark.parametrize("headers", [b"", b"Idempotency-Key: k\r\n"])
+async def test_nobody_misses_that_a_disk_fails_after_the_end_of_a_stop(
+    way: Way, disk: HeldDisk, headers: bytes
+) -> None:
+    disk.hold()
+    line, protocol = await under_way(way, said(PUBLISH, MESSAGE, ADMIN + headers))
+    stop(way)
+    end_patience(way)
+    await until(lambda: line.is_closed)
+    assert line.written.startswith(b"HTTP/1.1 503")
+    protocol.connection_lost(None)
+    disk.is_broken = True
+    disk.release()
+    await until(lambda: way.made.log.refusal is not None)
+
+
+@pytest.mark.parametrize("first_leaves", [False, True])
+async def test_a_publish_behind_another_with_its_key_gets_the_same_answer(
+    way: Way, disk: HeldDisk, first_leaves: bool
+) -> None:
+    keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
+    disk.hold()
+    asked = [await under_way(way, keyed) for _ in range(3)]
+    if first_leaves:
+        asked[0][0].close()
+        asked[0][1].connection_lost(ConnectionResetError())
+    disk.release()
+    await until(lambda: all(line.written for line, _ in asked[1:]))
+
+    assert {line.written.partition(b"\r\n\r\n")[2] for line, _ in asked[1:]} == {b'{"messageIds":["2"]}'}
+    for _, protocol in asked[int(first_leaves) :]:
+        protocol.connection_lost(None)
+    assert await end_of(way) == 3
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_publishes_with_one_key_that_wait_at_the_end_of_a_stop_are_all_refused(
+    way: Way, disk: HeldDisk, count: int
+) -> None:
+    keyed = said(PUBLISH, MESSAGE, ADMIN + b"Idempotency-Key: k\r\n")
+    disk.hold()
+    asked = [await under_way(way, keyed) for _ in range(count)]
+    stop(way)
+    end_patience(way)
+    await until(lambda: all(line.is_closed for line, _ in asked))
+
+    assert [line.written[9:12] for line, _ in asked] == [b"503"] * count
+    for _, protocol in asked:
+        protocol.connection_lost(None)
+
+
+async def test_a_disk_that_fails_is_said_to_all_who_wait(way: Way, disk: HeldDisk) -> None:
+    disk.hold()
+    asked = [await under_way(way, PUBLISHED) for _ in range(3)]
+    disk.is_broken = True
+    disk.release()
+    await until(lambda: all(line.written for line, _ in asked))
+
+    assert [line.written[9:12] for line, _ in asked] == [b"500"] * 3
+    for _, protocol in asked:
+        protocol.connection_lost(None)
+
+
 async def test_an_answer_that_is_not_read_is_given_up_at_the_end_of_a_stop(way: Way) -> None:
     for _ in range(3):
         await way.told([LARGE])

@@ -1,5 +1,6 @@
 """A disk that stores nothing while it is held: for requests that wait for it."""
 
+import errno
 import threading
 from collections.abc import Sequence
 
@@ -14,6 +15,8 @@ class HeldDisk(Disk):
     def __init__(self) -> None:
         self._may_go_on = threading.Event()
         self._may_go_on.set()
+        self.is_broken = False
+        """Whether it stores nothing more, and says so."""
 
     def hold(self) -> None:
         self._may_go_on.clear()
@@ -22,9 +25,14 @@ class HeldDisk(Disk):
         self._may_go_on.set()
 
     def write_through(self, handle: FileHandle, parts: Sequence[bytes], position: int) -> None:
-        self._may_go_on.wait(_SECONDS)
+        self._wait()
         super().write_through(handle, parts, position)
 
     def sync(self, handle: FileHandle) -> None:
-        self._may_go_on.wait(_SECONDS)
+        self._wait()
         super().sync(handle)
+
+    def _wait(self) -> None:
+        self._may_go_on.wait(_SECONDS)
+        if self.is_broken:
+            raise OSError(errno.EIO, "broken")

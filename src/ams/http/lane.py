@@ -261,9 +261,11 @@ class LaneRequest:
         waits_for._asyncio_future_blocking = False  # as a task does
         waits_for.add_done_callback(self._go_on)
 
-    def _go_on(self, _: Any) -> None:
+    def _go_on(self, waited_for: Any) -> None:
         work, self._work = self._work, None
         if work is None:  # cancelled meanwhile
+            if not waited_for.cancelled():
+                waited_for.exception()  # nobody else looks at it, which asyncio would complain about
             return
         try:
             waits_for = work.send(None)

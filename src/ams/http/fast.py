@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
-from ams.core.cache import LruCache
 from ams.core.messages import Stored
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
@@ -27,7 +26,7 @@ from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer
 from ams.service.publishing import Publisher
-from ams.storage.database.invalidation import Invalidations
+from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
 from ams.wire.base import Nothing
 from ams.wire.messages import AckBody, PublishBody, Published, PullBody, Received
@@ -246,7 +245,7 @@ class FastRoutes:
             ("subscriptions", "pull"): ("subscription", "subscriptions:pull", self._pull),
             ("subscriptions", "acknowledge"): ("subscription", "subscriptions:acknowledge", self._acknowledge),
         }
-        self._heads: LruCache[Head, Admitted] = LruCache(REMEMBERED_HEADS, attrgetter("weight"))
+        self._heads: Cache[Head, Admitted] = invalidations.new_cache(REMEMBERED_HEADS, attrgetter("weight"))
 
     def answer(self, scope: dict[str, Any], receive: Receive) -> Awaitable[bytes] | None:
         """Return the coming body of a 200 if this is a hot route, None if it is not."""
@@ -266,7 +265,7 @@ class FastRoutes:
 
         Whoever uses it asks `is_still` before anything is done.
         """
-        return self._heads.get(head)
+        return self._heads.known(head)
 
     def is_still(self, admitted: Admitted) -> bool:
         """Whether such a request would be let in now; raises `TokenRefused` when its token has expired."""

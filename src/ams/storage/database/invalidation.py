@@ -124,9 +124,9 @@ class Invalidations:
         self.generation = 0
         """Grows with everything that is forgotten: what was concluded from caches before holds while it stands."""
 
-    def new_cache(self, size: int) -> Cache[Any, Any]:
-        """Make a cache that is used only while changes are received."""
-        cache: Cache[Any, Any] = Cache(size, trust=self._trust)
+    def new_cache(self, size: int, weigh: Callable[[Any], int] | None = None) -> Cache[Any, Any]:
+        """Make a cache that is used only while changes are received; see `LruCache`."""
+        cache: Cache[Any, Any] = Cache(size, weigh, self._trust)
         self._caches.append(cache)
         return cache
 

@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, Overloaded, SubscriptionGone
 from ams.core.names import SubscriptionId, SubscriptionName
-from ams.service.delivering import SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
+from ams.service.delivering import LARGE_ANSWER, SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases, pulled_later
@@ -254,6 +254,31 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
     [message] = await pulling
     assert seen == [2**24 - len(message.fragment)]
     assert deliverer.unread.left("Q") == 2**24
+
+
+async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_event_loop_of_their_own(
+    use_cases: UseCases,
+) -> None:
+    await use_cases.publish_data(1, LARGE_ANSWER)
+    deliverer = use_cases.deliverer()
+    subscription = await deliverer.to_pull(use_cases.caller, SUB)
+    turns, answered_in = 0, []
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def pull() -> None:
+        assert len(await deliverer.pull(subscription, 1, wait=False)) == 1
+        answered_in.append(turns)
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.gather(*[pull() for _ in range(5)])
+    counting.cancel()
+
+    assert len(set(answered_in)) == 5
 
 
 async def test_a_pull_of_what_is_in_memory_suspends_nowhere(use_cases: UseCases) -> None:

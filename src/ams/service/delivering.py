@@ -19,6 +19,7 @@ from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, Topi
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
+from ams.core.turns import Turns
 from ams.service.counting import Counts
 from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
 from ams.service.retention import follow
@@ -33,6 +34,8 @@ Gone = asyncio.Future[None]
 
 SMALL_ANSWER = 2**16
 """Answers up to this size are not counted: connections are."""
+LARGE_ANSWER = 2**19
+"""Larger answers, a millisecond's work each and often due together, are made one in each turn of the event loop."""
 _NOT_COUNTED = contextlib.nullcontext()
 
 
@@ -123,6 +126,7 @@ class Deliverer:
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
+    _large: Turns = field(default_factory=Turns)
 
     async def to_pull(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription that the caller may pull from now, checked in the order of contract 10.3."""
@@ -280,6 +284,8 @@ class Deliverer:
                     end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)
+                        if size > LARGE_ANSWER:
+                            await self._large()
                         return messages
 
     async def _is_at_end(self, subscription: Subscription, topic: TopicId, position: Position) -> bool:

@@ -15,6 +15,7 @@ library here, header names that are no UTF-8) is skipped and logged.
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import pybase64
@@ -48,6 +49,7 @@ UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode
 _decode = pybase64.b64decode
+_offset_of, _time_of, _value_of, _headers_of = map(attrgetter, ("offset", "timestamp", "value", "headers"))
 
 _EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"
 """Last characters of base64 without odd bits, where one byte is left at its end, and where two are."""
@@ -130,16 +132,13 @@ def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterat
 def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
     if records[0].offset + first < start:
         records = [each for each in records if each.offset + first >= start]
-    found = [
-        Stored(
-            each.offset + first,
-            each.timestamp,
-            # `fragment_of` as it is without headers, written out: this is done for every message that is read.
-            fragment_of(each.value, each.headers) if each.headers else _PLAIN % _base64(each.value or b""),
-        )
-        for each in records
-        if not (each.headers and each.headers[0][0] == HOLE)
-    ]
+    if any(map(_headers_of, records)):
+        records = [each for each in records if not (each.headers and each.headers[0][0] == HOLE)]
+        fragments = [fragment_of(each.value, each.headers) for each in records]
+    else:  # `fragment_of` as it is without headers, written out: this is done for every message that is read
+        fragments = [_PLAIN % _base64(value or b"") for value in map(_value_of, records)]
+    offsets: Any = [each + first for each in map(_offset_of, records)]
+    found = list(map(Stored, offsets, map(_time_of, records), fragments))
     if found and records[0].timestamp_type == 0:  # given by the writer
         return [each._replace(time=_sane(each.time)) for each in found]
     return found

@@ -11,13 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.support.hot_packets import ACKNOWLEDGE, MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.hot_packets import ACKNOWLEDGE, ALLOWED, MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.two_ways import TwoWays, request, two_ways
 
 USERS = ("ann", "bob")
 ROLES = ("publisher", "consumer", "project_admin")
 HOT = {
     "publish": (PUBLISH, MESSAGE),
+    "publish that a schema allows": (PUBLISH, b'{"messages":[{"data":"%b"}]}' % ALLOWED),
     "pull": (PULL, NOW),
     "acknowledge": (ACKNOWLEDGE, b'{"ackIds":["projects/P/subscriptions/S:0"]}'),
 }
@@ -125,6 +126,23 @@ class Rights(RuleBasedStateMachine):
         config = f'{{"pushConfig":{{"pushEndpoint":"{url}"}}}}' if url else '{"pushConfig":{}}'
         self._do("POST", "/projects/P/subscriptions/S:modifyPushConfig", config)
 
+    @rule(is_attached=st.booleans())
+    def change_schema(self, is_attached: bool) -> None:
+        """Attach a schema to the topic, or take it away; in the same step it may become another one."""
+        required = "name" if is_attached else "other"
+        schema = f'{{"type":"json","schema":{{"type":"object","required":["{required}"]}}}}'
+        self._do("POST", "/projects/P/schemas/X", schema)
+        self._do("PUT", "/projects/P/schemas/X", schema)
+        if is_attached:
+            self._do("POST", "/projects/P/topics/T:attachSchema", '{"schema":"projects/P/schemas/X"}')
+        else:
+            self._do("POST", "/projects/P/topics/T:detachSchema")
+
+    @rule()
+    def revise_schema(self) -> None:
+        schema = '{"type":"json","schema":{"type":"object","required":["name","age"]}}'
+        self._do("PUT", "/projects/P/schemas/X", schema)
+
     @rule(seconds=st.integers(1, 70))
     def let_time_pass(self, seconds: int) -> None:
         for way in (self.ways.lane, self.ways.asgi):
@@ -151,4 +169,4 @@ def _roles(roles: set[str]) -> str:
 
 
 RightsTest: Any = Rights.TestCase
-RightsTest.settings = settings(max_examples=6, stateful_step_count=12, deadline=None)
+RightsTest.settings = settings(max_examples=5, stateful_step_count=12, deadline=None)

@@ -7,6 +7,10 @@ from tests.support.two_ways import TOKEN
 PUBLISH = b"/v1/projects/P/topics/T:publish"
 PULL = b"/v1/projects/P/subscriptions/S:pull"
 ACKNOWLEDGE = b"/v1/projects/P/subscriptions/S:acknowledge"
+STRICT = b"/v1/projects/P/topics/Strict:publish"
+"""To a topic with a schema."""
+ALLOWED = b"eyJuYW1lIjoiYW5uIn0="
+"""Data that it allows."""
 KEY = b"x-api-key: %b\r\n" % TOKEN
 MESSAGE = b'{"messages":[{"data":"aGVsbG8="}]}'
 NOW = b'{"returnImmediately":"true"}'
@@ -35,6 +39,18 @@ _BODIES = {
     "publish of no base64": (PUBLISH, b'{"messages":[{"data":"aGVsbG8"}]}'),
     "publish of an empty message": (PUBLISH, b'{"messages":[{"data":"YQ=="},{}]}'),
     "publish of a request": (PUBLISH, _INNER),
+    "publish that a schema allows": (STRICT, b'{"messages":[{"data":"%b"}]}' % ALLOWED),
+    "publish that a schema allows, of two": (
+        STRICT,
+        b'{"messages":[{"data":"%b"},{"data":"%b"}]}' % (ALLOWED, ALLOWED),
+    ),
+    "publish that a schema does not allow": (STRICT, b'{"messages":[{"data":"e30="}]}'),
+    "publish that a schema allows in part": (STRICT, b'{"messages":[{"data":"%b"},{"data":"e30="}]}' % ALLOWED),
+    "publish of no JSON to a schema": (STRICT, MESSAGE),
+    "publish of no base64 to a schema": (STRICT, b'{"messages":[{"data":"eyJ"}]}'),
+    "publish of attributes to a schema": (STRICT, b'{"messages":[{"attributes":{"a":"b"}}]}'),
+    "publish of nothing to a schema": (STRICT, b'{"messages":[]}'),
+    "publish that is no JSON to a schema": (STRICT, b"{"),
     "pull of many": (PULL, b'{"maxMessages":"3","returnImmediately":"true"}'),
     "pull that would wait": (PULL, b"{}"),
     "pull that is no JSON": (PULL, b'{"maxMessages":'),

@@ -1,4 +1,8 @@
-"""Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12)."""
+"""Publishing: a request of messages becomes durable at the end of its topic, all or none (contract 12).
+
+What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
+`current_task` there.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

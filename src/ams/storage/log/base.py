@@ -13,6 +13,9 @@ A log holds the messages of each topic in order. Every engine promises:
 Errors: an unknown topic is `TopicGone`; an engine that cannot work now is `LogUnavailable`, and of it
 `OutcomeUnknown` when it cannot say that nothing was done; a key with other content is `KeyReused`; more than one append
 may hold is `TooLarge`, before anything is stored; damaged bytes are `Damaged` and are never served.
+
+What runs up to the first wait of a call may be driven without a task (`ams.http.lane`): no `asyncio.timeout`,
+`TaskGroup` or `current_task` there.
 """
 
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence

@@ -268,6 +268,19 @@ def test_rights_that_go_while_a_body_arrives_are_gone(service: Served) -> None:
         assert answer(connection).startswith(b"HTTP/1.1 404")
 
 
+def test_no_body_is_gathered_for_a_head_whose_rights_are_gone(service: Served, ways: Ways) -> None:
+    with client_of(service) as admin, connected(service) as connection:
+        request = said(PUBLISH, b" " * 200_000)
+        for _ in range(2):
+            connection.sendall(said(PUBLISH, messages("aGk=")))
+            assert answer(connection).startswith(b"HTTP/1.1 200")
+        admin.delete("/projects/P/topics/T").raise_for_status()
+        connection.sendall(request[:1000])
+
+        assert answer(connection).startswith(b"HTTP/1.1 404")
+    assert ways.on_lane == 1
+
+
 def test_requests_in_a_row_are_answered_in_their_order(service: Served, ways: Ways) -> None:
     request = said(PUBLISH, messages("aGk="))
     with connected(service) as connection:

@@ -75,7 +75,7 @@ async def test_all_bodies_together_stay_in_one_budget_which_comes_back() -> None
     await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
-        await bodies.read([], sending(more(big), last(big)))
+        await bodies.read([], sending(more(2 * big), last(b"")))
 
     first.cancel()
     await asyncio.wait([first])

@@ -9,7 +9,7 @@ import pytest
 from tests.support.hot_packets import KEY, PUBLISH, said
 from tests.support.two_ways import one_way
 
-HEADS = 40
+HEADS = 200
 
 
 @pytest.mark.parametrize("fields", [5, 90])

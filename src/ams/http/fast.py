@@ -181,13 +181,17 @@ class Call(NamedTuple):
 
 
 Act = Callable[[bytes, str | None], Coroutine[Any, Any, bytes]]
-"""What is done with a body: from the body to that of a 200. It raises `NothingYet` instead of waiting for a message."""
+"""What is done with a body: from the body to that of a 200. It raises `NotOnLane` instead of waiting for a message."""
 Head = tuple[Any, ...]
 """The target and the header fields of a request, but for those that differ from one to the next."""
 
 
-class NothingYet(Exception):
-    """A pull found nothing, and its client waits for a message; or a schema is not found to allow all in no time."""
+class NotOnLane(Exception):
+    """A request is not for the lane after all, and nothing was done for it.
+
+    A pull found nothing, and its client waits for a message; it takes long to find out whether a schema allows the
+    messages; or what was known of the head does not hold any more.
+    """
 
 
 class Admitted(NamedTuple):
@@ -263,9 +267,10 @@ class FastRoutes:
     def known(self, head: Head) -> Admitted | None:
         """Return what is known of requests with this head; None when they have to be looked at.
 
-        Whoever uses it asks `is_still` before anything is done.
+        To be followed by `is_still` before anything is done: until the body is there, rights may change.
         """
-        return self._heads.known(head)
+        found = self._heads.known(head)
+        return found if found is not None and found.generation == self._invalidations.generation else None
 
     def is_still(self, admitted: Admitted) -> bool:
         """Whether such a request would be let in now; raises `TokenRefused` when its token has expired."""
@@ -323,10 +328,10 @@ class FastRoutes:
             return await act(body, key)
 
     async def _store_allowed(self, topic: Topic, schema: AttachedSchema, body: bytes, key: str | None) -> bytes:
-        """Store messages that the topic's schema is soon found to allow; raise `NothingYet` for any other body."""
+        """Store messages that the topic's schema is soon found to allow; raise `NotOnLane` for any other body."""
         received = self._messages.read_small(body, lenient=True)
         if not self._publisher.validators.allow_now(schema, received):
-            raise NothingYet
+            raise NotOnLane
         appended = await self._publisher.publish(topic, received, key=key, is_allowed=True)
         return messages.published(appended.first, appended.count)
 
@@ -350,7 +355,7 @@ class FastRoutes:
         self._remember(call, act, is_pull=True)
         try:
             return await act(body, None)
-        except NothingYet:
+        except NotOnLane:
             wanted, _ = messages.pull_request(body)
             return messages.pulled(prefix, await self._pull_later(call, subscription, wanted))
 
@@ -360,7 +365,7 @@ class FastRoutes:
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
-            raise NothingYet
+            raise NotOnLane
         return messages.pulled(prefix, stored)
 
     async def _pull_later(self, call: Call, subscription: Subscription, wanted: int) -> Sequence[Stored]:

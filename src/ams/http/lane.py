@@ -24,7 +24,7 @@ from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Event, Header
 from ams.http.big_bodies import BIG_BODY
-from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NothingYet
+from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import SMALL_PIECE, Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
 from ams.http.protocol import LimitedProtocol
@@ -155,7 +155,7 @@ class LaneProtocol(LimitedProtocol):
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         try:
             if not fast.is_still(admitted):
-                raise NothingYet
+                raise NotOnLane
             fast.gate.count_request(admitted.caller)
             is_counted = True
             work = admitted.act(body, idempotency_key(self._keys))
@@ -229,7 +229,12 @@ _NO_EVENT = _NoEvent()
 
 
 class LaneRequest:
-    """A request on the lane whose body is complete; in the place of uvicorn's cycle, and of its task."""
+    """A request on the lane whose body is complete; in the place of uvicorn's cycle, and of its task.
+
+    Its work is done at once (`answer`), or waits once for the disk (`wait`, then `_go_on`). What waits for more goes on
+    in a task (`_rest`), which for a pull without messages begins anew over ASGI (`_over_asgi`). An answer that its
+    client does not read at once is sent by a task (`_send_rest`), as are errors (`_fail`). Each ends in `_complete`.
+    """
 
     __slots__ = (
         "_admitted", "_arriving", "_begun", "_connection", "_id", "_task", "_work", "disconnected", "keep_alive",
@@ -282,7 +287,7 @@ class LaneRequest:
         """Go on in a task with work that was run up to a wait; a pull has the `scope` and the `body` of its request."""
         try:
             answer = await _resumed(work, waits_for)
-        except NothingYet:
+        except NotOnLane:
             assert scope is not None
             await self._over_asgi(scope, body)
         except (Exception, asyncio.CancelledError) as error:
@@ -326,6 +331,13 @@ class LaneRequest:
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._connection.loop.create_task(work)
+        self._task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: "asyncio.Task[None]") -> None:
+        """Give up a request whose task ended without an answer: by a defect, or cancelled before its first step."""
+        if task is self._task and not self.response_complete:
+            self._connection.transport.close()
+            self._complete()
 
     def cancel(self, msg: Any = None) -> None:
         """End a request that a stop does not wait for any longer."""

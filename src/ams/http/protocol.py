@@ -300,14 +300,7 @@ class LimitedProtocol(HttpToolsProtocol):
         Returns when little of the answer is left to be read, or when the client of the `request` has left.
         """
         portion = PORTION if self.scheme == "https" else ONE_WRITE
-        for at in range(portion, len(body), portion):
-            if self.flow.write_paused:
-                await self.flow.drain()
-            if request.disconnected:
-                return
-            self.transport.write(body[at : at + portion])
-        if self.flow.write_paused:
-            await self.flow.drain()
+        await _write_portions(self.transport, self.flow, body, portion, request)
 
     def shutdown(self) -> None:
         """Close when the answer is out; a peer that does not say goodbye is not waited for."""
@@ -489,7 +482,7 @@ class _OneWriteCycle(RequestResponseCycle):
             body = message["body"]
             self._write(start, body[:PORTION])
             if len(body) > PORTION or self.flow.write_paused:
-                await self._write_rest(body)
+                await _write_portions(self.transport, self.flow, body, PORTION, self)
             self._complete()
             return
         if start is not None:
@@ -521,22 +514,26 @@ class _OneWriteCycle(RequestResponseCycle):
         self.waiting_for_100_continue = False
         self.transport.write(b"".join(parts))
 
-    async def _write_rest(self, body: bytes) -> None:
-        for at in range(PORTION, len(body), PORTION):
-            if self.flow.write_paused:
-                await self.flow.drain()
-            if self.disconnected:
-                return
-            self.transport.write(body[at : at + PORTION])
-        if self.flow.write_paused:
-            await self.flow.drain()
-
     def _complete(self) -> None:
         self.response_complete = True
         self.message_event.set()
         if not self.keep_alive:  # a stop began while the client read
             self.transport.close()
         self.on_response()
+
+
+async def _write_portions(
+    transport: asyncio.Transport, flow: FlowControl, body: bytes, size: int, request: Any
+) -> None:
+    """Write what follows the first portion; return when little is left to be read, or when the client has left."""
+    for at in range(size, len(body), size):
+        if flow.write_paused:
+            await flow.drain()
+        if request.disconnected:
+            return
+        transport.write(body[at : at + size])
+    if flow.write_paused:
+        await flow.drain()
 
 
 def limited(

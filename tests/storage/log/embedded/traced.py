@@ -55,7 +55,7 @@ async def interval(folder: str) -> None:
 
 
 async def rollover(folder: str) -> None:
-    log = await opened(folder, segment_bytes=1500)
+    log = await opened(folder, segment_bytes=1500, ahead_bytes=0)  # zeros come when they come
     topic = await new_topic(log)
     await append(log, topic, 900)
     await append(log, topic, 900)
@@ -65,7 +65,7 @@ async def rollover(folder: str) -> None:
 
 
 async def interval_rollover(folder: str) -> None:
-    log = await opened(folder, segment_bytes=1500, sync="interval", sync_interval_ms=HOUR)
+    log = await opened(folder, segment_bytes=1500, ahead_bytes=0, sync="interval", sync_interval_ms=HOUR)
     topic = await new_topic(log)
     await append(log, topic, 900)
     await append(log, topic, 900)

@@ -14,6 +14,8 @@ from ams.app.push_server.program import DRAIN_SECONDS as PUSH_DRAIN_SECONDS
 from ams.app.push_server.settings import PushSettings
 from ams.core.settings import Settings
 from ams.outgoing.guard import networks
+from ams.workers.pool import MOST_WORKERS
+from ams.workers.program import MEMORY
 from cluster.certificates import Authority
 from cluster.deployed import DEPLOY, kafka_properties, postgres_settings
 from cluster.haproxy import Backend, Haproxy
@@ -95,6 +97,14 @@ def test_a_unit_is_in_order_and_gives_the_program_little(name: str, tmp_path: Pa
 
     assert (verified.returncode, verified.stderr) == (0, "")
     assert exposure.returncode == 0, exposure.stdout
+
+
+def test_a_worker_that_takes_too_much_memory_does_not_take_the_service_along() -> None:
+    unit = (DEPLOY / "systemd" / "ams.service").read_text()
+    [most] = re.findall(r"^MemoryMax=(\d+)G$", unit, re.MULTILINE)
+
+    assert re.search("^OOMPolicy=continue$", unit, re.MULTILINE)
+    assert int(most) * 2**30 >= 2 * 2**30 + MOST_WORKERS * MEMORY
 
 
 def test_the_units_wait_longer_than_their_programs_take_to_stop() -> None:

@@ -136,6 +136,28 @@ async def test_a_worker_that_ends_while_idle_is_noticed_and_logged(pool: Pool) -
     assert int(ended) not in _children()
 
 
+async def test_all_but_one_worker_are_ended_when_they_were_idle_for_long(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.workers.pool._IDLE_SECONDS", 0.5)
+    before = _children()
+    with capture_logs() as logs:
+        used = await asyncio.gather(*(_process_after_a_while(pool, each) for each in "PQ"))
+        assert set(used) <= _children() - before
+        while len(_children() & set(used)) > 1:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+
+    assert int((await done(pool, jobs.process))[0]) in used
+    assert not logs
+
+
+async def test_a_worker_asks_to_be_ended_before_the_service_when_memory_runs_out(pool: Pool) -> None:
+    [worker] = await done(pool, jobs.process)
+
+    assert Path(f"/proc/{int(worker)}/oom_score_adj").read_text() == "1000\n"
+
+
 async def test_who_is_cancelled_ends_the_task(pool: Pool) -> None:
     [worker] = await done(pool, jobs.process)
     task = asyncio.ensure_future(done(pool, jobs.sleep, b"60"))
@@ -231,6 +253,13 @@ async def test_a_closed_pool_ends_what_is_under_way_and_takes_nothing(pool: Pool
     with pytest.raises(NoWorker):
         await done(pool, jobs.reverse)
     assert _children() <= before
+
+
+async def _process_after_a_while(pool: Pool, project: str) -> int:
+    async with pool.done(project, jobs.process, [], seconds=PATIENT) as [made]:
+        while len(pool._workers) < 2:  # who waits for the other one keeps its own
+            await asyncio.sleep(0.01)
+        return int(bytes(made))
 
 
 async def _at_once(pool: Pool, several: Sequence[Job], projects: Sequence[str]) -> int:

@@ -19,6 +19,8 @@ from ams.workers.worker import Worker
 MOST_WORKERS = 4
 _AGAIN_SECONDS = 5.0
 """After this long it is tried again to begin a worker when one could not be begun."""
+_IDLE_SECONDS = 600.0
+"""After this long without a task a worker is ended, all but the last one: who comes next would have to wait for it."""
 LARGEST = SHARED // 4
 """Bytes of a task that is better done by a worker: what comes of it may be larger."""
 _ATTEMPTS = 2
@@ -53,10 +55,12 @@ class Pool:
         self._turns: dict[tuple[Hashable, bool], _Turn] = {}
         self._next = asyncio.Lock()
         """Of the task that gets the next free worker."""
-        self._idle: list[Worker] = []
+        self._idle: dict[Worker, asyncio.TimerHandle] = {}
+        """Who has nothing to do, and when it is ended; the last one is used first."""
         self._workers: dict[Worker, asyncio.Task[None]] = {}
         """All that are ready, and who watches each."""
         self._starting: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._not_before = 0.0
         self.is_closed = False
@@ -97,8 +101,8 @@ class Pool:
             starting.cancel()
         for worker in list(self._workers):
             await self._end(worker)
-        if self._starting:
-            await asyncio.wait(self._starting)
+        if under_way := self._starting | self._ending:
+            await asyncio.wait(under_way)
 
     @contextlib.asynccontextmanager
     async def _turn(self, project: Hashable, long: bool) -> AsyncIterator[None]:
@@ -141,13 +145,25 @@ class Pool:
                     raise NoWorker
                 self._changed.clear()
                 await self._changed.wait()
-            return self._idle.pop()
+            worker, timer = self._idle.popitem()
+            timer.cancel()
+            return worker
 
     def _give_back(self, worker: Worker) -> None:
         if worker in self._workers:
             worker.forget()
-            self._idle.append(worker)
+            self._rest(worker)
             self._changed.set()
+
+    def _rest(self, worker: Worker) -> None:
+        self._idle[worker] = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._let_go, worker)
+
+    def _let_go(self, worker: Worker) -> None:
+        """End a worker that was idle for long, unless it is the last one."""
+        if len(self._workers) > 1 and self._strike(worker):
+            ending = asyncio.get_running_loop().create_task(worker.end())
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
 
     def _begin_another(self) -> None:
         """Begin one more worker in the background, if there may be one more."""
@@ -167,7 +183,7 @@ class Pool:
             logger.warning("worker.not_begun", reason=str(error) or type(error).__name__)
             return
         self._workers[worker] = asyncio.get_running_loop().create_task(self._watch(worker))
-        self._idle.append(worker)
+        self._rest(worker)
 
     def _begun(self, starting: "asyncio.Task[None]") -> None:
         self._starting.discard(starting)
@@ -187,7 +203,7 @@ class Pool:
     def _strike(self, worker: Worker) -> bool:
         """Forget a worker; return whether it was known."""
         known = self._workers.pop(worker, None) is not None
-        if worker in self._idle:
-            self._idle.remove(worker)
+        if timer := self._idle.pop(worker, None):
+            timer.cancel()
         self._changed.set()
         return known

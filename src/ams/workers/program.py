@@ -5,6 +5,7 @@ task is about, and what comes of it, is in memory that it shares with the servic
 trusted: memory and time of the processor are limited by the system, and no secret of the service is known here.
 """
 
+import contextlib
 import importlib
 import mmap
 import os
@@ -24,8 +25,8 @@ LENGTH = 4
 READY = b"ready"
 SHARED = 2**26
 """Bytes of shared memory: more than this a task, or what comes of it, cannot be."""
-MEMORY = 2**30
-"""Bytes of address space: a task that takes more ends the process."""
+MEMORY = 3 * 2**28
+"""Bytes of address space: a task that takes more ends the process. The service's unit has room for all workers'."""
 CPU_SECONDS = 10
 """Of one task; the one who asked ends it sooner, unless he is gone himself."""
 
@@ -108,8 +109,15 @@ def _limit_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_SECONDS, resource.RLIM_INFINITY))
 
 
+def _be_ended_first() -> None:
+    """Where memory runs out, the operating system is to end this process and not the service."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
 def main() -> None:
     """Limit this process, then serve."""
+    _be_ended_first()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a key pressed for the service; it ends this process itself
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,5 +1,7 @@
 """Records that are kept in memory: those that are read again and again, and no more than there is room for."""
 
+import gc
+import tracemalloc
 from dataclasses import dataclass, field
 
 import pytest
@@ -71,12 +73,18 @@ async def test_one_large_pull_and_many_small_ones_find_the_same() -> None:
         assert engine.disk.reads < 40
 
 
-def run(first: int, size: int = 100) -> Run:
-    return Run(Offset(first), Milliseconds(0), [Fragment(b"x" * size)], size)
+ROOM = 4000
+"""For six of the records below."""
+
+
+def run(first: int, size: int = 100, messages: int = 1) -> Run:
+    return Run(
+        Offset(first), Milliseconds(10**12 + first), [Fragment(bytes(size)) for _ in range(messages)], size * messages
+    )
 
 
 def test_a_record_is_kept_when_it_is_read_for_the_second_time() -> None:
-    recent = RecentRecords(1000)
+    recent = RecentRecords(ROOM)
 
     recent.note((1, 0), run(0))
     assert recent.get((1, 0)) is None
@@ -86,7 +94,7 @@ def test_a_record_is_kept_when_it_is_read_for_the_second_time() -> None:
 
 
 def test_no_more_is_kept_than_there_is_room_for_and_a_look_at_everything_takes_nothings_place() -> None:
-    recent = RecentRecords(1000)
+    recent = RecentRecords(ROOM)
     for _ in range(2):
         for number in range(6):
             recent.note((1, number), run(number))
@@ -101,9 +109,44 @@ def test_no_more_is_kept_than_there_is_room_for_and_a_look_at_everything_takes_n
 
 
 def test_what_is_met_again_after_too_much_else_counts_as_met_for_the_first_time() -> None:
-    recent = RecentRecords(1000)
+    recent = RecentRecords(ROOM)
     for _ in range(3):
         for number in range(50):
             recent.note((1, number), run(number))
 
     assert not any(recent.get((1, number)) for number in range(50))
+
+
+@pytest.mark.parametrize(("size", "messages"), [(17, 1), (1400, 1), (17, 20), (300, 100)])
+def test_what_is_kept_takes_about_the_memory_it_may(size: int, messages: int) -> None:
+    budget = 2**19
+    recent, number = RecentRecords(budget), budget // size // messages
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for first in range(0, number, 5):
+            for _ in range(2):
+                for each in range(first, first + 5):
+                    recent.note((1, 10**6 + each), run(each, size, messages))
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert budget * 0.7 < taken < budget * 1.4, taken
+
+
+def test_what_was_only_met_takes_less_than_half_of_it() -> None:
+    budget = 2**19
+    recent = RecentRecords(budget)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(10_000):
+            recent.note((1, 10**6 + number), run(number, 17))
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert taken < budget / 2, taken

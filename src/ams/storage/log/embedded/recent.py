@@ -8,9 +8,14 @@ from ams.core.cache import LruCache
 from ams.core.runs import Run
 
 RECENT_BYTES = 16 * 1024 * 1024
-"""Of messages that are kept in memory."""
+"""Of memory for records that are kept; the places of what was met take less than half of it besides."""
 _MESSAGE_OVERHEAD = 50
 """Bytes that a message takes in memory beside its own."""
+_RECORD_OVERHEAD = 450
+"""Bytes that a record takes in memory beside its messages: its place, its run, and the entry that leads to it.
+
+It bounds how many are met too, whose places take up to 225 bytes each.
+"""
 
 RecordPlace = tuple[int, int]
 """The sequence of a segment, and the position of a record in it, which never becomes another record's."""
@@ -22,7 +27,7 @@ class RecentRecords:
     __slots__ = ("_budget", "_kept", "_met", "_met_before", "_met_bytes")
 
     def __init__(self, budget: int = RECENT_BYTES) -> None:
-        """Keep up to `budget` bytes of messages."""
+        """Keep records of up to `budget` bytes of memory."""
         self._budget = budget
         self._kept: LruCache[RecordPlace, Run] = LruCache(budget, _weight)
         self._met: set[RecordPlace] = set()
@@ -46,4 +51,4 @@ class RecentRecords:
 
 
 def _weight(run: Run) -> int:
-    return run.size + _MESSAGE_OVERHEAD * len(run.fragments)
+    return run.size + _MESSAGE_OVERHEAD * len(run.fragments) + _RECORD_OVERHEAD

@@ -155,6 +155,8 @@ class UnreliableDisk(Disk):
         """The number of changes at which the power fails: from then on every call raises."""
         self.during_sync: Callable[[], None] | None = None
         """Called in the middle of every sync, with what others do meanwhile."""
+        self.during_question: Callable[[], None] | None = None
+        """Called whenever free space is asked for, before the answer."""
         self._lock = threading.RLock()
         self._seen: dict[str, Inode | None] = {"/": None}
         self._stable: dict[str, Inode | None] = {"/": None}
@@ -361,6 +363,8 @@ class UnreliableDisk(Disk):
             return path in self._seen
 
     def free_bytes(self, path: str) -> int:
+        if self.during_question:
+            self.during_question()
         with self._lock:
             self._check("free_bytes", path)
             return max(self.capacity - self.stranger - self._used(), 0)

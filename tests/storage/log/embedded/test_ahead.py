@@ -222,3 +222,19 @@ async def test_a_defect_in_it_costs_no_publish_and_is_counted(engine, log):
     assert log._supervisor.survived["writing ahead in the log"] > 0
     assert log._supervisor.failure is None
     assert (await log.bounds(topic)).end == 10
+
+
+async def test_where_writing_ahead_does_not_get_on_no_more_waits_for_it_than_there_are_classes(engine, log):
+    topic = await new_topic(log)
+    go_on = threading.Event()
+    log._ahead._thread.submit(go_on.wait)
+
+    try:
+        for number in range(60):
+            await log.append(topic, numbered(number, 1, size=SIZE))
+        assert log._ahead._wanted.full()
+    finally:
+        go_on.set()
+
+    await publish(log, topic, 10, start=60)
+    assert log._state.catalog.by_class[2][-1].length < len(segment(engine))

@@ -23,8 +23,11 @@ class Told:
         for kind in CLASSES:
             disk.make_folder(f"/log/{kind.name}")
         settings = LogOptions(min_free_bytes=0, reserve_bytes=0, **options)
-        sequences, clock, spares = count(1), ManualClock(), Spares(disk, settings)
-        writers = {kind.code: Writer(kind, "/log", disk, sequences, settings, spares) for kind in CLASSES}
+        sequences, spares = count(1), Spares(disk, settings)
+        self.clock = clock = ManualClock()
+        self.writers = writers = {
+            kind.code: Writer(kind, "/log", disk, sequences, settings, spares) for kind in CLASSES
+        }
         self.outcomes: list[Outcome] = []
         self.done: list[asyncio.Future[None]] = []
         space = Space(disk, "/log", clock, settings, spares)

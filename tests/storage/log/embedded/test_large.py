@@ -4,6 +4,7 @@ import asyncio
 import errno
 import random
 import time
+from collections.abc import Callable, Iterable
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from ams.storage.log.embedded.group_commit import Append, Chore, Control
 from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Kind
 from ams.storage.log.embedded.recovery import recover
+from ams.storage.log.embedded.topic import TopicState
 from tests.storage.log.embedded.history import REUSE, History, Step, act, run
 from tests.storage.log.embedded.test_committer import Told, append, topic
 from tests.storage.log.engines import HOUR, Embedded, new_topic, numbered
@@ -107,6 +109,116 @@ def test_a_segment_is_sealed_after_the_large_append_that_is_on_its_way_to_it():
     assert told.done == [None]
 
 
+def told_with_question(question: Callable[[Told], None]) -> tuple[Told, Append]:
+    """Return a committer that a large append met, and others between its slices, and the large append.
+
+    `question` is called once, when free space is asked for so that one of the others may be stored.
+    """
+    large, other = append(topic(1), LARGE), topic(2)
+    large.fragments = [b"x" * 1000] * 20
+    small = [append(other, 100) for _ in range(3)]
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    state = {"syncs": 0, "asked": 0}
+
+    def during_sync() -> None:
+        state["syncs"] += 1
+        told.clock.advance(50)  # free space is asked for with every group
+        if small and state["syncs"] > 6:
+            told.committer.submit(small.pop(0))
+
+    def during_question() -> None:
+        state["asked"] += 1
+        if state["asked"] == 3:  # after those of the first append and the large one
+            question(told)
+
+    told.disk.during_sync, told.disk.during_question = during_sync, during_question
+    told.run(append(topic(3), 100), large)
+    assert state["asked"] >= 3
+    return told, large
+
+
+def check_found(told: Told) -> None:
+    """What was answered is what a start finds, and nothing else."""
+    ends: dict[bytes, int] = {}
+    for outcome in told.outcomes:
+        for share in outcome.shares:
+            ends[share.topic.id] = share.tail.end
+    told.disk.heal()
+    found = recover(told.disk, "/log", LogOptions())
+    assert {each: state.end for each, state in found.topics.items()} == ends
+
+
+@pytest.mark.parametrize("hours", [21, 24 * 365, -24])
+def test_a_clock_that_moves_while_a_group_is_made_ready_closes_no_segment_under_a_large_append(hours: int):
+    told, large = told_with_question(lambda told: told.clock.step(hours * HOUR))
+
+    assert sorted(order(told)) == [1, 2, 2, 2, 3]
+    assert not any(outcome.failed for outcome in told.outcomes)
+    assert large.topic.tail.end == 20
+    check_found(told)
+
+
+def test_a_large_append_whose_segment_was_closed_under_it_is_refused():
+    told, large = told_with_question(lambda told: told.writers[2].finish())
+
+    assert order(told) == [3, 2]
+    assert [each for outcome in told.outcomes for each in outcome.failed] == [large]
+    check_found(told)
+
+
+WORKS = st.lists(
+    st.one_of(
+        st.tuples(st.just("append"), st.integers(1, 4), st.sampled_from([100, 100, GROUP, LARGE])),
+        st.tuples(st.just("retention"), st.integers(1, 4), st.sampled_from([HOUR, 24 * HOUR])),
+        st.tuples(st.just("seal"), st.booleans()),
+    ),
+    max_size=12,
+)
+PASSES = st.lists(st.sampled_from([0, 50, HOUR // 8, -HOUR]), max_size=20)
+"""Milliseconds by which time passes within a call; below 0 the clock is set back."""
+
+
+def work_of(topics: list[TopicState], what: str, *arguments: int) -> Append | Control | Chore:
+    if what == "seal":
+        return Chore(None, seal_all=bool(arguments[0]))
+    state = topics[arguments[0]]
+    if what == "retention":
+        return Control(Kind.RETENTION, state, None, arguments[1])
+    made = append(state, arguments[1])
+    made.fragments = [b"x" * 100] * (arguments[1] // 100)
+    return made
+
+
+@settings(max_examples=300, deadline=None)
+@given(WORKS, PASSES, PASSES, st.none() | st.integers(4, 30))
+def test_whatever_time_passes_within_calls_what_was_answered_is_found(works, in_syncs, in_questions, fails_after):
+    topics = [topic(number, kind=0) for number in range(5)]
+    left = [work_of(topics, *each) for each in works]
+    told = Told(UnreliableDisk(), group_bytes=GROUP)
+    if fails_after is not None:
+        told.disk.fail("write", after=fails_after, where=".log")
+
+    def let_pass(milliseconds: int) -> None:
+        if milliseconds < 0:
+            told.clock.step(milliseconds)
+        else:
+            told.clock.advance(milliseconds)
+
+    def during_sync() -> None:
+        let_pass(in_syncs.pop(0) if in_syncs else 50)
+        if left and told.disk.changes > 20:
+            told.committer.submit(left.pop(0))
+
+    told.disk.during_sync = during_sync
+    told.disk.during_question = lambda: let_pass(in_questions.pop(0) if in_questions else 0)
+
+    told.run(append(topics[0], 100), work_of(topics, "append", 1, LARGE))
+
+    failed = [each for outcome in told.outcomes for each in outcome.failed]
+    assert fails_after is not None or not failed
+    check_found(told)
+
+
 @pytest.mark.parametrize("after", range(2, 14))
 @pytest.mark.parametrize("call", ["write", "sync"])
 def test_a_call_that_fails_fails_the_large_append_whole_and_what_waits_goes_on(call: str, after: int):
@@ -190,9 +302,22 @@ STEPS = st.lists(
 SEGMENT = st.sampled_from([4000, 40_000, 200_000])
 
 
-def slow(engine: Embedded) -> None:
-    """Let others come while something is written."""
-    engine.disk.during_sync = lambda: time.sleep(0.0002)
+TAKES = st.lists(st.sampled_from([0, 50, 50, HOUR // 8, 21 * HOUR]), max_size=30)
+"""Milliseconds by which time passes within syncs and questions for free space, one after the other; then none."""
+
+
+def slow(engine: Embedded, takes: Iterable[int] = ()) -> None:
+    """Let others come while something is written, and time pass within calls."""
+    left = iter(takes)
+
+    def during_question() -> None:
+        engine.clock.advance(next(left, 0))
+
+    def during_sync() -> None:
+        time.sleep(0.0002)
+        during_question()
+
+    engine.disk.during_sync, engine.disk.during_question = during_sync, during_question
 
 
 async def acted(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
@@ -210,22 +335,25 @@ async def acted(history: History, log: EmbeddedLog, engine: Embedded, steps: lis
 
 
 @settings(max_examples=100, deadline=None)
-@given(STEPS, SEGMENT, st.integers(1, 200), st.integers(0, 2**32))
-def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment_bytes, stop_at, seed):
+@given(STEPS, SEGMENT, TAKES, st.integers(1, 200), st.integers(0, 2**32))
+def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment_bytes, takes, stop_at, seed):
     async def scenario():
         engine = engine_with_small_groups(segment_bytes)
-        slow(engine)
+        slow(engine, takes)
         history = History()
         log = await engine.open()
         engine.disk.stop_at = engine.disk.changes + stop_at
         await acted(history, log, engine, [("create", None), ("create", None), *steps])
         engine.disk.stop_at = min(engine.disk.stop_at, engine.disk.changes)
         await log.close()
+        slow(engine)
         engine.disk.power_loss(random.Random(seed))
         log = await engine.open()
         assert not log.recovered.damage
         await history.check(log, engine.clock.now)
+        slow(engine, takes)
         await acted(history, log, engine, [("create", None), *steps])
+        slow(engine)
         await history.check(log, engine.clock.now)
         await log.close()
         assert check(engine.folder, files=engine.disk).sound
@@ -242,6 +370,7 @@ def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment
 @given(
     steps=STEPS,
     segment_bytes=SEGMENT,
+    takes=TAKES,
     call=st.sampled_from(["sync", "write", "open", "sync_folder", "truncate"]),
     error=st.sampled_from([errno.EIO, errno.ENOSPC]),
     after=st.integers(0, 40),
@@ -250,11 +379,11 @@ def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment
     seed=st.integers(0, 2**32),
 )
 def test_calls_that_fail_and_then_power_loss_lose_nothing(
-    steps, segment_bytes, call, error, after, times, stop_at, seed
+    steps, segment_bytes, takes, call, error, after, times, stop_at, seed
 ):
     async def scenario():
         engine = engine_with_small_groups(segment_bytes)
-        slow(engine)
+        slow(engine, takes)
         history = History()
         log = await engine.open()
         engine.disk.fail(call, error, after=after, times=times)
@@ -262,6 +391,7 @@ def test_calls_that_fail_and_then_power_loss_lose_nothing(
         await acted(history, log, engine, [("create", None), *steps, *REUSE, *steps])
         engine.disk.stop_at = engine.disk.changes
         await log.close()
+        slow(engine)
         engine.disk.power_loss(random.Random(seed))
         log = await engine.open()
         assert not log.recovered.damage

@@ -47,7 +47,7 @@ class Ahead:
         self._zeros = bytes(self._step)
         self._segment_bytes = options.segment_bytes
         self._room = options.min_free_bytes + _ROOM * most
-        self._wanted: asyncio.Queue[Open] = asyncio.Queue()
+        self._wanted: asyncio.Queue[Open] = asyncio.Queue(len(writers))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="ams-log-ahead")
         self._closed = False
         self._told = False
@@ -62,10 +62,12 @@ class Ahead:
         if before is None or not _is_steady(before, now):
             return
         if segment.was_ahead and not segment.tail:
+            # The thread that writes ahead may set it at the same time: whichever stays, only speed depends on it.
             segment.was_ahead = False
             segment.look_at += _REST * self._step
             return
-        self._wanted.put_nowait(segment)
+        if not self._wanted.full():  # else it is wanted again half a step later
+            self._wanted.put_nowait(segment)
 
     async def run(self, survive: Callable[[str], None]) -> None:
         """Write ahead where it is wanted, until cancelled.

@@ -304,9 +304,14 @@ class Committer:
         self._waiting.move_to_end(topic, last=False)
 
     def _commit_group(self, group: Appends | list[Control]) -> None:
-        if self._large:
-            self._make_room(self._large, group)
-        self._conclude(self._commit_controls(group) if isinstance(group, list) else self._commit_appends(group))
+        # Read once: by a later time the segment could be too old, and be closed under a large append in it.
+        now = self._clock.wall()
+        if self._large and self._is_in_the_way(self._large, group, now):
+            self._finish_large(self._large)
+            now = self._clock.wall()
+        self._conclude(
+            self._commit_controls(group, now) if isinstance(group, list) else self._commit_appends(group, now)
+        )
 
     def _conclude(self, outcomes: list[Outcome]) -> None:
         begun = self._succeed_failed()
@@ -315,19 +320,19 @@ class Committer:
             outcome.in_doubt &= self._writers[outcome.code].needs_successor
         self._report(outcomes + begun, [])
 
-    def _commit_appends(self, group: Appends) -> list[Outcome]:
+    def _commit_appends(self, group: Appends, now: Milliseconds) -> list[Outcome]:
         by_class = _by_class(group)
         sizes = {code: sum([append.size for append in _all(appends)]) for code, appends in by_class.items()}
         size = sum(sizes.values())
         if size > self._options.group_bytes:  # then it is one append
             [[large]] = group.values()
             if is_sliced(large, self._options):
-                return [self._begin_large(self._writers[large.topic.kind.code], large)]
+                return [self._begin_large(self._writers[large.topic.kind.code], large, now)]
         refusal = self._refusal(size)
         if refusal:
             self._refuse(refusal)
             return [Outcome(code, failed=[*_all(appends)]) for code, appends in by_class.items()]
-        return [self._commit_class(self._writers[code], by_class[code], size) for code, size in sizes.items()]
+        return [self._commit_class(self._writers[code], by_class[code], size, now) for code, size in sizes.items()]
 
     def _refusal(self, size: int) -> str | None:
         try:
@@ -335,11 +340,10 @@ class Committer:
         except OSError as error:
             return f"free space is unknown: {error.strerror}"
 
-    def _commit_class(self, writer: Writer, appends: Appends, size: int) -> Outcome:
+    def _commit_class(self, writer: Writer, appends: Appends, size: int, now: Milliseconds) -> Outcome:
         """Store one class's part of a group, all or none."""
         outcome = Outcome(writer.kind.code)
         try:
-            now = self._clock.wall()
             self._make_ready(writer, size, now, outcome)
             segment = _open(writer)
             self._commit += 1
@@ -362,7 +366,7 @@ class Committer:
         self._written(writer, now)
         self._resume()
 
-    def _begin_large(self, writer: Writer, append: Append) -> Outcome:
+    def _begin_large(self, writer: Writer, append: Append, now: Milliseconds) -> Outcome:
         """Find a place for an append that is written in slices."""
         outcome, size = Outcome(writer.kind.code), room_for(append, self._options)
         refusal = self._refusal(size)
@@ -371,7 +375,6 @@ class Committer:
             outcome.failed.append(append)
             return outcome
         try:
-            now = self._clock.wall()
             self._make_ready(writer, size, now, outcome)
             self._commit += 1
             self._large = LargeAppend(append, writer, self._commit, now, self._options)
@@ -380,14 +383,13 @@ class Committer:
             self._fail(writer, outcome, [append], error)
         return outcome
 
-    def _make_room(self, large: LargeAppend, group: Appends | list[Control]) -> None:
-        """Finish a large append now if a group would go to its segment and not fit into its gap, or end the segment."""
+    def _is_in_the_way(self, large: LargeAppend, group: Appends | list[Control], now: Milliseconds) -> bool:
+        """Whether a group would go to a large append's segment and not fit into its gap, or end the segment."""
         if isinstance(group, list):
             sizes = [_MOST_OF_CONTROL for control in group if self._kind_after(control) == large.writer.kind]
         else:
             sizes = [most_bytes(each) for each in _all(group) if each.topic.kind == large.writer.kind]
-        if sizes and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), self._clock.wall())):
-            self._finish_large(large)
+        return bool(sizes) and (not large.has_room(sum(sizes)) or large.writer.is_due(sum(sizes), now))
 
     def _finish_large(self, large: LargeAppend) -> None:
         while self._large is large:
@@ -415,17 +417,16 @@ class Committer:
         if large.later:
             self._waiting[large.append.topic] = large.later
 
-    def _commit_controls(self, controls: list[Control]) -> list[Outcome]:
+    def _commit_controls(self, controls: list[Control], now: Milliseconds) -> list[Outcome]:
         by_class: dict[int, list[Control]] = {}
         for control in controls:
             by_class.setdefault(self._kind_after(control).code, []).append(control)
-        return [self._commit_controls_of(self._writers[code], mine) for code, mine in by_class.items()]
+        return [self._commit_controls_of(self._writers[code], mine, now) for code, mine in by_class.items()]
 
-    def _commit_controls_of(self, writer: Writer, controls: list[Control]) -> Outcome:
+    def _commit_controls_of(self, writer: Writer, controls: list[Control], now: Milliseconds) -> Outcome:
         """Store controls of topics of one class, all or none."""
         outcome = Outcome(writer.kind.code)
         try:
-            now = self._clock.wall()
             self._make_ready(writer, 0, now, outcome)
             self._commit += 1
             records = [self._control_record(writer, control, now) for control in controls]

@@ -45,7 +45,11 @@ def _gap(append: Append, options: LogOptions) -> int:
 
 
 class LargeAppend:
-    """A large append on its way. Used by the committer's thread alone; what writes may raise `OSError`."""
+    """A large append on its way. Used by the committer's thread alone; what writes may raise `OSError`.
+
+    What writes raises `RuntimeError` when the segment it began in is no longer the open one: its slices were cut off
+    then, and what follows must not go to the next segment, where none of it could be read.
+    """
 
     def __init__(self, append: Append, writer: Writer, commit: int, now: Milliseconds, options: LogOptions) -> None:
         """Give the append its place behind a gap in the open segment; nothing is written yet."""
@@ -53,6 +57,7 @@ class LargeAppend:
         assert segment is not None
         self.append = append
         self.writer = writer
+        self._segment: Open = segment
         self.now = now
         self.later: deque[Append | Control] = deque()
         """What else is asked for its topic: it waits."""
@@ -71,12 +76,14 @@ class LargeAppend:
     def write_slice(self) -> None:
         """Write the next slice durably; there is one."""
         parts = next(self._slices)
+        self._check_open()
         self.writer.write_behind(parts, self._place, self.packed.end)
         self._place += sum(map(len, parts))
         self.is_written = self._place == self.packed.end
 
     def join(self, commit: int) -> None:
         """Close the gap: when it returns, the append is in the segment. All slices are written."""
+        self._check_open()
         segment = self._segment
         header = Header(
             Kind.MARK, True, TopicId(bytes(16)), Offset(0), self.now, commit, segment.durable, 0, 0
@@ -84,10 +91,9 @@ class LargeAppend:
         zeros = bytes(self.begin - segment.length - HEADER_BYTES)
         self.writer.join(encode(header, zeros, seed_of(segment.sequence)), self.packed.end)
 
-    @property
-    def _segment(self) -> Open:
-        assert self.writer.open is not None
-        return self.writer.open
+    def _check_open(self) -> None:
+        if self.writer.open is not self._segment:
+            raise RuntimeError("the segment of a large append was closed before the append was in it")
 
 
 def _cut(parts: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:

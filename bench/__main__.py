@@ -16,7 +16,7 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure the service against comparators.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"some of {', '.join(CASES)}; all when none is named")
-    parser.add_argument("--quick", action="store_true", help="short and small, about ten minutes; ratios are rough")
+    parser.add_argument("--quick", action="store_true", help="short and small; ratios are rough")
     parser.add_argument("--folder", type=Path, default=ROOT, help="where data folders are made: the disk to measure")
     chosen = parser.parse_args()
     if unknown := [each for each in chosen.cases if each not in CASES]:

@@ -393,3 +393,23 @@ def eventually(holds: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def test_a_defect_in_sending_an_answer_ends_its_connection_and_nothing_else(
+    service: Served, ways: Ways, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    with client_of(service) as http:
+        for _ in range(2):
+            http.post(f"/projects/P/{PUBLISH}", json={"messages": [{"data": "QUFB" * 20_000}] * 10})
+        assert http.post(f"/projects/P/{PULL}", json={"maxMessages": "1"}).status_code == 200
+        monkeypatch.setattr(LaneRequest, "_send_rest", fail)
+        before = ways.on_lane
+        with pytest.raises(httpx.HTTPError):
+            http.post(f"/projects/P/{PULL}", json={"maxMessages": "20"})
+        assert ways.on_lane == before + 1
+        assert http.get("/version").status_code == 200
+    said_of_it = capsys.readouterr()
+    assert "request.failed" in said_of_it.out + said_of_it.err

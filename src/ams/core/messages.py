@@ -53,13 +53,14 @@ class Batch(Sequence[Message]):
     Most of them are stored by their fragments alone, so a `Message` is made only when somebody asks for it.
     """
 
-    __slots__ = ("_sent", "data_bytes", "fragments", "largest", "size")
+    __slots__ = ("data_bytes", "fragments", "largest", "sent", "size")
 
     def __init__(
         self, sent: Sequence[Sent], fragments: Sequence[Fragment], size: int, largest: int, data_bytes: int
     ) -> None:
         """Take messages and the fragment of each, counted."""
-        self._sent = sent
+        self.sent = sent
+        """The messages as they were read, for who needs no fragment: no `Message` is made of them."""
         self.fragments = fragments
         self.size = size
         """Bytes of the fragments."""
@@ -68,20 +69,15 @@ class Batch(Sequence[Message]):
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
 
-    @property
-    def sent(self) -> Sequence[Sent]:
-        """The messages as they were read, for who needs no fragment: no `Message` is made of them."""
-        return self._sent
-
     def payloads(self) -> Iterator[bytes]:
         """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
-        return map(pybase64.b64decode, map(_data_of, self._sent), _STANDARD, _STRICTLY)
+        return map(pybase64.b64decode, map(_data_of, self.sent), _STANDARD, _STRICTLY)
 
     def in_order(self) -> list[Fragment]:
         """Return the fragments with attributes in the order of their names, so that equal messages have equal ones."""
         return [
             fragment if not each.attributes or len(each.attributes) < 2 else _in_order(each)
-            for each, fragment in zip(self._sent, self.fragments, strict=True)
+            for each, fragment in zip(self.sent, self.fragments, strict=True)
         ]
 
     def __len__(self) -> int:
@@ -93,11 +89,11 @@ class Batch(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         if isinstance(index, slice):
-            return list(map(_as_message, self._sent[index], self.fragments[index]))
-        return _as_message(self._sent[index], self.fragments[index])
+            return list(map(_as_message, self.sent[index], self.fragments[index]))
+        return _as_message(self.sent[index], self.fragments[index])
 
     def __iter__(self) -> Iterator[Message]:
-        return map(_as_message, self._sent, self.fragments)
+        return map(_as_message, self.sent, self.fragments)
 
 
 class Parsed(Sequence[Message]):

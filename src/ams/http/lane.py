@@ -17,12 +17,14 @@ from collections.abc import Coroutine, Generator
 from typing import Any, cast
 
 import httptools
+import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from ams.core.errors import AmsError
 from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Event, Header
+from ams.http.auditing import shown_path
 from ams.http.big_bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
 from ams.http.limits import SMALL_PIECE, Arriving
@@ -35,6 +37,8 @@ _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 MOST_AT_ONCE = 8
 """Requests out of one packet. What is answered at once lets nobody else have a turn in between."""
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
+
+logger = structlog.get_logger("ams.http")
 
 
 class Lane:
@@ -335,6 +339,10 @@ class LaneRequest:
 
     def _task_ended(self, task: "asyncio.Task[None]") -> None:
         """Give up a request whose task ended without an answer: by a defect, or cancelled before its first step."""
+        defect = None if task.cancelled() else task.exception()
+        if defect is not None:
+            path = shown_path(self._admitted.path)
+            logger.error("request.failed", method="POST", path=path, error=type(defect).__name__, exc_info=defect)
         if task is self._task and not self.response_complete:
             self._connection.transport.close()
             self._complete()

@@ -10,7 +10,9 @@ import pytest
 from ams.core.observing import REQUEST
 from ams.http.auditing import Auditor
 from ams.http.lane import MOST_AT_ONCE
+from ams.http.messages import MessageReader
 from ams.service.counting import Counts
+from ams.service.delivering import Deliverer
 from ams.storage.cursors.sqlite import SqliteCursors
 from tests.support.hot_packets import KEY, MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.two_ways import Way, one_way, request, until
@@ -136,6 +138,52 @@ async def test_an_error_after_a_wait_is_worded_and_logged_as_that_of_its_request
     assert b'"message":"Internal error' in answer or b'"code":500' in answer
     assert known == [(b"mine-9", ("127.0.0.1", 1))]
     assert way.kept() == (0, 0, 0, 0)
+
+
+async def test_what_is_logged_names_the_request_at_every_step(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[bytes] = []
+
+    def watch(place: Any, name: str) -> None:
+        function = getattr(place, name)
+
+        def watched(*given: Any, **named: Any) -> Any:
+            known.append(REQUEST.get())
+            return function(*given, **named)
+
+        monkeypatch.setattr(place, name, watched)
+
+    watch(Counts, "note_publish")
+    watch(MessageReader, "read_small")
+    before = way.on_lane
+    for number in (1, 2):
+        await way.told([said(PUBLISH, MESSAGE, KEY + b"X-Request-Id: mine-%d\r\n" % number)])
+    assert known == [b"mine-1", b"mine-1", b"mine-2", b"mine-2"]
+    await way.told([said(PUBLISH, MESSAGE)])
+    assert way.on_lane == before + 3
+    assert known[4] == known[5] != b"mine-2"
+
+    await way.told([said(PUBLISH, b"{")])  # begins anew over ASGI
+    assert known[6] == known[7] not in known[:6]
+    assert REQUEST.get() == b""
+
+
+@pytest.mark.usefixtures("far_positions")
+async def test_a_pull_that_begins_to_wait_keeps_the_id_it_was_given(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[bytes] = []
+    pull = Deliverer.pull
+
+    async def watched(deliverer: Deliverer, *given: Any, **named: Any) -> Any:
+        known.append(REQUEST.get())
+        return await pull(deliverer, *given, **named)
+
+    monkeypatch.setattr(Deliverer, "pull", watched)
+    before = way.on_lane
+    await way.told([PULL_LATER])
+
+    assert way.on_lane == before + 1
+    assert len(known) > 1
+    assert b"" not in known
+    assert len(set(known)) == 1
 
 
 def _raise(*_: object) -> None:

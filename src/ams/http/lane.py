@@ -34,6 +34,12 @@ from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
 
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
+_TOLD_APART = _ELSEWHERE | {b"x-api-key", b"authorization", b"connection", b"proxy-connection"}
+"""Header fields that hot requests, and rights to them, depend on: those by which heads are told apart. The parser goes
+by the last two. Others may differ in each request: dates, `traceparent`, `X-Forwarded-For`."""
+_OF_ONE = frozenset({b"content-length", REQUEST_ID, IDEMPOTENCY_KEY})
+"""Those that say what one request has for itself."""
+_READ = _TOLD_APART | _OF_ONE
 MOST_AT_ONCE = 8
 """Requests out of one packet. What is answered at once lets nobody else have a turn in between."""
 _OK_FIELDS = b"%b: %b\r\n%b: %%b\r\ncontent-length: %%d\r\n\r\n" % (*JSON, REQUEST_ID)
@@ -72,7 +78,7 @@ class LaneProtocol(LimitedProtocol):
     """Of the request whose body arrives, while that is on the lane."""
     _known_head: Head = ()
     _request_id = b""
-    """As its client gave it; empty: it gets one."""
+    """As its client gave it; empty: it gets one when its body is complete."""
     _keys: list[Header]
     """Its fields of an idempotency key."""
     _pieces: list[bytes]
@@ -113,6 +119,8 @@ class LaneProtocol(LimitedProtocol):
         length, request_id = 0, b""
         for field in self.headers:
             name = field[0]
+            if name not in _READ:
+                continue
             if name == b"content-length":
                 length = int(field[1])  # digits, given once: the parser checked that
             elif name == REQUEST_ID:
@@ -155,6 +163,8 @@ class LaneProtocol(LimitedProtocol):
             return
         self._stop_waiting()
         self._in_request = False
+        self._request_id = self._request_id or self.lane.app.new_id()
+        named = REQUEST.set(self._request_id)  # for what is logged; what is waited for, and tasks, take it from here
         fast, is_counted = self.lane.fast, False
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         try:
@@ -171,10 +181,11 @@ class LaneProtocol(LimitedProtocol):
             super().on_message_complete()
         else:
             self._start(admitted).wait(work, waits_for, body)
+        finally:
+            REQUEST.reset(named)
 
     def _start(self, admitted: Admitted) -> "LaneRequest":
-        request_id = self._request_id or self.lane.app.new_id()
-        request = LaneRequest(self, admitted, request_id, self._arriving)
+        request = LaneRequest(self, admitted, self._request_id, self._arriving)
         if self._arriving is not None:
             self.lane.fast.bodies.keep(self._arriving)
         self._admitted = self._arriving = None
@@ -186,6 +197,8 @@ class LaneProtocol(LimitedProtocol):
     def _leave(self, *, is_counted: bool = False) -> None:
         """Let the request that arrives go on over ASGI, from its beginning."""
         pieces = self._drop()
+        if self._request_id:
+            self.headers.append((REQUEST_ID, self._request_id))  # the one that was logged already
         super()._begin()
         state = cast("Any", self.scope)["state"]
         state[OFFERED] = self._known_head
@@ -308,7 +321,7 @@ class LaneRequest:
             "method": "POST",
             "path": self._admitted.path,
             "query_string": query,
-            "headers": connection.headers,
+            "headers": [*connection.headers, (REQUEST_ID, self._id)],
             "client": connection.client,
             "state": {COUNTED: True},
         }

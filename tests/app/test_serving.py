@@ -11,6 +11,7 @@ import structlog
 from structlog.testing import capture_logs
 
 from ams.app.serving import warn_of_plain_http
+from ams.core.held import SMALL
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http import limits
@@ -211,7 +212,7 @@ async def test_what_runs_as_long_as_the_service_is_started_and_watched(
 async def test_bodies_have_a_part_of_the_memory_that_the_process_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "_memory_left", lambda: limits.SHARE_OF_MEMORY * 2 * limits.SMALL_PIECE)
+    monkeypatch.setattr(limits, "_memory_left", lambda: limits.SHARE_OF_MEMORY * 2 * SMALL)
     async with running_service(tmp_path / "data") as (run, token):
         headers = {"x-api-key": token}
         async with httpx.AsyncClient(base_url=run.base_url, headers=headers, trust_env=False) as client:
@@ -220,7 +221,7 @@ async def test_bodies_have_a_part_of_the_memory_that_the_process_may_take(
         url = httpx.URL(run.base_url)
         reader, writer = await asyncio.open_connection(url.host, url.port)
         head = f"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: x\r\nx-api-key: {token}\r\n"
-        writer.write(head.encode() + b"content-length: 999999\r\n\r\n" + bytes(3 * limits.SMALL_PIECE))
+        writer.write(head.encode() + b"content-length: 999999\r\n\r\n" + bytes(3 * SMALL))
         refused = await asyncio.wait_for(reader.readline(), 10)
         writer.close()
 

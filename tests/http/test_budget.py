@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from ams.core.errors import Overloaded, TooLarge
+from ams.core.held import SMALL
 from ams.http.asgi import Receive
-from ams.http.limits import SMALL_BODY, SMALL_PIECE, Bodies, affordable
+from ams.http.limits import SMALL_BODY, Bodies, affordable
 
-BIG = 2 * SMALL_PIECE
+BIG = 2 * SMALL
 
 
 def pieces(*sizes: int) -> Receive:
@@ -103,9 +104,7 @@ async def test_a_body_over_the_limit_ends_no_other() -> None:
 
 async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
     bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
-    greedy = [
-        asyncio.create_task(bodies.read([], half_sent(BIG, SMALL_PIECE), None, (project, "a"))) for project in "ABCD"
-    ]
+    greedy = [asyncio.create_task(bodies.read([], half_sent(BIG, SMALL), None, (project, "a"))) for project in "ABCD"]
     await asyncio.sleep(0.01)
     assert [type(each.exception()) for each in greedy if each.done()] == [Overloaded, Overloaded]
 
@@ -116,7 +115,7 @@ async def test_a_user_who_asks_in_many_projects_is_one_holder() -> None:
 
 async def test_the_largest_holder_itself_is_refused() -> None:
     bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
-    small = asyncio.create_task(bodies.read([], half_sent(BIG, SMALL_PIECE), None, ("B", "b")))
+    small = asyncio.create_task(bodies.read([], half_sent(BIG, SMALL), None, ("B", "b")))
     await asyncio.sleep(0.01)
 
     with pytest.raises(Overloaded):
@@ -130,7 +129,7 @@ async def test_the_largest_holder_itself_is_refused() -> None:
 async def test_small_bodies_need_no_part_of_the_budget() -> None:
     bodies = Bodies(max_body=BIG, max_buffered=BIG, seconds=5)
     with bodies.held(b"x" * BIG, ("A", "a")):
-        assert len(await bodies.read([], pieces(SMALL_PIECE - 1, 1), None, ("B", "b"))) == SMALL_PIECE
+        assert len(await bodies.read([], pieces(SMALL - 1, 1), None, ("B", "b"))) == SMALL
 
 
 def test_a_budget_is_a_part_of_the_memory_that_the_process_may_take() -> None:

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 
 from ams.access.admission import Bearer, Caller
 from ams.core.errors import InvalidInput, Overloaded
+from ams.core.held import SMALL
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.fast import FastRoutes, Gate
-from ams.http.limits import SMALL_PIECE, Bodies
+from ams.http.limits import Bodies
 from ams.storage.database.invalidation import Invalidations
 
 NOBODY: Any = None
 """Reading a token asks nobody."""
-BIG = 2 * SMALL_PIECE
+BIG = 2 * SMALL
 HEADER, EMPTY_HEADER = [(b"x-api-key", b"h")], [(b"x-api-key", b"")]
 BEARER, BASIC = [(b"authorization", b"bearer b")], [(b"authorization", b"Basic b")]
 

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
-from ams.http.limits import SMALL_PIECE, Bodies, ClientLeft
+from ams.core.held import SMALL
+from ams.http.limits import Bodies, ClientLeft
 
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -69,8 +70,8 @@ async def test_a_client_that_leaves_ends_the_reading(events: list[Event]) -> Non
 
 
 async def test_all_bodies_together_stay_in_one_budget_which_comes_back() -> None:
-    big = b"x" * (SMALL_PIECE + 1)
-    bodies = Bodies(10 * SMALL_PIECE, 3 * SMALL_PIECE, 1)
+    big = b"x" * (SMALL + 1)
+    bodies = Bodies(10 * SMALL, 3 * SMALL, 1)
     first = asyncio.create_task(bodies.read([], sending(more(b""), more(big), more(big))))
     await asyncio.sleep(0)
 

@@ -7,8 +7,9 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, Overloaded, SubscriptionGone
+from ams.core.held import SMALL
 from ams.core.names import SubscriptionId, SubscriptionName
-from ams.service.delivering import LARGE_ANSWER, SMALL_ANSWER, Deliverer, Gone, UnreadAnswers
+from ams.service.delivering import LARGE_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases, pulled_later
@@ -198,14 +199,14 @@ async def test_the_cap_on_messages_is_silent(use_cases: UseCases) -> None:
 
 
 def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
-    big = 2 * SMALL_ANSWER
+    big = 2 * SMALL
     unread = UnreadAnswers(12 * big)
     assert unread.left("A") == 12 * big
     with unread.held("A", 6 * big):
         assert (unread.left("A"), unread.left("B")) == (0, 6 * big)
         with pytest.raises(Overloaded):
             unread.check("A", big)
-        unread.check("A", SMALL_ANSWER)
+        unread.check("A", SMALL)
         with unread.held("B", 3 * big):
             assert (unread.left("B"), unread.left("C")) == (0, 3 * big)
     assert unread.left("A") == 12 * big
@@ -214,13 +215,13 @@ def test_a_project_may_hold_as_many_unread_answers_as_it_leaves_free() -> None:
 async def test_a_pull_takes_what_memory_is_left_and_is_refused_when_that_is_too_little_for_one(
     use_cases: UseCases,
 ) -> None:
-    await use_cases.publish_data(3, SMALL_ANSWER)
+    await use_cases.publish_data(3, SMALL)
     deliverer = use_cases.deliverer()
-    deliverer.unread = UnreadAnswers(2 * SMALL_ANSWER + 1000)
+    deliverer.unread = UnreadAnswers(2 * SMALL + 1000)
     subscription = await deliverer.to_pull(use_cases.caller, SUB)
 
     assert len(await deliverer.pull(subscription, 3, wait=False, project="P")) == 2
-    with deliverer.unread.held("P", SMALL_ANSWER + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
+    with deliverer.unread.held("P", SMALL + 1), pytest.raises(Overloaded, match="^Too many answers wait"):
         await deliverer.pull(subscription, 3, wait=False, project="P")
     assert len(await deliverer.pull(subscription, 3, wait=False)) == 3
 
@@ -240,7 +241,7 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
             await stored.wait()
             return await use_cases.engines.cursors.hand_out(*given)
 
-    await use_cases.publish_data(1, 2 * SMALL_ANSWER)
+    await use_cases.publish_data(1, 2 * SMALL)
     deliverer = use_cases.deliverer()
     deliverer.unread, deliverer.cursors = UnreadAnswers(2**24), cast("Any", Slow())
     pulling = asyncio.ensure_future(

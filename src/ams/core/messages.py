@@ -47,13 +47,36 @@ class Sent(Protocol):
         ...
 
 
-class Batch(Sequence[Message]):
-    """The messages of a publish request, and what is counted of them.
+class _MadeWhenAsked(Sequence[Message]):
+    """Messages of which the fragments are there; each is made when somebody asks for it, as most are stored as such."""
 
-    Most of them are stored by their fragments alone, so a `Message` is made only when somebody asks for it.
-    """
+    __slots__ = ("fragments",)
+    fragments: Sequence[Fragment]
 
-    __slots__ = ("data_bytes", "fragments", "largest", "sent", "size")
+    def _made(self, of: slice) -> Iterator[Message]:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        if isinstance(index, slice):
+            return list(self._made(index))
+        place = range(len(self))[index]
+        return next(self._made(slice(place, place + 1)))
+
+    def __iter__(self) -> Iterator[Message]:
+        return self._made(slice(None))
+
+
+class Batch(_MadeWhenAsked):
+    """The messages of a publish request, and what is counted of them."""
+
+    __slots__ = ("data_bytes", "largest", "sent", "size")
 
     def __init__(
         self, sent: Sequence[Sent], fragments: Sequence[Fragment], size: int, largest: int, data_bytes: int
@@ -80,39 +103,20 @@ class Batch(Sequence[Message]):
             for each, fragment in zip(self.sent, self.fragments, strict=True)
         ]
 
-    def __len__(self) -> int:
-        return len(self.fragments)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return list(map(_as_message, self.sent[index], self.fragments[index]))
-        return _as_message(self.sent[index], self.fragments[index])
-
-    def __iter__(self) -> Iterator[Message]:
-        return map(_as_message, self.sent, self.fragments)
+    def _made(self, of: slice) -> Iterator[Message]:
+        return map(_as_message, self.sent[of], self.fragments[of])
 
 
-class Parsed(Sequence[Message]):
-    """Messages of which only the fragments are there: each is read from its own when it is asked for."""
+class Parsed(_MadeWhenAsked):
+    """Messages of which only the fragments are there: each is read from its own."""
+
+    __slots__ = ()
 
     def __init__(self, fragments: Sequence[Fragment]) -> None:
-        self._fragments = fragments
+        self.fragments = fragments
 
-    def __len__(self) -> int:
-        return len(self._fragments)
-
-    @overload
-    def __getitem__(self, index: int) -> Message: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Message]: ...
-    def __getitem__(self, index: int | slice) -> Message | list[Message]:
-        if isinstance(index, slice):
-            return list(map(parse, self._fragments[index]))
-        return parse(self._fragments[index])
+    def _made(self, of: slice) -> Iterator[Message]:
+        return map(parse, self.fragments[of])
 
 
 def batch_of(messages: Sequence[Message]) -> Batch:

@@ -22,6 +22,7 @@ from starlette.routing import Route, Router
 
 from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
+from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
 from ams.http.auditing import Auditor, log_change, shown_path
@@ -30,7 +31,7 @@ from ams.http.fast import OPERATIONS, FastRoutes, Gate
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row, Streamed, StreamedResponse
-from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
+from ams.service.delivering import UnreadAnswers
 
 ANY_ORIGIN = (b"access-control-allow-origin", b"*")
 CHALLENGE = b"www-authenticate"
@@ -105,7 +106,7 @@ class App:
         self.answered[2] += 1
         headers = [JSON, (REQUEST_ID, request_id), (b"content-length", b"%d" % len(body))]
         start: Event = {"type": "http.response.start", "status": 200, "headers": headers}
-        if len(body) <= SMALL_ANSWER:
+        if len(body) <= SMALL:
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return

@@ -17,9 +17,9 @@ MAX_MESSAGES = 100_000
 """In a request; small ones cost more to read than to send."""
 MAX_ATTRIBUTES = 100_000
 """Of a message, likewise."""
-_BREATH_MESSAGES = 256
-_BREATH_BYTES = 512 * 1024
-"""Messages of a big body that are read between two breaths, and how much of it."""
+BREATH_MESSAGES = 256
+BREATH_BYTES = 512 * 1024
+"""Messages of a big body that are read, or taken from a worker, between two breaths, and bytes of them."""
 
 
 class BigPublishBody(Request, frozen=True):
@@ -110,7 +110,7 @@ def _slices(messages: Sequence[msgspec.Raw]) -> Iterator[Sequence[msgspec.Raw]]:
     start = size = 0
     for number, each in enumerate(messages):
         size += len(memoryview(each))
-        if number - start >= _BREATH_MESSAGES or size >= _BREATH_BYTES:
+        if number - start >= BREATH_MESSAGES or size >= BREATH_BYTES:
             yield messages[start : number + 1]
             start, size = number + 1, 0
     yield messages[start:]

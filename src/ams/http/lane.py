@@ -18,19 +18,19 @@ from typing import Any, cast
 
 import httptools
 import structlog
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from ams.core.errors import AmsError
+from ams.core.held import SMALL
 from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
 from ams.http.asgi import JSON, Event, Header
 from ams.http.auditing import shown_path
 from ams.http.big_bodies import BIG_BODY
 from ams.http.fast import COUNTED, OFFERED, Admitted, FastRoutes, Head, NotOnLane
-from ams.http.limits import SMALL_PIECE, Arriving
+from ams.http.limits import Arriving
 from ams.http.messages import IDEMPOTENCY_KEY, idempotency_key
-from ams.http.protocol import LimitedProtocol
-from ams.service.delivering import SMALL_ANSWER, UnreadAnswers
+from ams.http.protocol import LimitedProtocol, head_of_answer
+from ams.service.delivering import UnreadAnswers
 
 _ELSEWHERE = frozenset({b"expect", b"transfer-encoding", b"upgrade", b"origin"})
 """Header fields of requests that are not for the lane."""
@@ -60,9 +60,8 @@ class Lane:
     def start_of_200(self, default_headers: list[Header], keep_alive: bool) -> bytes:
         """Return the head of an answer, to be given the request's id and the length of the body."""
         if default_headers is not self._default_headers:  # uvicorn makes a new list when the second changes
-            fields = b"".join([b"%b: %b\r\n" % field for field in default_headers])
             self._default_headers = default_headers
-            self._start = STATUS_LINE[200] + fields.replace(b"%", b"%%") + _OK_FIELDS
+            self._start = head_of_answer(200, default_headers)[:-2].replace(b"%", b"%%") + _OK_FIELDS
         return self._start if keep_alive else self._start[:-2] + b"connection: close\r\n\r\n"
 
 
@@ -143,7 +142,7 @@ class LaneProtocol(LimitedProtocol):
         self._trailer_bytes = 0
         self._pieces.append(body)
         self._received += len(body)
-        if self._received > SMALL_PIECE:
+        if self._received > SMALL:
             self._count(self._admitted)
 
     def _count(self, admitted: Admitted) -> None:
@@ -380,7 +379,7 @@ class LaneRequest:
             return
         start = lane.start_of_200(connection.server_state.default_headers, self.keep_alive) % (self._id, size)
         self.response_started = True
-        if size <= SMALL_ANSWER:
+        if size <= SMALL:
             connection.transport.write(start + body)
         elif connection.write_first(start, body) < size or connection.flow.write_paused:
             self._begin_task(self._send_rest(body))
@@ -418,9 +417,8 @@ class LaneRequest:
         fields = [*connection.server_state.default_headers, *self._begun["headers"]]
         if not self.keep_alive:
             fields.append((b"connection", b"close"))
-        head = b"".join([b"%b: %b\r\n" % field for field in fields])
         self.response_started = True
-        first = connection.write_first(STATUS_LINE[self._begun["status"]] + head + b"\r\n", body)
+        first = connection.write_first(head_of_answer(self._begun["status"], fields), body)
         if first < len(body) or connection.flow.write_paused:
             await connection.write_rest(body, self)
 

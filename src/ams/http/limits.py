@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import resource
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ams.core.errors import BadRequest, Overloaded, TooLarge
+from ams.core.held import SMALL, held
 from ams.http.asgi import Receive
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -19,14 +20,11 @@ Holders = Sequence[Hashable]
 
 SMALL_BODY = 2**20
 """Limit for every body but those that hold messages, or their numbers."""
-SMALL_PIECE = 2**16
-"""Bodies up to this size are not counted: connections are."""
 LATE_SECONDS = 0.05
 """After a body that took longer than this to come the rights of its sender are looked at again.
 
 A client can send its head, have its token revoked, and send its body half a minute later.
 """
-_NOT_COUNTED = contextlib.nullcontext()
 SHARE_OF_MEMORY = 8
 """A budget is at most this part of the memory that the process may still take: a body is held in several forms."""
 
@@ -97,15 +95,7 @@ class Bodies:
 
     def held(self, body: bytes, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
         """Count a body while it is worked on: what waits to be stored takes memory too."""
-        return self._holding(len(body), holders) if len(body) > SMALL_PIECE else _NOT_COUNTED
-
-    @contextlib.contextmanager
-    def _holding(self, size: int, holders: Holders) -> Iterator[None]:
-        self._count(holders, size)
-        try:
-            yield
-        finally:
-            self._count(holders, -size)
+        return held(self._count, holders, len(body))
 
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
@@ -131,7 +121,7 @@ class Bodies:
 
         Raises `Overloaded` when it is this body that has to go.
         """
-        if size <= SMALL_PIECE or arriving.is_ended:
+        if size <= SMALL or arriving.is_ended:
             return
         self._arriving.add(arriving)
         self._count(arriving.holders, size - arriving.size)

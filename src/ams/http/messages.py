@@ -31,7 +31,7 @@ from ams.core.messages import (
 )
 from ams.core.names import ack_offsets
 from ams.core.runs import runs_of
-from ams.http.big_bodies import BIG_BODY, check_attributes, holds_few, slices_of
+from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
 from ams.http.bodies import Reader
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
@@ -44,9 +44,6 @@ _KEY = re.compile(rb"[ -~]{1,255}")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _BREATH_IDS = 4096
 """Ack ids of a big body that are read between two breaths."""
-_BREATH_MESSAGES = 256
-_BREATH_BYTES = 512 * 1024
-"""Messages that are taken from a worker between two breaths, and bytes of them."""
 _SECONDS = 10.0
 """For a worker to read a body; after that it is read here."""
 _LENIENT = b"lenient"
@@ -149,7 +146,7 @@ async def _taken(counts: memoryview, lengths: memoryview, blob: memoryview) -> B
     for start, end in pairwise(accumulate(array("I", bytes(lengths)), initial=0)):
         fragments.append(Fragment(bytes(blob[start:end])))
         size += end - start
-        if len(fragments) % _BREATH_MESSAGES == 0 or size >= _BREATH_BYTES:
+        if len(fragments) % BREATH_MESSAGES == 0 or size >= BREATH_BYTES:
             await asyncio.sleep(0)
             size = 0
     return Batch(Parsed(fragments), fragments, *_COUNTS.unpack(counts))

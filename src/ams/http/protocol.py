@@ -7,7 +7,7 @@ Where a head or a body ends is decided by the parser alone: no byte is searched 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import httptools
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from ams.core.errors import AmsError, BadRequest, Overloaded
+from ams.http.asgi import JSON, Header
 from ams.http.errors import Refusal, refusal
 
 GOODBYE_SECONDS = 0.5
@@ -405,15 +406,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._write_last_answer(self._last_answer)
 
     def _write_last_answer(self, last: Refusal) -> None:
-        head = [
-            STATUS_LINE[last.code],
-            b"content-type: application/json; charset=utf-8\r\n",
-            b"content-length: %d\r\n" % len(last.body),
-            b"connection: close\r\n",
-        ]
-        if last.retry_after is not None:
-            head.append(b"retry-after: %d\r\n" % last.retry_after)
-        self.transport.write(b"".join(head) + b"\r\n" + last.body)
+        fields = [JSON, (b"content-length", b"%d" % len(last.body)), (b"connection", b"close"), *last.headers]
+        self.transport.write(head_of_answer(last.code, fields) + last.body)
         if not self._in_request or not self.transport.can_write_eof():
             self._close()
             return
@@ -506,13 +500,10 @@ class _OneWriteCycle(RequestResponseCycle):
         return goes_on and not message.get("more_body", False) and self.scope["method"] != "HEAD"
 
     def _write(self, start: Any, portion: bytes) -> None:
-        parts = [STATUS_LINE[start["status"]]]
-        for name, value in (*self.default_headers, *start["headers"]):
-            parts += (name, b": ", value, b"\r\n")
-        parts += (b"\r\n", portion)
+        head = head_of_answer(start["status"], (*self.default_headers, *start["headers"]))
         self.response_started = True
         self.waiting_for_100_continue = False
-        self.transport.write(b"".join(parts))
+        self.transport.write(head + portion)
 
     def _complete(self) -> None:
         self.response_complete = True
@@ -520,6 +511,15 @@ class _OneWriteCycle(RequestResponseCycle):
         if not self.keep_alive:  # a stop began while the client read
             self.transport.close()
         self.on_response()
+
+
+def head_of_answer(status: int, fields: Iterable[Header]) -> bytes:
+    """Return the head of an answer, the empty line behind it included."""
+    parts = [STATUS_LINE[status]]
+    for name, value in fields:
+        parts += (name, b": ", value, b"\r\n")
+    parts.append(b"\r\n")
+    return b"".join(parts)
 
 
 async def _write_portions(

@@ -53,7 +53,7 @@ def server(
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_keep_alive=round(keep_alive),
+        timeout_keep_alive=keep_alive,  # type: ignore[arg-type]  # a timer takes fractions too
         timeout_graceful_shutdown=STOP_SECONDS,
         ssl_context_factory=(lambda *_: context) if context else None,
     )

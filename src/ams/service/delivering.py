@@ -19,6 +19,7 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUSH_WORKER, SERVICE_ADMIN
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, Overloaded, TopicGone
+from ams.core.held import SMALL, held
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
@@ -35,11 +36,8 @@ Gone = asyncio.Future[None]
 """Completes when the client has left."""
 
 
-SMALL_ANSWER = 2**16
-"""Answers up to this size are not counted: connections are."""
 LARGE_ANSWER = 2**19
 """Larger answers, a millisecond's work each and often due together, are made one in each turn of the event loop."""
-_NOT_COUNTED = contextlib.nullcontext()
 
 
 class UnreadAnswers:
@@ -59,7 +57,7 @@ class UnreadAnswers:
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""
-        if size > SMALL_ANSWER and size > self.left(project):
+        if size > SMALL and size > self.left(project):
             raise _too_many_unread()
 
     def within(self, project: str, messages: Sequence[Stored]) -> Sequence[Stored]:
@@ -78,34 +76,13 @@ class UnreadAnswers:
 
     def held(self, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
         """Count an answer until it is sent; None: it is not sent to any client."""
-        return _Held(self, project, size) if size > SMALL_ANSWER and project is not None else _NOT_COUNTED
+        return contextlib.nullcontext() if project is None else held(self._count, project, size)
 
-    def take(self, project: str, size: int) -> None:
-        """Count an answer."""
+    def _count(self, project: str, size: int) -> None:
         self._held += size
         self._by_project[project] += size
-
-    def give_back(self, project: str, size: int) -> None:
-        """Count an answer that is sent no more."""
-        self._held -= size
-        self._by_project[project] -= size
         if not self._by_project[project]:
             del self._by_project[project]
-
-
-class _Held(contextlib.AbstractContextManager[None]):
-    """An answer that is counted. A class, as a generator would be made for each pull."""
-
-    __slots__ = ("_project", "_size", "_unread")
-
-    def __init__(self, unread: UnreadAnswers, project: str, size: int) -> None:
-        self._unread, self._project, self._size = unread, project, size
-
-    def __enter__(self) -> None:
-        self._unread.take(self._project, self._size)
-
-    def __exit__(self, *_: object) -> None:
-        self._unread.give_back(self._project, self._size)
 
 
 def _too_many_unread() -> Overloaded:

@@ -189,7 +189,7 @@ async def test_a_dry_run_ends_when_nobody_waits_for_it(use_cases: UseCases, sche
     await publish(use_cases, *[LONG] * 300)
     gone = asyncio.get_running_loop().create_future()
     running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300, gone=gone))
-    while schemas.dry_runs == 0:
+    while not schemas._dry_runs._running:
         await asyncio.sleep(0)
 
     with pytest.raises(Conflict, match="^Another dry run of this project is under way$"):
@@ -198,7 +198,7 @@ async def test_a_dry_run_ends_when_nobody_waits_for_it(use_cases: UseCases, sche
     with pytest.raises(asyncio.CancelledError):
         await running
 
-    assert schemas.dry_runs == 0
+    assert not schemas._dry_runs._running
     assert (await schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 1)).checked == 1
 
 
@@ -206,7 +206,7 @@ async def test_a_stop_does_not_wait_for_dry_runs(use_cases: UseCases, schemas: S
     await schemas.create(use_cases.caller, X, SchemaBody(type="json", schema={"items": {"not": SLOW}}))
     await publish(use_cases, *[LONG] * 300)
     running = asyncio.ensure_future(schemas.dry_run(use_cases.caller, X, "projects/P/topics/t", 300))
-    while schemas.dry_runs == 0:
+    while not schemas._dry_runs._running:
         await asyncio.sleep(0)
 
     schemas.stop()
@@ -270,7 +270,7 @@ async def test_one_ends_when_nobody_waits_for_it() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert len(dry_runs) == 0
+    assert not dry_runs._running
 
 
 async def test_a_stop_ends_all_and_none_begins_after_it() -> None:

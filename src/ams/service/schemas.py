@@ -108,11 +108,6 @@ class Schemas:
         await self._validators.of(schema.id, schema.revision)
         return await self._dry_runs.run(caller.here.id, self._try(schema, target.id, min(messages, MAX_DRY_RUN)), gone)
 
-    @property
-    def dry_runs(self) -> int:
-        """How many dry runs are under way."""
-        return len(self._dry_runs)
-
     def stop(self) -> None:
         """End dry runs under way; from now on none begins. For an orderly stop."""
         self._dry_runs.stop()
@@ -189,9 +184,6 @@ class DryRuns:
     def __init__(self) -> None:
         self._running: dict[ProjectId, asyncio.Task[Any]] = {}
         self._stopping = False
-
-    def __len__(self) -> int:
-        return len(self._running)
 
     async def run(
         self, project: ProjectId, work: Coroutine[Any, Any, T], gone: "asyncio.Future[None] | None" = None

@@ -13,6 +13,6 @@ A schema is compiled once for each of its revisions and then checks every messag
 other hosts, and the work for any schema and any message is bounded: see `cost`, `long_checks` and `avro`.
 """
 
-from ams.validation.compiled import Compiled, compile_schema, compile_stored, parsed
+from ams.validation.compiled import Compiled, compile_schema, compile_stored
 
-__all__ = ["Compiled", "compile_schema", "compile_stored", "parsed"]
+__all__ = ["Compiled", "compile_schema", "compile_stored"]

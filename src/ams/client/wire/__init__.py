@@ -60,7 +60,6 @@ from ams.client.wire.subscriptions import rotate_push_secret as rotate_push_secr
 from ams.client.wire.subscriptions import seek as seek
 from ams.client.wire.subscriptions import time_to_offset as time_to_offset
 from ams.client.wire.subscriptions import verify_push_endpoint as verify_push_endpoint
-from ams.client.wire.subscriptions import zulu as zulu
 from ams.client.wire.topics import attach_schema as attach_schema
 from ams.client.wire.topics import create_schema as create_schema
 from ams.client.wire.topics import create_topic as create_topic

@@ -1,5 +1,7 @@
 """Schemas over HTTP (contract 15), with what is ours: attributes, and dry runs."""
 
+from typing import Any
+
 import msgspec
 
 from ams.core.errors import BadRequest, InvalidInput
@@ -11,7 +13,6 @@ from ams.http.routing import Call, Row
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
-from ams.validation import parsed
 from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
 
 DEFAULT_DRY_RUN = 100
@@ -146,6 +147,11 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
         uuid=schema.id,
         name=schema_path(call.caller.here.name, schema.name),
         type=content.type,
-        schema=parsed(content.payload) or {},
-        attributes=parsed(content.attributes) or {},
+        schema=_as_stored(content.payload),
+        attributes=_as_stored(content.attributes),
     )
+
+
+def _as_stored(part: str | None) -> Any:
+    """Return stored JSON to be written as it is: to read it first would take a list of large schemas long."""
+    return {} if part is None else msgspec.Raw(part)

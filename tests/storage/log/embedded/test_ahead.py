@@ -110,7 +110,7 @@ async def test_what_is_written_ahead_is_cut_off_when_the_segment_is_sealed():
         assert sealed
         assert all(len(engine.disk.content(each.path)) == each.length <= 6000 for each in sealed)
 
-    assert check(engine.folder, files=engine.disk).sound
+    assert not check(engine.folder, files=engine.disk).damage
 
 
 async def test_a_kill_leaves_zeros_that_are_not_called_torn_and_go_at_the_next_start(engine, log):
@@ -184,7 +184,7 @@ async def test_a_disk_without_space_for_zeros_costs_no_publish_and_is_told_once(
     assert capsys.readouterr().out.count("log.not_ahead") == 1
     assert await all_fragments(log, topic) == fragments(numbered(0, 30, size=SIZE))
     await log.close()
-    assert check(engine.folder, files=engine.disk).sound
+    assert not check(engine.folder, files=engine.disk).damage
 
 
 async def test_a_sync_of_zeros_that_fails_is_heard_of_by_the_next_write_to_the_file(engine, log):

@@ -149,7 +149,7 @@ async def test_a_damaged_index_is_made_anew_and_nothing_is_missing(part: str):
             assert answer.first == number
         await log.retain()
 
-    assert check(engine.folder, files=engine.disk).sound
+    assert not check(engine.folder, files=engine.disk).damage
     async with engine.opened() as log:
         assert log.recovered.damage == ()
 
@@ -165,7 +165,7 @@ async def test_missing_indexes_are_made_anew():
         await log.retain()
 
     assert engine.disk.paths(".idx")
-    assert check(engine.folder, files=engine.disk).sound
+    assert not check(engine.folder, files=engine.disk).damage
 
 
 async def test_an_index_that_vanishes_while_the_log_is_open_is_made_anew():

@@ -77,7 +77,7 @@ def test_the_log_holds_what_a_list_would(steps, cold, reads):
             await model.compare(log, start, limit, max_bytes, back, engine.clock.now)
         await log.retain()
         await log.close()
-        assert check(engine.folder, files=engine.disk).sound
+        assert not check(engine.folder, files=engine.disk).damage
 
     run(scenario())
 

@@ -90,7 +90,7 @@ def test_nothing_is_lost_or_comes_back_where_records_are_written_over_others(bef
         await act(history, log, engine, list(REUSE))
         await history.check(log, engine.clock.now)
         await log.close()
-        assert check(engine.folder, files=engine.disk).sound
+        assert not check(engine.folder, files=engine.disk).damage
         again = await engine.open()
         assert not again.recovered.trimmed
         await history.check(again, engine.clock.now)

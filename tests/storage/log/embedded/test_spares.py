@@ -54,7 +54,7 @@ async def test_a_segment_that_goes_is_the_next_one_and_nothing_of_it_is_met_agai
 
     await log.append(topic, numbered(7, 3, size=SIZE))
     assert len(engine.disk.content(path)) < SEGMENT
-    assert check(engine.folder, files=engine.disk).sound
+    assert not check(engine.folder, files=engine.disk).damage
 
 
 def killed(engine: Embedded) -> Embedded:

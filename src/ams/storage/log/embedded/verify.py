@@ -47,11 +47,6 @@ class Report(NamedTuple):
     """Ends that never became whole, acknowledged appends; the next start cuts them."""
     damage: tuple[Damage, ...]
 
-    @property
-    def sound(self) -> bool:
-        """Whether nothing that was acknowledged is damaged."""
-        return not self.damage
-
 
 def check(folder: str, *, files: Disk | None = None) -> Report:
     """Read the whole log in `folder` and report; blocking, changes nothing.

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset, new_topic_id
+from ams.core.runs import Run, Runs, runs_of
 from ams.storage.log.kafka import message_cache as module
 from ams.storage.log.kafka.message_cache import (
     LEAST_AHEAD,
     MOST_AHEAD,
-    OVERHEAD,
-    MessageRun,
+    CachedRange,
     PendingRead,
     ReadAhead,
     TailCache,
@@ -21,12 +21,23 @@ from ams.storage.log.kafka.message_cache import (
 
 
 def stored(*offsets, size=10):
-    return [Stored(Offset(offset), Milliseconds(1), Fragment(b"x" * size)) for offset in offsets]
+    """Return messages that were published one by one."""
+    return [Run(Offset(offset), Milliseconds(1), [Fragment(b"x" * size)], size) for offset in offsets]
 
 
-messages = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), unique_by=lambda each: each[0]).map(
-    lambda pairs: [Stored(Offset(o), Milliseconds(1), Fragment(b"x" * size)) for o, size in sorted(pairs)]
+runs = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 2), st.integers(1, 30)), unique_by=lambda each: each[0]
+).map(
+    lambda each: runs_of(
+        [Stored(Offset(o), Milliseconds(time), Fragment(b"x" * size)) for o, time, size in sorted(each)]
+    )
 )
+"""Messages published one by one and together, with holes between them."""
+
+
+def between(runs, start, end):
+    """Return the messages of runs, from one offset to before another, as runs."""
+    return runs_of([each for each in Runs(runs) if start <= each.offset < end])
 
 
 def wanted(found, max_messages, max_bytes):
@@ -39,67 +50,57 @@ def wanted(found, max_messages, max_bytes):
     return chosen
 
 
-@given(messages, st.integers(1, 12), st.integers(0, 100), st.lists(st.integers(0, 40), max_size=4))
-def test_a_read_takes_the_same_in_however_many_pieces(found, max_messages, max_bytes, cuts):
+@given(runs, st.integers(0, 61), st.integers(1, 12), st.integers(0, 100), st.integers(0, 61))
+def test_a_read_takes_the_same_from_one_range_or_two(found, start, max_messages, max_bytes, cut):
     pending = PendingRead(max_messages, max_bytes)
-    begin = 0
-    for cut in [*sorted(cuts), len(found)]:
-        if not pending.full:
-            pending.take(found[begin:cut])
-        begin = max(begin, cut)
-    assert pending.messages == wanted(found, max_messages, max_bytes)
+    for low, high in ((0, cut), (cut, 61)):
+        if not pending.full and start < high:
+            next_ = CachedRange(Offset(low), Offset(high), between(found, low, high)).fill(pending, Offset(start))
+    rest = [each for each in Runs(found) if each.offset >= start]
+    assert list(Runs(pending.runs)) == wanted(rest, max_messages, max_bytes)
+    assert all(run.size == sum(map(len, run.fragments)) for run in pending.runs)
+    if start < 61:
+        assert [each for each in rest if each.offset < next_] == list(Runs(pending.runs))
+        assert next_ == 61 or pending.full
 
 
-@given(messages, st.integers(0, 61), st.integers(1, 12), st.integers(0, 100))
-def test_a_run_gives_what_is_there_from_an_offset_and_says_where_to_go_on(found, start, max_messages, max_bytes):
-    run = MessageRun(Offset(0), Offset(61), list(found))
-    pending = PendingRead(max_messages, max_bytes)
-    next_ = run.fill(pending, Offset(start))
-    rest = [each for each in found if each.offset >= start]
-    assert pending.messages == wanted(rest, max_messages, max_bytes)
-    assert [each for each in rest if each.offset < next_] == pending.messages
-    assert next_ == 61 or pending.full
+@given(runs, runs, st.integers(0, 31))
+def test_a_range_grows_by_what_it_has_not(found, more, start):
+    grown = CachedRange(Offset(0), Offset(30), between(found, 0, 30))
+    grown.extend(Offset(61), between(more, start, 61))
+    expected = [*Runs(between(found, 0, 30)), *Runs(between(more, 30, 61))]
+    assert list(Runs(grown.runs)) == expected
+    assert (grown.start, grown.next, grown.bytes) == (0, 61, memory_of(grown.runs))
 
 
-@given(messages, messages)
-def test_a_run_grows_by_what_it_has_not(found, more):
-    run = MessageRun(Offset(0), Offset(30), [each for each in found if each.offset < 30])
-    run.extend(Offset(61), [each for each in more if each.offset >= 20])
-    expected = [each for each in found if each.offset < 30] + [each for each in more if each.offset >= 30]
-    assert run.messages == expected
-    assert (run.start, run.next, run.bytes) == (0, 61, memory_of(expected))
+@given(runs, st.integers(0, 2000))
+def test_a_range_keeps_its_newest_within_a_budget(found, most):
+    every = list(Runs(found))
+    kept = CachedRange(Offset(0), Offset(61), found)
+    kept.trim(most)
+    left = list(Runs(kept.runs))
+    assert kept.bytes == memory_of(kept.runs) <= most
+    assert left == every[len(every) - len(left) :]
+    assert all(each.offset >= kept.start for each in left)
+    assert left == every or kept.start == every[-len(left) - 1].offset + 1
 
 
-@given(messages, st.integers(0, 2000))
-def test_a_run_keeps_its_newest_within_a_budget(found, most):
-    run = MessageRun(Offset(0), Offset(61), list(found))
-    run.trim(most)
-    assert run.bytes == memory_of(run.messages) <= most
-    assert run.messages == found[len(found) - len(run.messages) :]
-    assert all(each.offset >= run.start for each in run.messages)
-    assert run.messages == found or run.start == found[-len(run.messages) - 1].offset + 1
-
-
-def test_a_run_lets_go_of_what_is_no_longer_kept():
-    run = MessageRun(Offset(0), Offset(10), stored(1, 3, 5))
-    run.drop_before(Offset(4))
-    assert (run.start, run.next, run.messages, run.bytes) == (4, 10, stored(5), memory_of(stored(5)))
-    run.drop_before(Offset(20))
-    assert (run.start, run.next, run.messages, run.bytes) == (20, 20, [], 0)
+@given(runs, st.integers(0, 70))
+def test_a_range_lets_go_of_what_is_before_an_offset(found, offset):
+    kept = CachedRange(Offset(0), Offset(61), found)
+    kept.drop_before(Offset(offset))
+    assert list(Runs(kept.runs)) == [each for each in Runs(found) if each.offset >= offset]
+    assert (kept.start, kept.next, kept.bytes) == (offset, max(61, offset), memory_of(kept.runs))
 
 
 ONE, TWO, THREE = (new_topic_id() for _ in range(3))
-MESSAGE = OVERHEAD + 10
+MESSAGE = memory_of(stored(0))
 """Memory of a message of the tests."""
 
 
 def held(cache, topic):
-    run = cache.run(topic)
-    if run is None:
-        return None
-    pending = PendingRead(1000, 1 << 20)
-    run.fill(pending, run.start)
-    return [each.offset for each in pending.messages]
+    found = cache.held(topic)
+    return None if found is None else [each.offset for each in Runs(found.runs)]
 
 
 async def test_only_topics_that_somebody_reads_are_held():
@@ -124,6 +125,19 @@ async def test_what_comes_after_a_gap_is_left_to_be_fetched_or_begins_anew():
     assert held(cache, ONE) == [3]
 
 
+async def test_what_reaches_back_before_what_is_held_is_held_with_it():
+    """Else a reader a little behind the others would have to fetch each time."""
+    cache = TailCache(1 << 20)
+    cache.begin(ONE, Offset(4), Offset(4), [])
+    cache.begin(ONE, Offset(2), Offset(4), stored(2, 3))
+    assert held(cache, ONE) == [2, 3]
+    cache.add(ONE, Offset(4), Offset(5), stored(4))
+    cache.begin(ONE, Offset(0), Offset(3), stored(0, 1, 2))
+    assert held(cache, ONE) == [0, 1, 2, 3, 4]
+    assert cache.ends_at(ONE, Offset(5))
+    assert cache.bytes == 5 * MESSAGE
+
+
 async def test_what_is_there_already_is_not_added_again():
     cache = TailCache(1 << 20)
     cache.begin(ONE, Offset(0), Offset(2), stored(0, 1))
@@ -140,7 +154,7 @@ async def test_topics_not_read_for_longest_go_when_memory_is_full():
     cache = TailCache(8 * MESSAGE)
     for topic in (ONE, TWO, THREE):
         cache.begin(topic, Offset(0), Offset(2), stored(0, 1))
-    cache.run(ONE)
+    cache.held(ONE)
     cache.begin(new_topic_id(), Offset(0), Offset(2), stored(0, 1))
     assert held(cache, ONE) == [0, 1]
     cache.begin(new_topic_id(), Offset(0), Offset(2), stored(0, 1))
@@ -188,16 +202,16 @@ async def test_what_retention_took_is_let_go(oldest, left):
 
 
 def run(start, end):
-    return MessageRun(Offset(start), Offset(end), stored(*range(start, end)))
+    return CachedRange(Offset(start), Offset(end), stored(*range(start, end)))
 
 
 async def test_what_was_fetched_ahead_is_found_by_every_offset_of_it():
     ahead = ReadAhead(1 << 20)
     ahead.keep(ONE, run(10, 20))
-    assert ahead.run(ONE, Offset(9)) is None
-    assert ahead.run(ONE, Offset(20)) is None
-    assert ahead.run(TWO, Offset(15)) is None
-    found = ahead.run(ONE, Offset(15))
+    assert ahead.held(ONE, Offset(9)) is None
+    assert ahead.held(ONE, Offset(20)) is None
+    assert ahead.held(TWO, Offset(15)) is None
+    found = ahead.held(ONE, Offset(15))
     assert found is not None
     assert found.start == 10
 
@@ -206,10 +220,10 @@ async def test_what_was_not_used_for_longest_goes_first():
     ahead = ReadAhead(25 * MESSAGE)
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(10, 20))
-    assert ahead.run(ONE, Offset(0))
+    assert ahead.held(ONE, Offset(0))
     ahead.keep(TWO, run(0, 10))
-    assert ahead.run(ONE, Offset(10)) is None
-    assert ahead.run(ONE, Offset(0))
+    assert ahead.held(ONE, Offset(10)) is None
+    assert ahead.held(ONE, Offset(0))
     assert ahead.bytes == 20 * MESSAGE
     ahead.keep(TWO, run(0, 40))  # more than may be held at all
     assert ahead.bytes == 0
@@ -220,7 +234,7 @@ async def test_what_begins_at_the_same_place_is_replaced():
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(0, 5))
     assert ahead.bytes == 5 * MESSAGE
-    assert ahead.run(ONE, Offset(7)) is None
+    assert ahead.held(ONE, Offset(7)) is None
 
 
 async def test_a_topic_is_forgotten_and_what_retention_took_is_let_go():
@@ -228,8 +242,8 @@ async def test_a_topic_is_forgotten_and_what_retention_took_is_let_go():
     ahead.keep(ONE, run(0, 10))
     ahead.keep(ONE, run(10, 20))
     ahead.drop_before(ONE, Offset(5))
-    assert ahead.run(ONE, Offset(7)) is None
-    assert ahead.run(ONE, Offset(10))
+    assert ahead.held(ONE, Offset(7)) is None
+    assert ahead.held(ONE, Offset(10))
     ahead.forget(ONE)
     assert ahead.bytes == 0
 

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from ams.core.errors import Damaged
 from ams.core.messages import message, parse
 from ams.core.names import Offset, new_topic_id
+from ams.core.runs import Runs
 from ams.storage.log.kafka.partition import Partition
 from ams.storage.log.kafka.records import batches, encode, fragment_of, pieces
 
@@ -38,7 +39,7 @@ def signed(batch):
 
 def decoded(data, start=0, partition=PARTITION):
     found = [pieces(partition, batch, Offset(start), 3) for batch in batches(bytes(data))]
-    return [each for batch in found for piece in batch for each in piece]
+    return [each for batch in found for piece in batch for each in Runs(piece)]
 
 
 @given(data, attributes)

@@ -20,8 +20,8 @@ from aiokafka.protocol.offset import OffsetRequest
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import AmsError
-from ams.core.messages import Stored
 from ams.core.names import Offset
+from ams.core.runs import Run
 from ams.storage.log.base import Bounds
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.links import Lane, NodeId, check, error_of
@@ -52,7 +52,7 @@ LAST_EPOCH = 2**31 - 1
 class Fetched(NamedTuple):
     """What a fetch found: all messages from where it began to before `next`."""
 
-    messages: list[Stored]
+    runs: Sequence[Run]
     next: Offset
     end: Offset
     """End of the topic as the leader knew it then; it may lag for a moment after the leader moved."""
@@ -81,23 +81,24 @@ class Fetcher:
         that is not between the oldest message and the end, beside what `Connection.ask` raises.
         """
         part = await fetch_part(self._connection, partition, start, size, READ if enough else SCAN, until=until)
-        messages, next_ = await self.decode(partition, part, start, enough)
-        return Fetched(messages, next_, Offset(part.high + partition.first))
+        runs, next_ = await self.decode(partition, part, start, enough)
+        return Fetched(runs, next_, Offset(part.high + partition.first))
 
     async def decode(
         self, partition: Partition, part: Part, start: Offset, enough: PendingRead | None = None
-    ) -> tuple[list[Stored], Offset]:
+    ) -> tuple[Sequence[Run], Offset]:
         """Return the messages in an answer, and where to go on."""
-        found: list[Stored] = []
+        found: list[Run] = []
         count = enough.messages_left if enough else len(part.data)
         space = enough.bytes_left if enough else len(part.data) * 2
         next_ = start
         for batch in batches(part.data):
             for made in pieces(partition, batch, start, MADE_AT_ONCE):
                 found += made
-                space -= sum([len(each.fragment) for each in made])
-                if len(found) >= count or space < 0:
-                    return found, Offset(found[-1].offset + 1)
+                count -= sum([len(run.fragments) for run in made])
+                space -= sum([run.size for run in made])
+                if count <= 0 or space < 0:
+                    return found, found[-1].end
                 await asyncio.sleep(0)
             next_ = Offset(max(next_, batch.next_offset + partition.first))
         return found, next_

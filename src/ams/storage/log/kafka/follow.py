@@ -275,9 +275,9 @@ class Follower:
         topic, end = followed.partition.topic, Offset(part.high + followed.partition.first)
         next_, after_last = end, self._cache.newest(topic)
         if not self._cache.has(topic, position, end):
-            messages, next_ = await self._fetcher.decode(followed.partition, part, position)
-            self._cache.begin(topic, position, next_, messages)
-            after_last = Offset(messages[-1].offset + 1) if messages else position
+            runs, next_ = await self._fetcher.decode(followed.partition, part, position)
+            self._cache.begin(topic, position, next_, runs)
+            after_last = runs[-1].end if runs else position
         if followed.position >= position:
             followed.position = max(followed.position, next_)
         followed.wake(after_last)

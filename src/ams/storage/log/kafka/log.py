@@ -12,9 +12,7 @@ from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
 from ams.core.messages import Fragment, Message, Stored, batch_of
 from ams.core.names import Offset, TopicId
-from ams.core.runs import Runs, runs_of
 from ams.core.supervisor import Supervisor
-from ams.core.turns import Turns
 from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
 from ams.storage.log.kafka.connection import Connection
@@ -33,9 +31,6 @@ from ams.storage.log.kafka.upkeep import Upkeep
 logger = structlog.get_logger("ams.log")
 _ENCODED_AT_ONCE = 500
 """Messages encoded in one turn of the event loop."""
-
-_READ_AT_ONCE = 200
-"""More messages of a read are handed on in a turn of the event loop of their own."""
 
 
 class HeldTopics:
@@ -89,7 +84,6 @@ class KafkaLog:
         self._keys = Keys(store, connection, options, self._topics, self._reader, self._append)
         self._loader = Loader(connection, options, self._reader, self._sender)
         self._held_topics = HeldTopics()
-        self._turns = Turns()
         self._upkeep = Upkeep(connection, self._keys, self._topics, self._sender, self._sizes, supervisor)
         self._clock = SystemClock()
         self._closed = False
@@ -201,10 +195,7 @@ class KafkaLog:
         """
         partition = await self._partition(topic)
         with self._noticing(partition):
-            found = await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
-        if len(found) > _READ_AT_ONCE:
-            await self._turns()
-        return Runs(runs_of(found))
+            return await self._reader.read(partition, start, max_messages=max_messages, max_bytes=max_bytes)
 
     async def bounds(self, topic: TopicId) -> Bounds:
         """Return the oldest kept offset and the end (`Log.bounds`)."""

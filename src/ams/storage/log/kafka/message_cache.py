@@ -1,8 +1,8 @@
 """Messages in memory, for reads that need nothing from a broker: the tails of topics, and what was fetched ahead.
 
 `TailCache` holds the newest messages of topics that are read at their tail. A topic is in it while calls read or
-wait at its tail. What is held has no gap: what comes next is added, what comes after a gap replaces it or is left to
-be fetched.
+wait at its tail. What is held has no gap: what follows on it, or reaches back before it, is added; what comes after a
+gap replaces it or is left to be fetched.
 
 `ReadAhead` holds what was fetched beyond what a read asked for. A consumer that catches up reads a topic in pulls of
 some hundred messages, one behind the other. A read that begins where one ended is taken for such, and fetches much more
@@ -11,18 +11,19 @@ bytes; what was not used for longest goes first.
 """
 
 import asyncio
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
 
-from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId
+from ams.core.runs import Run
 
-OVERHEAD = 170
-"""Bytes a message in memory takes beside its fragment."""
-_offset_of = itemgetter(0)
+OVERHEAD, RUN_OVERHEAD = 50, 300
+"""Bytes that a message in memory takes beside its fragment, and a run beside its messages."""
+_first_of = itemgetter(0)
 UNUSED_FOR = 60.0
 """Seconds without a read of a topic after which it is let go."""
 MAX_TOPICS = 20_000
@@ -36,54 +37,47 @@ REMEMBERED_FOR = 20.0
 MAX_ENDS = 10_000
 
 
-def memory_of(messages: Sequence[Stored]) -> int:
+def memory_of(runs: Sequence[Run]) -> int:
     """Return the bytes of memory that messages take."""
-    return sum([len(fragment) for _, _, fragment in messages]) + OVERHEAD * len(messages)
+    return sum([run.size + OVERHEAD * len(run.fragments) + RUN_OVERHEAD for run in runs])
 
 
 class PendingRead:
     """The result of a read, filled piece by piece: at least one message, of any size."""
 
     def __init__(self, max_messages: int, max_bytes: int) -> None:
-        self.messages: list[Stored] = []
+        self.runs: list[Run] = []
         self.full = max_messages <= 0
         self.messages_left = max_messages
         """How many more messages it may take."""
         self.bytes_left = max_bytes
         """How many more bytes of fragments it may take."""
 
-    def take(self, found: Sequence[Stored]) -> None:
-        """Add messages in their order until one does not fit."""
-        part = found[: self.messages_left]
-        size = sum([len(fragment) for _, _, fragment in part])
-        while size > self.bytes_left and len(self.messages) + len(part) > 1:
-            part, size = self._fitting(part)
-        self.messages += part
-        self.messages_left -= len(part)
-        self.bytes_left -= size
-        self.full = len(part) < len(found) or self.messages_left <= 0 or (self.bytes_left <= 0 and bool(self.messages))
-
-    def _fitting(self, found: Sequence[Stored]) -> tuple[Sequence[Stored], int]:
-        """Return the messages that fit, or the first if there is none yet, and their size."""
-        size = count = 0
-        for each in found:
-            if size + len(each.fragment) > self.bytes_left and (count or self.messages):
-                break
-            size += len(each.fragment)
-            count += 1
-        return found[:count], size
+    def take(self, run: Run, start: Offset) -> None:
+        """Add the messages of a run from `start` on, or all when that is before it, until one does not fit."""
+        skip = max(start - run.first, 0)
+        if self.runs and len(run.fragments[skip]) > self.bytes_left:
+            self.full = True
+            return
+        part = run
+        if skip or len(run.fragments) > self.messages_left or run.size > self.bytes_left:
+            part = run.part(Offset(run.first + skip), self.messages_left, self.bytes_left)
+        self.runs.append(part)
+        self.messages_left -= len(part.fragments)
+        self.bytes_left -= part.size
+        self.full = part.end < run.end or self.messages_left <= 0 or self.bytes_left <= 0
 
 
-class MessageRun:
+class CachedRange:
     """All messages of a topic from offset `start` to before `next`; others may have left holes between them."""
 
-    __slots__ = ("bytes", "messages", "next", "start", "used")
+    __slots__ = ("bytes", "next", "runs", "start", "used")
 
-    def __init__(self, start: Offset, next_: Offset, messages: list[Stored], used: float = 0.0) -> None:
+    def __init__(self, start: Offset, next_: Offset, runs: Sequence[Run], used: float = 0.0) -> None:
         self.start = start
         self.next = next_
-        self.messages = messages
-        self.bytes = memory_of(messages)
+        self.runs = list(runs)
+        self.bytes = memory_of(runs)
         self.used = used
 
     def covers(self, offset: Offset) -> bool:
@@ -92,124 +86,142 @@ class MessageRun:
 
     def fill(self, pending: PendingRead, start: Offset) -> Offset:
         """Give a read what is here from `start` on; return where to go on."""
-        index = self._index(start)
-        # One more than may be taken: it shows whether there is more.
-        pending.take(self.messages[index : index + pending.messages_left + 1])
-        return Offset(pending.messages[-1].offset + 1) if pending.full and pending.messages else self.next
+        index = _index(self.runs, start)
+        for run in self.runs[index : index + pending.messages_left]:
+            pending.take(run, start)
+            if pending.full:
+                return pending.runs[-1].end
+        return self.next
 
-    def extend(self, next_: Offset, messages: Sequence[Stored]) -> None:
+    def extend(self, next_: Offset, runs: Sequence[Run]) -> None:
         """Add what comes next; what is here already is left out."""
         if next_ <= self.next:
             return
-        new = messages[bisect_left(messages, self.next, key=_offset_of) :]
-        self.messages += new
+        new = list(runs[_index(runs, self.next) :])
+        if new and new[0].first < self.next:
+            new[0] = _rest(new[0], self.next)
+        self.runs += new
         self.bytes += memory_of(new)
         self.next = next_
 
     def trim(self, most: int) -> None:
-        """Let the oldest messages go until at most `most` bytes are taken."""
-        count, size = 0, self.bytes
-        while size > most and count < len(self.messages):
-            size -= len(self.messages[count].fragment) + OVERHEAD
-            count += 1
-        if count:
-            self.drop_before(Offset(self.messages[count - 1].offset + 1))
+        """Let the oldest messages go until at most `most` bytes are taken; whole runs, as a cut costs by message."""
+        while self.bytes > most and len(self.runs) > 1:
+            self.drop_before(self.runs[0].end)
+        if self.bytes > most and self.runs:
+            [run] = self.runs
+            taken = list(accumulate([len(each) + OVERHEAD for each in run.fragments]))
+            self.drop_before(Offset(min(run.first + bisect_left(taken, self.bytes - most) + 1, run.end)))
 
     def drop_before(self, offset: Offset) -> None:
         """Let the messages before an offset go."""
-        gone = self.messages[: self._index(offset)]
-        del self.messages[: len(gone)]
-        self.bytes -= memory_of(gone)
+        index = _index(self.runs, offset)
+        self.bytes -= memory_of(self.runs[:index])
+        del self.runs[:index]
+        if self.runs and self.runs[0].first < offset:
+            kept = _rest(self.runs[0], offset)
+            self.bytes -= memory_of(self.runs[:1]) - memory_of((kept,))
+            self.runs[0] = kept
         self.start = max(self.start, offset)
         self.next = max(self.next, offset)
 
-    def _index(self, offset: Offset) -> int:
-        return bisect_left(self.messages, offset, key=_offset_of)
+
+def _index(runs: Sequence[Run], offset: Offset) -> int:
+    """Return which run is the first that has a message at `offset` or later."""
+    index = bisect_right(runs, offset, key=_first_of)
+    return index - 1 if index and runs[index - 1].end > offset else index
+
+
+def _rest(run: Run, start: Offset) -> Run:
+    return run.part(start, len(run.fragments), run.size)
 
 
 class TailCache:
-    """Runs of messages at the tails of topics, within one budget of bytes."""
+    """Messages at the tails of topics, within one budget of bytes."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
-        self._runs: OrderedDict[TopicId, MessageRun] = OrderedDict()  # not an `LruCache`: runs grow in their place
+        self._held: OrderedDict[TopicId, CachedRange] = OrderedDict()  # not an `LruCache`: they grow in their place
         self.bytes = 0
         """Memory taken now."""
 
-    def run(self, topic: TopicId) -> MessageRun | None:
+    def held(self, topic: TopicId) -> CachedRange | None:
         """Return what there is of a topic, for a read or a wait of it."""
-        run = self._runs.get(topic)
-        if run is not None:
-            run.used = asyncio.get_running_loop().time()
-            self._runs.move_to_end(topic)
-        return run
+        held = self._held.get(topic)
+        if held is not None:
+            held.used = asyncio.get_running_loop().time()
+            self._held.move_to_end(topic)
+        return held
 
     def accepts(self, topic: TopicId, start: Offset) -> bool:
         """Whether messages from `start` on would be kept of a topic, without a read at its tail."""
-        run = self._runs.get(topic)
-        return run is not None and run.start <= start <= run.next
+        held = self._held.get(topic)
+        return held is not None and held.start <= start <= held.next
 
     def ends_at(self, topic: TopicId, offset: Offset) -> bool:
         """Whether what is here of a topic ends just before `offset`."""
-        run = self._runs.get(topic)
-        return run is not None and run.next == offset
+        held = self._held.get(topic)
+        return held is not None and held.next == offset
 
     def has(self, topic: TopicId, start: Offset, end: Offset) -> bool:
         """Whether all messages of a topic from `start` to before `end` are here."""
-        run = self._runs.get(topic)
-        return run is not None and run.start <= start and end <= run.next
+        held = self._held.get(topic)
+        return held is not None and held.start <= start and end <= held.next
 
     def newest(self, topic: TopicId) -> Offset:
         """Return the offset after the last message that is here of a topic, 0 when there is none."""
-        run = self._runs.get(topic)
-        return Offset(run.messages[-1].offset + 1) if run and run.messages else Offset(0)
+        held = self._held.get(topic)
+        return held.runs[-1].end if held and held.runs else Offset(0)
 
-    def add(self, topic: TopicId, start: Offset, next_: Offset, messages: Sequence[Stored]) -> None:
+    def add(self, topic: TopicId, start: Offset, next_: Offset, runs: Sequence[Run]) -> None:
         """Add messages that were stored, where they follow on what is here; else leave them to be fetched."""
-        run = self._runs.get(topic)
-        if run is None or not run.start <= start <= run.next:
+        held = self._held.get(topic)
+        if held is None or not held.start <= start <= held.next:
             return
-        if asyncio.get_running_loop().time() > run.used + UNUSED_FOR:
+        if asyncio.get_running_loop().time() > held.used + UNUSED_FOR:
             self.forget(topic)
             return
-        before = run.bytes
-        run.extend(next_, messages)
-        run.trim(self._budget // SHARE)
-        self.bytes += run.bytes - before
+        before = held.bytes
+        held.extend(next_, runs)
+        held.trim(self._budget // SHARE)
+        self.bytes += held.bytes - before
         self._evict()
 
-    def begin(self, topic: TopicId, start: Offset, next_: Offset, messages: Sequence[Stored]) -> None:
+    def begin(self, topic: TopicId, start: Offset, next_: Offset, runs: Sequence[Run]) -> None:
         """Hold messages that are read or waited for at the tail, from `start` to before `next_`."""
-        run = self.run(topic)
+        held = self.held(topic)
         if self.accepts(topic, start):
-            self.add(topic, start, next_, messages)
+            self.add(topic, start, next_, runs)
             return
-        if run is not None and next_ <= run.next:
+        if held is not None and next_ < held.start:
             return
+        began = CachedRange(start, next_, runs, asyncio.get_running_loop().time())
+        if held is not None and start < held.start:  # one that was further behind: it and the others find all here
+            began.extend(held.next, held.runs)
         self.forget(topic)
-        self._runs[topic] = run = MessageRun(start, next_, list(messages), asyncio.get_running_loop().time())
-        run.trim(self._budget // SHARE)
-        self.bytes += run.bytes
+        began.trim(self._budget // SHARE)
+        self._held[topic] = began
+        self.bytes += began.bytes
         self._evict()
 
     def drop_before(self, topic: TopicId, oldest: Offset) -> None:
         """Let messages go that are no longer kept."""
-        run = self._runs.get(topic)
-        if run is not None and run.start < oldest:
-            before = run.bytes
-            run.drop_before(oldest)
-            self.bytes += run.bytes - before
+        held = self._held.get(topic)
+        if held is not None and held.start < oldest:
+            before = held.bytes
+            held.drop_before(oldest)
+            self.bytes += held.bytes - before
 
     def forget(self, topic: TopicId) -> None:
         """Remove a topic."""
-        run = self._runs.pop(topic, None)
-        if run is not None:
-            self.bytes -= run.bytes
+        held = self._held.pop(topic, None)
+        if held is not None:
+            self.bytes -= held.bytes
 
     def _evict(self) -> None:
-        while self._runs and (self.bytes > self._budget or len(self._runs) > MAX_TOPICS):
-            _, run = self._runs.popitem(last=False)
-            self.bytes -= run.bytes
+        while self._held and (self.bytes > self._budget or len(self._held) > MAX_TOPICS):
+            _, held = self._held.popitem(last=False)
+            self.bytes -= held.bytes
 
 
 class End(NamedTuple):
@@ -221,35 +233,35 @@ class End(NamedTuple):
 
 
 class ReadAhead:
-    """Runs of messages that were fetched ahead, and the ends of recent reads."""
+    """Messages that were fetched ahead, and the ends of recent reads."""
 
     def __init__(self, budget: int) -> None:
         self._budget = budget
         # Not an `LruCache`: what is dropped leaves an index too.
-        self._runs: OrderedDict[tuple[TopicId, Offset], MessageRun] = OrderedDict()
-        self._of: dict[TopicId, list[MessageRun]] = {}
+        self._held: OrderedDict[tuple[TopicId, Offset], CachedRange] = OrderedDict()
+        self._of: dict[TopicId, list[CachedRange]] = {}
         # Nor here: ends are dropped by their age too, and `_sequels` counts with them.
         self._ends: OrderedDict[tuple[TopicId, Offset], End] = OrderedDict()
         self._sequels = 0
         self.bytes = 0
         """Memory taken now."""
 
-    def run(self, topic: TopicId, offset: Offset) -> MessageRun | None:
+    def held(self, topic: TopicId, offset: Offset) -> CachedRange | None:
         """Return what was fetched from `offset` on."""
-        for run in self._of.get(topic, ()):
-            if run.covers(offset):
-                self._runs.move_to_end((topic, run.start))
-                return run
+        for held in self._of.get(topic, ()):
+            if held.covers(offset):
+                self._held.move_to_end((topic, held.start))
+                return held
         return None
 
-    def keep(self, topic: TopicId, run: MessageRun) -> None:
+    def keep(self, topic: TopicId, held: CachedRange) -> None:
         """Keep what was fetched, in place of what begins where it does."""
-        self._drop(topic, run.start)
-        self._runs[topic, run.start] = run
-        self._of.setdefault(topic, []).append(run)
-        self.bytes += run.bytes
-        while self.bytes > self._budget and self._runs:
-            self._drop(*next(iter(self._runs)))
+        self._drop(topic, held.start)
+        self._held[topic, held.start] = held
+        self._of.setdefault(topic, []).append(held)
+        self.bytes += held.bytes
+        while self.bytes > self._budget and self._held:
+            self._drop(*next(iter(self._held)))
 
     def ended(self, topic: TopicId, start: Offset, end: Offset) -> None:
         """Note that a read from `start` on ended before `end`."""
@@ -271,13 +283,13 @@ class ReadAhead:
 
     def drop_before(self, topic: TopicId, oldest: Offset) -> None:
         """Let messages go that are no longer kept."""
-        for run in [run for run in self._of.get(topic, ()) if run.start < oldest]:
-            self._drop(topic, run.start)
+        for held in [held for held in self._of.get(topic, ()) if held.start < oldest]:
+            self._drop(topic, held.start)
 
     def forget(self, topic: TopicId) -> None:
         """Remove a topic."""
-        for run in list(self._of.get(topic, ())):
-            self._drop(topic, run.start)
+        for held in list(self._of.get(topic, ())):
+            self._drop(topic, held.start)
 
     def _pop(self, key: tuple[TopicId, Offset]) -> bool:
         """Remove an end; return whether there was one."""
@@ -286,10 +298,10 @@ class ReadAhead:
         return end is not None
 
     def _drop(self, topic: TopicId, start: Offset) -> None:
-        run = self._runs.pop((topic, start), None)
-        if run is None:
+        held = self._held.pop((topic, start), None)
+        if held is None:
             return
-        self.bytes -= run.bytes
-        self._of[topic].remove(run)
+        self.bytes -= held.bytes
+        self._of[topic].remove(held)
         if not self._of[topic]:
             del self._of[topic]

@@ -7,21 +7,21 @@ began.
 
 import asyncio
 from collections.abc import Sequence
-from itertools import repeat
 
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import LogUnavailable
-from ams.core.messages import Fragment, Stored
+from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
+from ams.core.runs import Run, Runs
 from ams.core.supervisor import Supervisor
 from ams.storage.coalescing import SharedRequest
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import Fetched, Fetcher
 from ams.storage.log.kafka.follow import Follower
-from ams.storage.log.kafka.message_cache import MessageRun, PendingRead, ReadAhead, TailCache
+from ams.storage.log.kafka.message_cache import CachedRange, PendingRead, ReadAhead, TailCache
 from ams.storage.log.kafka.options import KafkaOptions
 from ams.storage.log.kafka.partition import Partition
 
@@ -54,7 +54,7 @@ class Reader:
         self._scanning = asyncio.Semaphore(SCANS)
         self._sizes: dict[TopicId, int] = {}
 
-    async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Sequence[Stored]:
+    async def read(self, partition: Partition, start: Offset, *, max_messages: int, max_bytes: int) -> Runs:
         """Return messages from `start` on, or from the oldest when that is later.
 
         At most `max_messages`, and at most `max_bytes` of fragments, but at least one message unless at the end.
@@ -65,7 +65,7 @@ class Reader:
             await self._fill(pending, partition, max(start, partition.first))
         except KafkaError as error:
             raise LogUnavailable from error
-        return pending.messages
+        return Runs(pending.runs)
 
     async def end(self, partition: Partition) -> Offset:
         """Return the topic's end, as it is or was since the call; concurrent calls share one question."""
@@ -101,7 +101,7 @@ class Reader:
         while end > oldest:
             found = await self.read(partition, Offset(max(oldest, end - back)), max_messages=back, max_bytes=MOST)
             if found or back >= end - oldest:
-                return found[-1].time if found else None
+                return found.runs[-1].time if found else None
             back *= 16
         return None
 
@@ -118,9 +118,8 @@ class Reader:
         """Note what was appended by this node: reads at the tail find it in memory, and waits end."""
         end = Offset(appended.first + appended.count)
         if self._cache.accepts(partition.topic, appended.first):
-            offsets = range(appended.first, end)
-            stored = list(map(Stored, offsets, repeat(appended.time), fragments))  # type: ignore[arg-type]
-            self._cache.add(partition.topic, appended.first, end, stored)
+            run = Run(appended.first, appended.time, fragments, sum(map(len, fragments)))
+            self._cache.add(partition.topic, appended.first, end, (run,))
         self._follower.grown(partition.topic, end)
 
     def drop_before(self, partition: Partition, oldest: Offset) -> None:
@@ -153,18 +152,18 @@ class Reader:
                 end = await self._ends(partition)
         if end == position:
             self._cache.begin(partition.topic, position, position, [])
-        if pending.messages:
-            self._ahead.ended(partition.topic, start, Offset(pending.messages[-1].offset + 1))
+        if pending.runs:
+            self._ahead.ended(partition.topic, start, pending.runs[-1].end)
 
     def _from_memory(self, pending: PendingRead, topic: TopicId, position: Offset) -> Offset:
         """Fill a read with what is in memory from `position` on; return where to go on."""
         while not pending.full:
-            run = self._cache.run(topic)
-            if run is None or not run.covers(position):
-                run = self._ahead.run(topic, position)
-            if run is None:
+            held = self._cache.held(topic)
+            if held is None or not held.covers(position):
+                held = self._ahead.held(topic, position)
+            if held is None:
                 break
-            position = run.fill(pending, position)
+            position = held.fill(pending, position)
         return position
 
     async def _more(
@@ -175,14 +174,14 @@ class Reader:
         if fetched.next == position:
             await self._lag(until)
             return position, fetched.end
-        if fetched.messages:
-            self._measure(partition.topic, fetched.messages)
-        run = MessageRun(position, fetched.next, fetched.messages)
-        position = run.fill(pending, position)
+        if fetched.runs:
+            self._measure(partition.topic, fetched.runs)
+        found = CachedRange(position, fetched.next, fetched.runs)
+        position = found.fill(pending, position)
         if fetched.next >= fetched.end:
-            self._cache.begin(partition.topic, run.start, run.next, run.messages)
-        elif position < run.next:
-            self._ahead.keep(partition.topic, run)
+            self._cache.begin(partition.topic, found.start, found.next, found.runs)
+        elif position < found.next:
+            self._ahead.keep(partition.topic, found)
         return self._from_memory(pending, partition.topic, position), fetched.end
 
     async def _fetch(self, pending: PendingRead, partition: Partition, position: Offset, until: float) -> Fetched:
@@ -217,6 +216,6 @@ class Reader:
         wanted = min(pending.messages_left * self._sizes.get(topic, GUESS), pending.bytes_left)
         return min(MOST, LEAST + wanted)
 
-    def _measure(self, topic: TopicId, messages: Sequence[Stored]) -> None:
-        size = sum([len(each.fragment) for each in messages]) // len(messages) + 16
+    def _measure(self, topic: TopicId, runs: Sequence[Run]) -> None:
+        size = sum([run.size for run in runs]) // sum([len(run.fragments) for run in runs]) + 16
         self._sizes[topic] = (self._sizes.get(topic, size) * 3 + size) // 4

@@ -27,6 +27,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged
 from ams.core.messages import Fragment, Sent, Stored, message
 from ams.core.names import Offset
+from ams.core.runs import Run, runs_of
 from ams.storage.log.kafka.partition import Partition
 
 logger = structlog.get_logger("ams.log")
@@ -49,7 +50,7 @@ UNREADABLE = (UnicodeDecodeError, KafkaError, RuntimeError)
 _PLAIN: Any = b'"data":"%b"'
 _base64 = pybase64.b64encode
 _decode = pybase64.b64decode
-_offset_of, _time_of, _value_of, _headers_of = map(attrgetter, ("offset", "timestamp", "value", "headers"))
+_offset_of, _value_of, _headers_of = map(attrgetter, ("offset", "value", "headers"))
 
 _EVEN_OF_ONE, _EVEN_OF_TWO = "AQgw", "AEIMQUYcgkosw048"
 """Last characters of base64 without odd bits, where one byte is left at its end, and where two are."""
@@ -112,8 +113,8 @@ def batches(data: bytes) -> Iterator[Any]:
         yield batch
 
 
-def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterator[list[Stored]]:
-    """Return the messages of a batch from `start` on, `most` at a time; some of the lists may be empty.
+def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterator[Sequence[Run]]:
+    """Return the messages of a batch from `start` on, `most` at a time; some of the pieces may be empty.
 
     Raises `Damaged` when the batch's checksum is wrong.
     """
@@ -124,12 +125,12 @@ def pieces(partition: Partition, batch: Any, start: Offset, most: int) -> Iterat
     try:
         records = iter(iter(batch).__next__, None)  # a batch may be begun once, and a slice begins what it is given
         while piece := list(islice(records, most)):
-            yield _messages(piece, partition.first, start)
+            yield _runs(piece, partition.first, start)
     except UNREADABLE as error:
         logger.warning("log.skipped", topic=partition.name, offset=batch.base_offset, reason=type(error).__name__)
 
 
-def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
+def _runs(records: list[Any], first: Offset, start: Offset) -> Sequence[Run]:
     if records[0].offset + first < start:
         records = [each for each in records if each.offset + first >= start]
     if any(map(_headers_of, records)):
@@ -137,11 +138,15 @@ def _messages(records: list[Any], first: Offset, start: Offset) -> list[Stored]:
         fragments = [fragment_of(each.value, each.headers) for each in records]
     else:  # `fragment_of` as it is without headers, written out: this is done for every message that is read
         fragments = [_PLAIN % _base64(value or b"") for value in map(_value_of, records)]
+    if not records:
+        return ()
+    oldest, newest = records[0], records[-1]
+    # Times are given by the broker, one for a batch, or by the writer.
+    if oldest.timestamp_type and newest.offset - oldest.offset == len(records) - 1:
+        return (Run(Offset(oldest.offset + first), oldest.timestamp, fragments, sum(map(len, fragments))),)
     offsets: Any = [each + first for each in map(_offset_of, records)]
-    found = list(map(Stored, offsets, map(_time_of, records), fragments))
-    if found and records[0].timestamp_type == 0:  # given by the writer
-        return [each._replace(time=_sane(each.time)) for each in found]
-    return found
+    times = [_sane(each.timestamp) for each in records]
+    return runs_of(list(map(Stored, offsets, times, fragments)))
 
 
 def _sane(time: int) -> Milliseconds:

@@ -96,8 +96,10 @@ class Batch(_MadeWhenAsked):
         """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
         return map(pybase64.b64decode, map(_data_of, self.sent), _STANDARD, _STRICTLY)
 
-    def in_order(self) -> list[Fragment]:
+    def in_order(self) -> Sequence[Fragment]:
         """Return the fragments with attributes in the order of their names, so that equal messages have equal ones."""
+        if self.size == self.data_bytes + _FRAME * len(self.fragments):  # data alone, all of it without escapes
+            return self.fragments
         return [
             fragment if not each.attributes or len(each.attributes) < 2 else _in_order(each)
             for each, fragment in zip(self.sent, self.fragments, strict=True)

@@ -265,16 +265,12 @@ def idempotency_key(headers: Sequence[tuple[bytes, bytes]]) -> str | None:
     Raises `InvalidInput` unless it is given once, as 1 to 255 visible ASCII characters, blanks inside allowed: what
     else a header may carry is read differently by proxies and libraries, so that equal keys could become unequal.
     """
-    for name, value in headers:
-        if name == IDEMPOTENCY_KEY:
-            return _key(value, headers)
-    return None
-
-
-def _key(value: bytes, headers: Sequence[tuple[bytes, bytes]]) -> str:
-    if [name for name, _ in headers].count(IDEMPOTENCY_KEY) > 1:
+    found = [value for name, value in headers if name == IDEMPOTENCY_KEY] if headers else ()
+    if not found:
+        return None
+    if len(found) > 1:
         raise InvalidInput("Idempotency-Key is given more than once")
-    key = value.strip(b" \t")
+    key = found[0].strip(b" \t")
     if not _KEY.fullmatch(key):
         raise InvalidInput("Idempotency-Key must have 1 to 255 visible ASCII characters")
     return key.decode("ascii")

@@ -20,7 +20,7 @@ from ams.storage.log.embedded.index_file import (
     hashes_in,
     key_in,
 )
-from ams.storage.log.embedded.segment_index import Entries, KeyedResult, SegmentEntries
+from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
 
 def topic(number: int) -> bytes:
@@ -40,8 +40,8 @@ def contents(draw):
             content.add(topic(number), offset, time, count, 128 + len(content.topics), 100)
             offset += count
     for number in draw(st.sets(st.integers(0, 10**6), max_size=200)):
-        answered = KeyedResult(Appended(number, 1 + number % 7, 5), number.to_bytes(16, "little"))
-        content.add_key(topic(number % 3), (number * 7919 % 2**128).to_bytes(16, "big"), answered)
+        hashed = (number * 7919 % 2**128).to_bytes(16, "big")
+        content.add_key(topic(number % 3), hashed, Appended(number, 1 + number % 7, 5), number.to_bytes(16, "little"))
     return content
 
 
@@ -135,7 +135,7 @@ def test_keys_are_found_and_others_are_not(content):
     data = written(content)
     directory = opened(data)
 
-    def look(hashed: bytes) -> KeyedResult | None:
+    def look(hashed: bytes) -> bytes | None:
         place = directory.key_place(hashed)
         return key_in(data[place.position : place.position + place.size], hashed) if place else None
 

@@ -53,7 +53,7 @@ def records(draw):
 
 
 def encoded(header: Header, requests: Sequence[Request], fragments: Sequence[bytes], seed: int) -> bytes:
-    notes = [encode_note(each.note) if each.note else b"" for each in requests]
+    notes = [encode_note(*each.note) if each.note else b"" for each in requests]
     heads = [
         number
         for each, note in zip(requests, notes, strict=True)

@@ -25,7 +25,7 @@ from ams.storage.log.embedded.index_file import (
 )
 from ams.storage.log.embedded.pages import NotLoaded, Pages
 from ams.storage.log.embedded.segment import CLASSES, RetentionClass
-from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, prefix_of
+from ams.storage.log.embedded.segment_index import Entries, KeyedResult, KeyFilter, SegmentEntries, unpacked
 from ams.storage.log.embedded.topic import TopicState
 
 T = TypeVar("T")
@@ -57,11 +57,11 @@ class Segment:
     closed: bool = False
     """Whether it will not grow any more."""
 
-    def may_hold(self, hashed: bytes, prefix: int) -> bool:
-        """Whether the key with this hash, and its prefix, may be in it; False is certain."""
+    def may_hold(self, hashed: bytes) -> bool:
+        """Whether the key with this hash may be in it; False is certain."""
         if self.entries is not None:
             return hashed in self.entries.keys
-        return self.filter is None or self.filter.may_hold(prefix)
+        return self.filter is None or self.filter.may_hold(hashed)
 
     @property
     def newest(self) -> Milliseconds:
@@ -134,17 +134,21 @@ class SegmentCatalog:
         found = [self._since_in_class(segments, topic.id, time) for segments in self.by_class if segments]
         return min((offset for offset in found if offset is not None), default=None)
 
+    def is_new(self, hashed: bytes) -> bool:
+        """Whether there is certainly no append with this key. Of a key that is new this is True, as a rule."""
+        for segments in self.by_class:
+            for each in segments:
+                if each.may_hold(hashed):
+                    return False
+        return True
+
     def may_hold(self, hashed: bytes, since: Milliseconds) -> list[Segment]:
         """Return the segments in which an append with this key may be that was answered at `since` or later.
 
-        Newest first. Of a key that is new there is none, as a rule.
+        Newest first.
         """
-        prefix = prefix_of(hashed)
         found = [
-            each
-            for segments in self.by_class
-            for each in segments
-            if each.may_hold(hashed, prefix) and each.newest >= since
+            each for segments in self.by_class for each in segments if each.may_hold(hashed) and each.newest >= since
         ]
         return sorted(found, key=lambda each: each.sequence, reverse=True) if len(found) > 1 else found
 
@@ -153,7 +157,7 @@ class SegmentCatalog:
         if segment.sequence not in self.by_sequence:  # it went meanwhile
             return None
         if segment.entries is not None:
-            return segment.entries.keys.get(hashed)
+            return _unpacked(segment.entries.keys.get(hashed))
         if segment.filter is None:
             raise IndexDamaged(segment, "key filter checksum")
         directory = self.directory(segment)
@@ -162,7 +166,7 @@ class SegmentCatalog:
         if place is None:
             return None
         data = self._bytes(segment, place.position, place.size)
-        return _checked(segment, lambda: key_in(data, hashed))
+        return _unpacked(_checked(segment, lambda: key_in(data, hashed)))
 
     def end_in(self, segment: Segment, topic: TopicId) -> Offset:
         """Return the offset after a topic's last message in a segment; 0 when it has none there."""
@@ -307,6 +311,10 @@ def _checked(segment: Segment, work: Callable[[], T]) -> T:
         if is_shortage(error):
             raise LogUnavailable from error
         raise IndexDamaged(segment, error.strerror or "unreadable") from error
+
+
+def _unpacked(result: bytes | None) -> KeyedResult | None:
+    return None if result is None else unpacked(result)
 
 
 def _first_since(entries: Entries | None, time: Milliseconds) -> Offset | None:

@@ -22,7 +22,6 @@ from ams.storage.log.embedded.record import (
     HEAD,
     MAX_REQUESTS,
     RECORD_BYTES,
-    KeyNote,
     Kind,
     Stamp,
     encode_messages,
@@ -201,7 +200,7 @@ class Packed:
     def _note(self, append: Append, notes: list[bytes]) -> int:
         """Add the key note of an append; return its length."""
         assert append.answer is not None
-        note = encode_note(KeyNote(append.key, append.content, append.answer.first, append.answer.count))
+        note = encode_note(append.key, append.content, append.answer.first, append.answer.count)
         notes.append(note)
         self.keys += 1
         return len(note)

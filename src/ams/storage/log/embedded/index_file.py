@@ -48,8 +48,14 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Damaged, Unusable
 from ams.core.names import Offset, TopicId
 from ams.storage.files import Disk, opened
-from ams.storage.log.base import Appended
-from ams.storage.log.embedded.segment_index import NO_KEYS, Entries, KeyedResult, KeyFilter, SegmentEntries, make_filter
+from ams.storage.log.embedded.segment_index import (
+    KEYED_RESULT,
+    NO_KEYS,
+    Entries,
+    KeyFilter,
+    SegmentEntries,
+    make_filter,
+)
 
 INDEX_MAGIC = b"\xffAMSidx\n"
 VERSION = 1
@@ -58,7 +64,8 @@ BLOCK = 128
 KEY_BLOCK = 64
 _HEAD = struct.Struct("<8sBB6xQQQQIIIIQQI8x")
 _ROW = struct.Struct("<16sQQQQQQQQIIII")
-_KEY = struct.Struct("<16sQIQ16s")
+_HASH_BYTES = 16
+_KEY = struct.Struct(f"<{_HASH_BYTES}s{KEYED_RESULT.size}s")
 _ENTRY_BYTES = 28
 _CHECKSUM_BYTES = 4
 
@@ -273,11 +280,14 @@ def decode_entries(data: bytes) -> Entries:
     return entries
 
 
-def key_in(data: bytes, hashed: bytes) -> KeyedResult | None:
-    """Look a key up in its block; raises `Damaged` when the block is not what was written."""
-    for found, first, count, time, content in _KEY.iter_unpack(_unchecked(data, "keys")):
+def key_in(data: bytes, hashed: bytes) -> bytes | None:
+    """Return what was answered to a key (`KEYED_RESULT`), given its block; None when it is not there.
+
+    Raises `Damaged` when the block is not what was written.
+    """
+    for found, result in _KEY.iter_unpack(_unchecked(data, "keys")):
         if found == hashed:
-            return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
+            return result  # type: ignore[no-any-return]
     return None
 
 
@@ -285,7 +295,7 @@ def hashes_in(data: bytes) -> list[bytes]:
     """Return the hashes of all keys, given all their blocks; raises `Damaged` when one is not what was written."""
     full = KEY_BLOCK * _KEY.size + _CHECKSUM_BYTES
     blocks = (_unchecked(data[start : start + full], "keys") for start in range(0, len(data), full))
-    return [hashed for block in blocks for hashed, *_ in _KEY.iter_unpack(block)]
+    return [hashed for block in blocks for hashed, _ in _KEY.iter_unpack(block)]
 
 
 def _rows_and_blocks(
@@ -333,8 +343,8 @@ def _blocks(entries: Entries) -> Iterator[tuple[int, int, bytes]]:
         yield entries.firsts[start], entries.times[start], _checked(data)
 
 
-def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, KeyedResult]) -> bytes:
-    return _checked(b"".join(_KEY.pack(hashed, *keys[hashed].appended, keys[hashed].content) for hashed in hashes))
+def _key_block(hashes: Sequence[bytes], keys: Mapping[bytes, bytes]) -> bytes:
+    return _checked(b"".join([part for hashed in hashes for part in (hashed, keys[hashed])]))
 
 
 def _checked(data: bytes) -> bytes:

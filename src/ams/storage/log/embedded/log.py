@@ -184,9 +184,10 @@ class EmbeddedLog:
             raise TooLarge
         append = Append(state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future())
         if key is not None:
-            earlier = await self._keys.claim(append, sent, key, partial(self._released, state))
-            if earlier is not None:
-                return earlier
+            if not self._keys.claim_new(append, sent, key):
+                earlier = await self._keys.claim(append, sent, partial(self._released, state))
+                if earlier is not None:
+                    return earlier
         elif state.held is not None:
             await self._released(state)
         state.under_way += 1

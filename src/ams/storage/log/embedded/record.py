@@ -204,9 +204,9 @@ def encode_messages(
     return HEADER_BYTES + len(before) + size
 
 
-def encode_note(note: KeyNote) -> bytes:
-    """Return the bytes of a key note."""
-    return _NOTE.pack(note.first, note.messages, note.content) + note.key
+def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:
+    """Return the bytes of a `KeyNote`."""
+    return _NOTE.pack(first, messages, content) + key
 
 
 def _numbers(numbers: Sequence[int]) -> bytes:

@@ -28,7 +28,7 @@ from ams.storage.log.embedded.record import (
     retention_of,
 )
 from ams.storage.log.embedded.segment import HEAD_BYTES, decode_head, seed_of
-from ams.storage.log.embedded.segment_index import KeyedResult, SegmentEntries
+from ams.storage.log.embedded.segment_index import SegmentEntries
 
 _WINDOW = 4 * 1024 * 1024
 
@@ -278,8 +278,8 @@ class Scanner:
         found.content.add(topic, first, header.time, header.messages, position, header.size)
         published, notes = data_bytes_and_notes(header, body)
         for note in notes:
-            answered = KeyedResult(Appended(note.first, note.messages, header.time), note.content)
-            found.content.add_key(topic, key_hash(topic, note.key), answered)
+            appended = Appended(note.first, note.messages, header.time)
+            found.content.add_key(topic, key_hash(topic, note.key), appended, note.content)
         self._advance(header, published)
 
     def _advance(self, header: Header, published: int) -> None:

@@ -10,6 +10,7 @@ for the 100,000 keys of a full segment, 21 MB for ten million keys in the log. A
 others about one in 2,000 does, and then the index file is asked.
 """
 
+import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -34,6 +35,16 @@ class KeyedResult(NamedTuple):
     appended: Appended
     content: bytes
     """16 bytes that stand for its messages (`ams.storage.log.base.is_content`)."""
+
+
+KEYED_RESULT = struct.Struct("<QIQ16s")
+"""A `KeyedResult` as it is in memory and in index files: very many of them, as objects, would take long to collect."""
+
+
+def unpacked(result: bytes) -> KeyedResult:
+    """Read what was kept of a `KeyedResult`."""
+    first, count, time, content = KEYED_RESULT.unpack(result)
+    return KeyedResult(Appended(Offset(first), count, Milliseconds(time)), content)
 
 
 class Entries:
@@ -92,8 +103,8 @@ class SegmentEntries:
     """Everything known of one segment's content."""
 
     topics: dict[TopicId, Entries] = field(default_factory=dict)
-    keys: dict[bytes, KeyedResult] = field(default_factory=dict)
-    """By `key_hash`."""
+    keys: dict[bytes, bytes] = field(default_factory=dict)
+    """By `key_hash`, what was answered (`KEYED_RESULT`)."""
     keyed: dict[TopicId, int] = field(default_factory=dict)
     """How many keys of each topic are in `keys`."""
     newest: Milliseconds = Milliseconds(0)
@@ -112,13 +123,13 @@ class SegmentEntries:
         if time > self.newest:
             self.newest = time
 
-    def add_key(self, topic: TopicId, hashed: bytes, answered: KeyedResult) -> None:
-        """Take one more key."""
-        self.keys[hashed] = answered
+    def add_key(self, topic: TopicId, hashed: bytes, appended: Appended, content: bytes) -> None:
+        """Take one more key, and what was answered to it."""
+        self.keys[hashed] = KEYED_RESULT.pack(*appended, content)
         self.keyed[topic] = self.keyed.get(topic, 0) + 1
 
 
-def prefix_of(hashed: bytes) -> int:
+def _prefix_of(hashed: bytes) -> int:
     """Return what a filter looks at of a key's hash."""
     return int.from_bytes(hashed[:_PREFIX_BYTES])
 
@@ -131,12 +142,12 @@ class KeyFilter(NamedTuple):
     rests: "array[int]"
     """Of each key, in the order of their hashes: the 16 bits of its fingerprint within its bucket."""
 
-    def may_hold(self, prefix: int) -> bool:
-        """Whether a key with this prefix (`prefix_of`) may be among the keys; False is certain."""
+    def may_hold(self, hashed: bytes) -> bool:
+        """Whether a key with this hash may be among the keys; False is certain."""
         starts, rests = self
         if not rests:
             return False
-        place = prefix * (len(starts) - 1) >> _STRETCH
+        place = _prefix_of(hashed) * (len(starts) - 1) >> _STRETCH
         bucket, rest = place >> _REST_BITS, place & _REST
         stop = starts[bucket + 1]
         at = bisect_left(rests, rest, starts[bucket], stop)
@@ -151,7 +162,7 @@ class KeyFilter(NamedTuple):
 def make_filter(hashes: Sequence[bytes]) -> KeyFilter:
     """Return the filter of keys, given their hashes in order."""
     buckets = max(1, (len(hashes) + BUCKET - 1) // BUCKET)
-    places = [prefix_of(hashed) * buckets >> _STRETCH for hashed in hashes]
+    places = [_prefix_of(hashed) * buckets >> _STRETCH for hashed in hashes]
     starts = [bisect_left(places, bucket << _REST_BITS) for bucket in range(buckets + 1)]
     return KeyFilter(array("I", starts), array("H", [place & _REST for place in places]))
 

@@ -110,7 +110,7 @@ class LogState:
 
     def _answer(self, outcome: Outcome) -> None:
         """Move the ends of topics, and answer their appends."""
-        bit = 1 << outcome.code
+        bit, index = 1 << outcome.code, self._index(outcome)
         for share in outcome.shares:
             topic, appends = share.topic, share.appends
             topic.end = share.tail.end
@@ -121,16 +121,12 @@ class LogState:
             if topic.quiet is not None:
                 topic.settle()
             for append in appends:
+                answer = cast("Appended", append.answer)
                 if append.key:
-                    self._note_key(append, outcome)
+                    index.add_key(topic.id, append.hashed, answer, append.content)
+                    self.forget_key(append.hashed)
                 if not append.done.done():
-                    append.done.set_result(cast("Appended", append.answer))
-
-    def _note_key(self, append: Append, outcome: Outcome) -> None:
-        assert append.answer is not None
-        answered = KeyedResult(append.answer, append.content)
-        self._index(outcome).add_key(append.topic.id, append.hashed, answered)
-        self.forget_key(append.hashed)
+                    append.done.set_result(answer)
 
     def _note_time(self, outcome: Outcome) -> None:
         """Let a segment of creates only be as old as they are, and not older than every message."""
@@ -195,25 +191,33 @@ class Keys:
         await self._until_decided(hashed)
         return await self._answer(topic, hashed, messages)
 
+    def claim_new(self, append: Append, messages: Sequence[Message], key: str) -> bool:
+        """Give an append its key; return whether that is certainly new and the append may be made now.
+
+        The key is then under way, until the append has its answer. If not, `claim` finds out.
+        """
+        topic, under_way = append.topic, self._state.keys
+        append.key = encoded = key.encode()
+        append.hashed = hashed = key_hash(topic.id, encoded)
+        append.content = content_hash(messages)
+        if hashed in under_way or topic.held is not None or not self._state.catalog.is_new(hashed):
+            return False
+        under_way[hashed] = None
+        return True
+
     async def claim(
-        self, append: Append, messages: Sequence[Message], key: str, released: Callable[[], Awaitable[None]]
+        self, append: Append, messages: Sequence[Message], released: Callable[[], Awaitable[None]]
     ) -> Appended | None:
         """Return the first answer if the key was seen, or raise `KeyReused` for other content. None: it is new.
 
         The key is then under way, until the append has its answer. `released` returns when the topic may be appended
-        to; what it raises leaves the key new. Of a new key nothing is waited for, as a rule.
+        to; what it raises leaves the key new.
         """
-        topic, under_way = append.topic, self._state.keys
-        append.key = key.encode()
-        append.hashed = hashed = key_hash(topic.id, append.key)
-        append.content = content_hash(messages)
-        if hashed in under_way:
-            await self._until_decided(hashed)
+        topic, hashed, under_way = append.topic, append.hashed, self._state.keys
+        await self._until_decided(hashed)
         under_way[hashed] = None
         try:
-            answer = None
-            if self._state.catalog.may_hold(hashed, self._since(topic)):
-                answer = await self._answer(topic, hashed, messages)
+            answer = await self._answer(topic, hashed, messages)
             if topic.held is not None:
                 await released()
         except BaseException:

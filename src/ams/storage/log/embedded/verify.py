@@ -29,7 +29,7 @@ from ams.storage.log.embedded.segment import (
     log_path,
     sequence_of,
 )
-from ams.storage.log.embedded.segment_index import Entries, SegmentEntries, prefix_of
+from ams.storage.log.embedded.segment_index import Entries, SegmentEntries
 
 
 class Report(NamedTuple):
@@ -172,10 +172,10 @@ class _Check:
 
     def _check_keys(self, path: str, directory: Directory, content: SegmentEntries) -> None:
         keys = read_filter(self._files, path, directory.head)
-        for hashed, answered in content.keys.items():
+        for hashed, result in content.keys.items():
             place = directory.key_place(hashed)
             data = read_at(self._files, path, place.size, place.position) if place else None
-            if data is None or key_in(data, hashed) != answered or not keys.may_hold(prefix_of(hashed)):
+            if data is None or key_in(data, hashed) != result or not keys.may_hold(hashed):
                 raise Damaged("the index does not agree with the segment's keys")
 
     def _note(self, path: str, position: int, reason: str, length: int = 0) -> None:

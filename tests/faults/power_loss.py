@@ -6,9 +6,10 @@ JSON line. The exit code is 1 when a law was broken; the seeds of such scenarios
 plays one again.
 
 A scenario is a few lives of one log, one after the other. In each, topics are created, changed and dropped, messages
-appended, with and without keys, one by one or together, time passes and old messages go; calls fail, or the power fails
-at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill, or by a power loss.
-Then the log is opened again, and every law of `tests/storage/log/embedded/history.py` is held against it.
+appended, with and without keys, one by one or together, time passes, within calls too, and old messages go; calls fail,
+or the power fails at some change of the disk, be it while the log is being opened. Each life ends in order, by a kill,
+or by a power loss. Then the log is opened again, and every law of `tests/storage/log/embedded/history.py` is held
+against it.
 """
 
 import argparse
@@ -26,12 +27,14 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tests.storage.log.embedded.history import REUSE, History, Step, act, end, open_anyway, run
+from tests.storage.log.embedded.history import REUSE, History, Step, act, end, let_time_pass, open_anyway, run
 from tests.storage.log.engines import HOUR, Embedded
 
 AGES = (None, HOUR, 24 * HOUR)
 CALLS = ("sync", "sync", "sync", "write", "open", "sync_folder", "rename", "unlink", "truncate")
 ENDINGS = ("close", "kill", "power loss", "power loss")
+TAKES = (0, 0, 50, 50, HOUR // 8, 21 * HOUR)
+"""Milliseconds by which time passes within a call of the disk."""
 TOPICS = 5
 SHOWN = 10
 """Scenarios that broke a law and are told one by one."""
@@ -138,7 +141,10 @@ class _Scenario:
         log = await open_anyway(self._engine)
         if log is not None:
             assert not log.recovered.damage, "what was acknowledged is damaged"
+            if chance.random() < 0.3:
+                let_time_pass(self._engine, chance.choices(TAKES, k=20))
             await act(self._history, log, self._engine, [("create", None), *self._steps()])
+            let_time_pass(self._engine)
         ending = "power loss" if disk.stopped else chance.choice(ENDINGS)
         self._tally.endings[ending] += 1
         await end(self._engine, log, ending, chance)

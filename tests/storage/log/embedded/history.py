@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from ams.core.errors import AmsError, LogUnavailable, NotFound, OutcomeUnknown
 from ams.core.messages import Fragment, Message, Stored, message
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.base import Appended
-from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from tests.storage.log.engines import HOUR, Embedded
 
 Kept = Callable[[int, int], bool]
@@ -289,6 +289,33 @@ async def end(engine: Embedded, log: EmbeddedLog | None, ending: str, chance: ra
         engine.disk.power_loss(chance)
     engine.disk.stop_at = None
     engine.disk.heal()
+
+
+async def check_again(engine: Embedded, history: History) -> None:
+    """Hold a log that was closed in order against what it was told; nothing of it is damaged or cut."""
+    assert not check(engine.folder, files=engine.disk).damage
+    async with engine.opened() as log:
+        assert not log.recovered.damage
+        assert not log.recovered.trimmed
+        await history.check(log, engine.clock.now)
+
+
+def let_time_pass(engine: Embedded, takes: Iterable[int] = ()) -> None:
+    """Let time pass within syncs and questions for free space: milliseconds, one after the other; then none."""
+    left = iter(takes)
+
+    def pass_time() -> None:
+        engine.clock.advance(next(left, 0))
+
+    engine.disk.during_sync = engine.disk.during_question = pass_time
+
+
+def at_every_change(most: int, is_over: Callable[[int], Coroutine[Any, Any, bool]]) -> None:
+    """Play a scenario that ends at the first change of the disk, then the second, until it is over before."""
+    for stop_at in range(1, most):
+        if asyncio.run(is_over(stop_at)):
+            return
+    raise AssertionError("the scenario does not end")
 
 
 async def lose_power(engine: Embedded, steps: list[Step], stop_at: int, seed: int) -> tuple[History, EmbeddedLog]:

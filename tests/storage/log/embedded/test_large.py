@@ -17,8 +17,18 @@ from ams.storage.log.embedded.options import LogOptions
 from ams.storage.log.embedded.record import HEADER_BYTES, Kind
 from ams.storage.log.embedded.recovery import recover
 from ams.storage.log.embedded.topic import TopicState
-from tests.storage.log.embedded.history import REUSE, History, Step, act, run
+from tests.storage.log.embedded.history import (
+    REUSE,
+    History,
+    Step,
+    act,
+    at_every_change,
+    check_again,
+    let_time_pass,
+    run,
+)
 from tests.storage.log.embedded.test_committer import Told, append, topic
+from tests.storage.log.embedded.test_power_loss import SIZES, TOPIC
 from tests.storage.log.engines import HOUR, Embedded, new_topic, numbered
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -282,9 +292,7 @@ async def test_power_that_fails_before_the_gap_is_closed_leaves_nothing_of_the_a
         assert (await log.append(two, numbered(1, 1))).first == 1
 
 
-SIZES = st.lists(st.integers(0, 1200), min_size=1, max_size=6)
 MANY = st.lists(st.integers(300, 3000), min_size=8, max_size=14)
-TOPIC = st.integers(0, 4)
 APPEND = st.one_of(st.tuples(TOPIC, SIZES, st.booleans()), st.tuples(TOPIC, MANY, st.booleans()))
 STEPS = st.lists(
     st.one_of(
@@ -308,16 +316,15 @@ TAKES = st.lists(st.sampled_from([0, 50, 50, HOUR // 8, 21 * HOUR]), max_size=30
 
 def slow(engine: Embedded, takes: Iterable[int] = ()) -> None:
     """Let others come while something is written, and time pass within calls."""
-    left = iter(takes)
-
-    def during_question() -> None:
-        engine.clock.advance(next(left, 0))
+    let_time_pass(engine, takes)
+    pass_time = engine.disk.during_sync
+    assert pass_time is not None
 
     def during_sync() -> None:
         time.sleep(0.0002)
-        during_question()
+        pass_time()
 
-    engine.disk.during_sync, engine.disk.during_question = during_sync, during_question
+    engine.disk.during_sync = during_sync
 
 
 async def acted(history: History, log: EmbeddedLog, engine: Embedded, steps: list[Step]) -> None:
@@ -356,12 +363,7 @@ def test_power_loss_loses_nothing_acknowledged_and_leaves_no_part(steps, segment
         slow(engine)
         await history.check(log, engine.clock.now)
         await log.close()
-        assert not check(engine.folder, files=engine.disk).damage
-        again = await engine.open()
-        assert not again.recovered.damage
-        assert not again.recovered.trimmed
-        await history.check(again, engine.clock.now)
-        await again.close()
+        await check_again(engine, history)
 
     run(scenario())
 
@@ -426,10 +428,7 @@ def test_power_that_fails_at_any_change_of_a_large_append_leaves_all_of_it_or_no
             await history.check(log, engine.clock.now)
         return over
 
-    for stop_at in range(1, 300):
-        if asyncio.run(scenario(stop_at)):
-            return
-    raise AssertionError("the scenario does not end")
+    at_every_change(300, scenario)
 
 
 def test_the_gap_is_large_enough_for_the_mark_that_closes_it():

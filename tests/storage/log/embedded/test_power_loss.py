@@ -1,6 +1,5 @@
 """Power loss at every moment: nothing acknowledged is lost, nothing is invented, ids stay consecutive."""
 
-import asyncio
 import errno
 import random
 
@@ -8,8 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded import check
-from tests.storage.log.embedded.history import REUSE, History, act, lose_power, open_anyway, run
+from tests.storage.log.embedded.history import (
+    REUSE,
+    History,
+    act,
+    at_every_change,
+    check_again,
+    lose_power,
+    open_anyway,
+    run,
+)
 from tests.storage.log.engines import HOUR, Embedded
 
 SIZES = st.lists(st.integers(0, 1200), min_size=1, max_size=6)
@@ -48,11 +55,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_invented(steps, stop_at, seed)
         await act(history, log, engine, [("create", None), *steps])
         await history.check(log, engine.clock.now)
         await log.close()
-        again = await engine.open()
-        assert not again.recovered.damage
-        assert not again.recovered.trimmed
-        await history.check(again, engine.clock.now)
-        await again.close()
+        await check_again(engine, history)
 
     run(scenario())
 
@@ -90,11 +93,7 @@ def test_nothing_is_lost_or_comes_back_where_records_are_written_over_others(bef
         await act(history, log, engine, list(REUSE))
         await history.check(log, engine.clock.now)
         await log.close()
-        assert not check(engine.folder, files=engine.disk).damage
-        again = await engine.open()
-        assert not again.recovered.trimmed
-        await history.check(again, engine.clock.now)
-        await again.close()
+        await check_again(engine, history)
 
     run(scenario())
 
@@ -118,10 +117,7 @@ def test_power_that_fails_at_any_change_while_a_segment_is_made_of_an_old_one_lo
             await history.check(log, engine.clock.now)
         return over
 
-    for stop_at in range(1, 100):
-        if asyncio.run(scenario(stop_at)):
-            return
-    raise AssertionError("the scenario does not end")
+    at_every_change(100, scenario)
 
 
 @settings(max_examples=80, deadline=None)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults import scene
+from tests.faults import recycling, scene
 from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Kind, Traffic
 from tests.faults.result import AIMS, Result
@@ -49,7 +49,7 @@ class Campaign:
 
     def __init__(self, data: Path, kills: int, seed: int, say: Say) -> None:
         self._result = Result(seed, kills)
-        self._target = Target(data)
+        self._target = Target(data, program=recycling.__name__)
         subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)}
         self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
@@ -75,6 +75,7 @@ class Campaign:
         ]
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
+        result.reused, result.ahead = self._target.told(recycling.REUSED), self._target.told(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
 

@@ -24,6 +24,10 @@ class Result:
     attempts: Sequence[Attempt] = ()
     messages: int = 0
     """Found in the topics at the end."""
+    reused: int = 0
+    """Segments that were written over the records of others."""
+    ahead: int = 0
+    """Steps of pages that were written ahead."""
     starts: Sequence[float] = ()
     seconds: float = 0.0
 
@@ -41,6 +45,8 @@ class Result:
                 "hit": {kind.value: self.hit(kind) for kind in Kind},
                 "attempts": self._attempts(),
                 "messages": self.messages,
+                "segments_reused": self.reused,
+                "steps_ahead": self.ahead,
                 "refused": dict(self.traffic.refusals),
                 "without_retry_after": self.traffic.without_retry_after,
                 "dropped": self.traffic.dropped,

@@ -21,7 +21,7 @@ SMALL = {
 class Target:
     """Runs the service; `up` is set while it may be called."""
 
-    def __init__(self, data: Path, environment: Mapping[str, str] = SMALL) -> None:
+    def __init__(self, data: Path, environment: Mapping[str, str] = SMALL, *, program: str = "ams.cli.main") -> None:
         self.data = data
         self.up = asyncio.Event()
         self.deaths = 0
@@ -31,6 +31,7 @@ class Target:
         self.restarts: list[float] = []
         """When it was ready after it was killed, each time."""
         self._environment = dict(environment)
+        self._program = program
         self._stack = contextlib.ExitStack()
         self._live: LiveService | None = None
 
@@ -40,10 +41,14 @@ class Target:
         assert self._live is not None
         return self._live
 
+    def told(self, line: str) -> int:
+        """Return how often it said this on stderr, in all its lives."""
+        return (self.data.parent / f"{self.data.name}.stderr").read_text().splitlines().count(line)
+
     async def start(self) -> None:
         """Start it and wait until it is ready."""
         began = time.perf_counter()
-        manager = live_service(self.data, environment=self._environment)
+        manager = live_service(self.data, environment=self._environment, program=self._program)
         self._live = await asyncio.to_thread(self._stack.enter_context, manager)
         self.starts.append(time.perf_counter() - began)
         if self.deaths:

@@ -1,0 +1,58 @@
+"""The program `ams`, whose log keeps a copy of a sealed segment as a spare, as if retention had taken that segment.
+
+So nearly every segment is written over the records of another, without waiting for anything to become old. It says on
+stderr whenever a segment is made of a spare, and whenever pages were written ahead.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ams.cli import main
+from ams.storage.files import NEW
+from ams.storage.log.embedded.ahead import Ahead
+from ams.storage.log.embedded.segment import Writer
+from ams.storage.log.embedded.spares import Spare
+from ams.storage.log.embedded.upkeep import Upkeep
+
+REUSED, AHEAD = "reused", "ahead"
+"""What it says of a segment, and of pages."""
+_run, _retain, _reuse, _write_step = Upkeep.run, Upkeep.retain, Writer._reuse, Ahead._write_step
+
+
+async def _running(upkeep: Upkeep, survive: Callable[[str], None]) -> None:
+    upkeep.call()  # a start has dropped all spares
+    await _run(upkeep, survive)
+
+
+async def _retained(upkeep: Upkeep) -> None:
+    await _retain(upkeep)
+    newest = {each.kind.code: each for each in upkeep._state.catalog if each.head is not None}
+    spares = upkeep._spares
+    with spares._lock:
+        for code in newest.keys() - {each.code for each in spares._kept}:
+            segment = newest[code]
+            path = Path(segment.path)
+            spare = Spare(code, segment.sequence, str(path.with_suffix(NEW)), segment.length)
+            Path(spare.path).write_bytes(path.read_bytes()[: segment.length])
+            spares._kept.append(spare)
+
+
+def _told(word: str, made: Any) -> Any:
+    if made:
+        sys.stderr.write(f"{word}\n")
+    return made
+
+
+def plant() -> None:
+    """Change the program."""
+    Upkeep.run = _running  # type: ignore[method-assign]
+    Upkeep.retain = _retained  # type: ignore[method-assign]
+    Writer._reuse = lambda *given: _told(REUSED, _reuse(*given))  # type: ignore[method-assign]
+    Ahead._write_step = lambda *given: _told(AHEAD, _write_step(*given))  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    plant()
+    main.main()

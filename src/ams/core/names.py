@@ -119,6 +119,8 @@ def ack_prefix(project: str, subscription: str) -> str:
 def ack_offset(prefix: str, ack_id: str) -> int:
     """Read the number of an ack id that must begin with `prefix`; raise `InvalidInput` "Invalid ack id" otherwise."""
     digits = ack_id[len(prefix) :]
+    if digits.isascii() and digits.isdigit() and len(digits) < 19 and ack_id.startswith(prefix):  # as nearly all are
+        return int(digits)
     sign_free = digits[1:] if digits[:1] in ("-", "+") else digits
     if not ack_id.startswith(prefix) or not sign_free.isascii() or not sign_free.isdigit() or len(sign_free) > 19:
         raise InvalidInput("Invalid ack id")

@@ -392,15 +392,17 @@ class FastRoutes:
         if time.monotonic() - began > LATE_SECONDS:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
-        act = partial(self._take, caller, SubscriptionName(call.name), call.project, prefix)
-        self._remember(call, act)
         with self.bodies.held(body, call.holders):
-            return await act(body, None)
+            ids = await self._messages.ack_ids(prefix, body, project=call.project)
+            subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
+            self._remember(call, partial(self._take, subscription, prefix))
+            return await self._take_ids(subscription, prefix, ids)
 
-    async def _take(
-        self, caller: Caller, name: SubscriptionName, project: str, prefix: str, body: bytes, _key: str | None
-    ) -> bytes:
-        ids = await self._messages.ack_ids(prefix, body, project=project)
-        subscription = await self._deliverer.to_acknowledge(caller, name)
+    def _take(
+        self, subscription: Subscription, prefix: str, body: bytes, _key: str | None
+    ) -> Coroutine[Any, Any, bytes]:
+        return self._take_ids(subscription, prefix, messages.ack_ids(body))
+
+    async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
         return b"{}"

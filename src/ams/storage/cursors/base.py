@@ -182,16 +182,22 @@ def acknowledge(cursor: Cursor, last: Offset, deadline: Milliseconds, now: Milli
     """
     if last < cursor.offset:
         return cursor
-    grace = _live_grace(cursor, deadline, now)
-    deciding = _newest_above(cursor, grace, last)
-    if deciding is None:
-        raise InvalidInput("wrong ack" if cursor.handed or grace else "no ack pending")
+    handed, end, count = cursor.handed, Offset(last + 1), len(cursor.handed)
+    while count and handed[count - 1].end < end:  # the newer, the smaller
+        count -= 1
+    grace = _live_grace(cursor.grace, deadline, now) if cursor.grace else None
+    if count:
+        deciding = handed[count - 1]
+    elif grace and grace.end >= end:
+        deciding = grace
+    else:
+        raise InvalidInput("wrong ack" if handed or grace else "no ack pending")
     if now - deciding.time > deadline:
         raise AckTimeout
-    end = Offset(last + 1)
-    handed = tuple([pair for pair in cursor.handed if pair.end > end])
+    if count and deciding.end == end:
+        count -= 1
     kept = cursor.grace if grace and grace.end > end else None
-    return Cursor(cursor.topic, end, cursor.generation, handed, cursor.lost, kept)
+    return Cursor(cursor.topic, end, cursor.generation, handed[:count], cursor.lost, kept)
 
 
 def seek(cursor: Cursor, offset: Offset) -> Cursor:
@@ -232,18 +238,10 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     return before._replace(handed=tuple(handed[-MAX_HANDED:]))
 
 
-def _live_grace(cursor: Cursor, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
-    grace = cursor.grace
-    if grace is None or grace.quiet <= deadline or now - grace.time > deadline:
+def _live_grace(grace: Grace, deadline: Milliseconds, now: Milliseconds) -> HandOut | None:
+    if grace.quiet <= deadline or now - grace.time > deadline:
         return None
     return HandOut(grace.end, grace.time)
-
-
-def _newest_above(cursor: Cursor, grace: HandOut | None, last: Offset) -> HandOut | None:
-    for pair in reversed(cursor.handed):
-        if pair.end > last:
-            return pair
-    return grace if grace and grace.end > last else None
 
 
 def position_of(cursor: Cursor) -> Position:

@@ -211,7 +211,9 @@ class SqliteCursors:
         """Return where the cursor stands on `topic`."""
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
-            await self._move(subscription, entry, base.meet(entry.cursor, topic))
+            cursor = base.meet(entry.cursor, topic)
+            if self._is_to_store(entry, cursor):
+                await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
@@ -229,7 +231,9 @@ class SqliteCursors:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
         if entry.cursor.generation == generation:
-            await self._move(subscription, entry, base.retain(entry.cursor, oldest))
+            cursor = base.retain(entry.cursor, oldest)
+            if self._is_to_store(entry, cursor):
+                await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
     async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
@@ -244,7 +248,8 @@ class SqliteCursors:
         """Acknowledge up to `last`; an id acknowledged by a group still being written waits for it too."""
         entry = self._entry(subscription)
         cursor = base.acknowledge(entry.cursor, last, deadline, self._clock.monotonic())
-        await self._move(subscription, entry, cursor)
+        if self._is_to_store(entry, cursor):
+            await self._join(subscription, entry)
 
     async def handed(self, subscription: SubscriptionId) -> Outstanding | None:
         """Return the newest hand-out that is not acknowledged."""
@@ -288,12 +293,14 @@ class SqliteCursors:
             raise SubscriptionGone
         return entry
 
-    async def _move(self, subscription: SubscriptionId, entry: _Entry, cursor: Cursor) -> None:
-        """Move durably; a cursor that stands still waits for the moves before, which its caller may have seen."""
+    def _is_to_store(self, entry: _Entry, cursor: Cursor) -> bool:
+        """Move in memory; return whether the caller has to wait for the disk.
+
+        One whose cursor stands still waits for the moves before, which it may have seen.
+        """
         if cursor is not entry.cursor:
             entry.move(cursor, next(self._changes))
-        if entry.change != entry.stored:
-            await self._join(subscription, entry)
+        return entry.change != entry.stored
 
     def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
         """Put a change into the group that is written next; the future completes when it is on disk."""
@@ -306,7 +313,7 @@ class SqliteCursors:
             raise CursorsUnavailable
         waiter = self._loop.create_future()
         self._group.waiting.append(waiter)
-        if self._writing is None:
+        if self._writing is None and len(self._group.waiting) == 1:
             self._loop.call_soon(self._send)
         return waiter
 
@@ -464,6 +471,6 @@ def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | 
 
 def _upsert(connection: sqlite3.Connection, rows: Sequence[tuple[SubscriptionId, _Row]]) -> None:
     values: list[str | int] = []
-    for key, (cursor, sought, _) in rows:
-        values += (key, cursor.topic.hex(), cursor.offset, cursor.generation, cursor.lost, sought)
+    for key, ((topic, offset, generation, _, lost, _), sought, _) in rows:
+        values += (key, topic.hex(), offset, generation, lost, sought)
     connection.execute(_UPSERTS[len(rows)], values)

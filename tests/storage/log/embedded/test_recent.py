@@ -11,7 +11,7 @@ from ams.core.messages import Fragment
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
 from ams.storage.log.embedded import EmbeddedLog
-from ams.storage.log.embedded.recent import RecentRecords
+from ams.storage.log.embedded.recent import BEGUN_BYTES, RecentRecords
 from tests.storage.log.engines import Embedded, fragments, new_topic, numbered
 from tests.support.unreliable_disk import UnreliableDisk
 
@@ -73,6 +73,22 @@ async def test_one_large_pull_and_many_small_ones_find_the_same() -> None:
         assert engine.disk.reads < 40
 
 
+async def test_a_record_is_read_from_its_file_once_by_a_reader_that_goes_on_within_it() -> None:
+    engine = Counted()
+    engine.disk.cold = True
+    messages = fragments(numbered(0, 30, size=100))
+    async with engine.opened() as log:
+        topic = await new_topic(log)
+        for number in (0, 10, 20):
+            await log.append(topic, numbered(number, 10, size=100))
+        before = engine.disk.reads
+
+        found = [fragment for start in range(0, 30, 4) for fragment in await read(log, topic, start, 4)]
+
+        assert found == messages
+        assert engine.disk.reads == before + 3
+
+
 ROOM = 4000
 """For six of the records below."""
 
@@ -115,6 +131,29 @@ def test_what_is_met_again_after_too_much_else_counts_as_met_for_the_first_time(
             recent.note((1, number), run(number))
 
     assert not any(recent.get((1, number)) for number in range(50))
+
+
+def test_a_record_that_was_read_by_half_is_kept_until_it_is_read_on() -> None:
+    recent = RecentRecords(ROOM)
+
+    recent.note((1, 0), run(0, messages=2))
+    recent.note_begun((1, 0), run(0, messages=2))
+    assert recent.get((1, 0)) == run(0, messages=2)
+    assert recent.get((1, 0)) is None
+
+    recent.note((1, 0), run(0, messages=2))
+    recent.note_begun((1, 0), run(0, messages=2))
+    assert [recent.get((1, 0)) for _ in range(2)] == [run(0, messages=2)] * 2
+
+
+def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> None:
+    recent = RecentRecords()
+    size = BEGUN_BYTES // 10
+
+    for first in range(100):
+        recent.note_begun((1, first), run(first, size))
+
+    assert [first for first in range(100) if recent.get((1, first))] == list(range(91, 100))
 
 
 @pytest.mark.parametrize(("size", "messages"), [(17, 1), (1400, 1), (17, 20), (300, 100)])

@@ -89,7 +89,8 @@ class Reader:
             place = await self._look_up(lambda: self._catalog.find(topic, batch.offset))
             if place is None:
                 break
-            if self._take_recent(place, batch):
+            place = self._take_recent(place, batch)
+            if place is None:
                 continue
             stop, spans = _plan(place, batch)
             for span in spans:
@@ -97,26 +98,31 @@ class Reader:
                     await self._take(span, topic, batch)
             batch.offset = max(batch.offset, stop)
 
-    def _take_recent(self, place: IndexPosition, batch: "_Batch") -> bool:
-        """Take the records at a place that are in memory; return whether the first one is."""
-        sequence, entries, number = place.segment.sequence, place.entries, place.number
-        while run := self._recent.get((sequence, entries.positions[number])):
-            batch.take(run)
+    def _take_recent(self, place: IndexPosition, batch: "_Batch") -> IndexPosition | None:
+        """Take the records at a place that are in memory; return that of the next one, if it is wanted and follows."""
+        segment, entries, number = place
+        while run := self._recent.get((segment.sequence, entries.positions[number])):
+            self._take_run(segment, entries.positions[number], run, batch)
             number += 1
             if batch.full or number == len(entries) or entries.firsts[number] != batch.offset:
-                return True
-        return number > place.number
+                return None
+        return IndexPosition(segment, entries, number)
 
     async def _take(self, span: Span, topic: TopicState, batch: "_Batch") -> None:
         records = await self._records(span, topic.id, batch)
         if not records:
             batch.stop_at_gap()
-        for checked in records:
+        for number, checked in enumerate(records):
             if isinstance(checked, Damage):
                 self._damage.note(checked)
                 batch.stop_at_gap()
             else:
-                batch.take(checked)
+                self._take_run(span.segment, span.records[number][0], checked, batch)
+
+    def _take_run(self, segment: Segment, position: int, run: Run, batch: "_Batch") -> None:
+        batch.take(run)
+        if batch.full and run.first <= batch.offset < run.end:
+            self._recent.note_begun((segment.sequence, position), run)
 
     async def _records(self, span: Span, topic: TopicId, batch: "_Batch") -> list[Checked]:
         """Return the records of a span; none when retention took the segment meanwhile."""

@@ -47,8 +47,8 @@ def _told(word: str, made: Any) -> Any:
 
 def plant() -> None:
     """Change the program."""
-    Upkeep.run = _running  # type: ignore[method-assign]
-    Upkeep.retain = _retained  # type: ignore[method-assign]
+    Upkeep.run = _running  # type: ignore[method-assign,assignment]
+    Upkeep.retain = _retained  # type: ignore[method-assign,assignment]
     Writer._reuse = lambda *given: _told(REUSED, _reuse(*given))  # type: ignore[method-assign]
     Ahead._write_step = lambda *given: _told(AHEAD, _write_step(*given))  # type: ignore[method-assign]
 

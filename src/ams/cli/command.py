@@ -78,6 +78,37 @@ class Page(OptionSet):
 
 
 @dataclass(frozen=True, slots=True)
+class SessionOptions(OptionSet):
+    """What every client command is told of its connection, and of how results are written."""
+
+    endpoint: Annotated[str | None, option("Service, https://HOST:PORT (AMS_ENDPOINT).")] = None
+    token: Annotated[str | None, option("Token; other users here can see it (AMS_TOKEN).")] = field(
+        default=None, repr=False
+    )
+    token_file: Annotated[str | None, option("File that holds the token (AMS_TOKEN_FILE).")] = None
+    bearer_token_file: Annotated[
+        str | None, option("File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE).")
+    ] = None
+    project: Annotated[str | None, option("Project (AMS_PROJECT).", "--project", "-p", complete=project_names)] = None
+    ca: Annotated[str | None, option("File of CA certificates to trust (AMS_CA).")] = None
+    profile: Annotated[str | None, option("Profile to take the rest from (AMS_PROFILE).")] = None
+    timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0
+    output: Output = Format.TABLE
+
+    @property
+    def source(self) -> Source:
+        """What of it says where the service is, and who asks."""
+        return Source(
+            endpoint=self.endpoint,
+            token=self.token,
+            token_file=self.token_file,
+            bearer_token_file=self.bearer_token_file,
+            project=self.project,
+            ca=self.ca,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Session(OptionSet):
     """A client, the project it was pointed at, and the way results are written."""
 
@@ -98,7 +129,7 @@ class Session(OptionSet):
     @classmethod
     def maker(cls) -> Callable[..., "Session"]:
         """Return what makes a session of the options that every client command has."""
-        return _session
+        return with_options(_session)
 
     @property
     def project(self) -> str:
@@ -154,30 +185,10 @@ class Session(OptionSet):
         return msgspec.structs.replace(found, **{items: every})  # type: ignore[type-var]  # every answer is a Struct
 
 
-def _session(
-    endpoint: Annotated[str | None, option("Service, https://HOST:PORT (AMS_ENDPOINT).")] = None,
-    token: Annotated[str | None, option("Token; other users here can see it (AMS_TOKEN).")] = None,
-    token_file: Annotated[str | None, option("File that holds the token (AMS_TOKEN_FILE).")] = None,
-    bearer_token_file: Annotated[
-        str | None, option("File of a bearer token, read again when it was renewed (AMS_BEARER_TOKEN_FILE).")
-    ] = None,
-    project: Annotated[str | None, option("Project (AMS_PROJECT).", "--project", "-p", complete=project_names)] = None,
-    ca: Annotated[str | None, option("File of CA certificates to trust (AMS_CA).")] = None,
-    profile: Annotated[str | None, option("Profile to take the rest from (AMS_PROFILE).")] = None,
-    timeout: Annotated[float, option("Seconds an answer may take.", min=0.1)] = 30.0,
-    output: Output = Format.TABLE,
-) -> Session:
-    asked = Source(
-        endpoint=endpoint,
-        token=token,
-        token_file=token_file,
-        bearer_token_file=bearer_token_file,
-        project=project,
-        ca=ca,
-    )
-    found = connection(asked, profile, environment())
-    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=timeout, retry=None)
-    return Session(client, found.project, output, found.token, found.ca, profile, bearer=found.bearer)
+def _session(asked: SessionOptions) -> Session:
+    found = connection(asked.source, asked.profile, environment())
+    client = Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, timeout=asked.timeout, retry=None)
+    return Session(client, found.project, asked.output, found.token, found.ca, asked.profile, bearer=found.bearer)
 
 
 class Group(typer.Typer):
@@ -258,23 +269,22 @@ class Group(typer.Typer):
         return add
 
 
-def with_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command whose parameters are sets of options those options instead; those of the session come last."""
+def with_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Give a function whose parameters are sets of options those options instead; those of the session come last."""
     own = inspect.signature(function).parameters
     makers = {name: each.annotation.maker() for name, each in own.items() if _is_set(each.annotation)}
 
     @functools.wraps(function)
-    def run(**values: Any) -> None:
+    def run(**values: Any) -> T:
         made = {
             name: maker(**{option: values.pop(option) for option in inspect.signature(maker).parameters})
             for name, maker in makers.items()
         }
         session = next((each for each in made.values() if isinstance(each, Session)), None)
         if session is None:
-            function(**made, **values)
-            return
+            return function(**made, **values)
         with session.client, _telling_of_no_token(session):
-            function(**made, **values)
+            return function(**made, **values)
 
     # The command line is read from the signature, so the signature says what `run` really takes.
     parameters: list[inspect.Parameter] = []

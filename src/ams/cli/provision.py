@@ -1,7 +1,6 @@
 """`ams provision`: users, bindings and access lists of what GOCDB lists (docs/how-to/provision-from-gocdb.md)."""
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
 from configparser import ConfigParser
 from configparser import Error as IniError
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ams.cli.command import Group, OptionSet, Session
+from ams.cli.command import Group, OptionSet, SessionOptions, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, document, emit, fields, note, printable
 from ams.client import Client
@@ -97,7 +96,7 @@ class ProvisionOptions(OptionSet):
     @classmethod
     def maker(cls) -> Callable[..., "ProvisionOptions"]:
         """Return what puts a run together of the options both commands have, and those of every client command."""
-        return _given
+        return with_options(_given)
 
 
 def _given(
@@ -124,13 +123,13 @@ def _given(
     remove: Annotated[bool, typer.Option("--remove", help="Take away what vanished endpoints had.")] = False,
     max_removals: Annotated[int, typer.Option(min=0, metavar="N", help="If they are no more than these.")] = 5,
     _verify: Annotated[bool, typer.Option("-verify", "-v", help="As the scripts have it; always so here.")] = True,
-    **session: Any,
+    *,
+    session: SessionOptions,
 ) -> ProvisionOptions:
     """Put a run together of the options both commands have; raise what says that it cannot be."""
     ini = read_ini(config) if config else Ini()
-    asked = Source(**{each.name: session[each.name] for each in dataclasses.fields(Source) if each.name in session})
-    profile, timeout = session["profile"], session["timeout"]
-    found = connection(_or_of_file(asked, ini), profile, environment())
+    profile, timeout = session.profile, session.timeout
+    found = connection(_or_of_file(session.source, ini), profile, environment())
     if not found.project:
         raise Usage("no project: give --project, set AMS_PROJECT, or name it in a profile")
     endpoints_at = feed or ini.feed or PUBLIC_FEED
@@ -159,14 +158,8 @@ def _given(
             remove=remove,
             max_removals=max_removals,
         ),
-        output=session["output"],
+        output=session.output,
     )
-
-
-_OWN = [each for each in inspect.signature(_given).parameters.values() if each.kind is not each.VAR_KEYWORD]
-_given.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # see inspect.signature
-    [*_OWN, *inspect.signature(Session.maker()).parameters.values()]
-)
 
 
 @app.does()

@@ -79,8 +79,8 @@ class AcksNobodySent:
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
 
-    async def hand_out(self, subscription: Any, generation: int, end: Offset) -> bool:
-        done = await self._cursors.hand_out(subscription, generation, end)
+    async def hand_out(self, subscription: Any, generation: int, end: Offset, at: Offset | None = None) -> bool:
+        done = await self._cursors.hand_out(subscription, generation, end, at)
         await self._cursors.acknowledge(subscription, Offset(end - 1), cast("Any", 10_000))
         return done
 

@@ -8,9 +8,10 @@ import pytest
 
 from ams.core.errors import AckTimeout, Conflict, InvalidInput, NotFound, Overloaded, SubscriptionGone
 from ams.core.held import SMALL
-from ams.core.names import SubscriptionId, SubscriptionName
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.service.delivering import LARGE_ANSWER, Deliverer, Gone, UnreadAnswers
 from ams.service.subscriptions import Subscriptions
+from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.embedded import LogOptions
 from tests.support.use_cases import SUB, TOPIC, UseCases, open_use_cases, pulled_later
 
@@ -255,6 +256,42 @@ async def test_an_answer_counts_while_its_hand_out_is_stored(use_cases: UseCases
     [message] = await pulling
     assert seen == [2**24 - len(message.fragment)]
     assert deliverer.unread.left("Q") == 2**24
+
+
+class Expecting:
+    """Cursors in a database elsewhere, of which this process knows where one was."""
+
+    def __init__(self, cursors: Cursors, offset: int) -> None:
+        self._cursors = cursors
+        self._offset = Offset(offset)
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursors, name)
+
+    def expected(self, _subscription: SubscriptionId, _topic: TopicId) -> Position:
+        return Position(self._offset, 0, 0)
+
+    async def position(self, subscription: SubscriptionId, topic: TopicId) -> Position:
+        self.asked += 1
+        return await self._cursors.position(subscription, topic)
+
+
+@pytest.mark.parametrize("expected", [0, 1, 2, 4, 9])
+async def test_a_pull_begins_where_the_cursor_stands_wherever_it_was_expected(
+    use_cases: UseCases, expected: int
+) -> None:
+    """Another node may have moved it: what was expected wrongly is never handed out."""
+    await use_cases.publish(4)
+    await pulled(use_cases, 2)
+    await acknowledged(use_cases, 1)
+    deliverer, cursors = use_cases.deliverer(), Expecting(use_cases.engines.cursors, expected)
+    deliverer.cursors = cast("Any", cursors)
+
+    assert await pulled(use_cases, deliverer=deliverer) == [2, 3]
+    assert bool(cursors.asked) == (expected != 2)
+    await acknowledged(use_cases, 3)
+    assert await pulled(use_cases, deliverer=deliverer) == []
 
 
 async def test_large_answers_that_are_due_together_are_made_in_turns_of_the_event_loop_of_their_own(

@@ -242,19 +242,26 @@ class Deliverer:
     async def _take(
         self, subscription: Subscription, topic: TopicId, max_messages: int, max_bytes: int, project: str | None
     ) -> Sequence[Stored]:
-        """Read from the cursor and record the hand-out; again when the cursor was moved in between."""
+        """Read from the cursor and record the hand-out; again when the cursor was moved in between.
+
+        Where the cursor is expected to stand, recording the hand-out is what finds out whether it does.
+        """
+        expected = self.cursors.expected(subscription.id, topic)
         while True:
-            position = await self.cursors.position(subscription.id, topic)
+            position = expected or await self.cursors.position(subscription.id, topic)
+            at, expected = (position.offset if expected else None), None  # it is tried once
             most = max_bytes if project is None else max(min(max_bytes, self.unread.left(project)), 1)
             messages = await self.log.read(topic, position.offset, max_messages=max_messages, max_bytes=most)
+            is_next = bool(messages) and runs_of(messages)[0].first == position.offset
+            if at is not None and not is_next and await self.cursors.position(subscription.id, topic) != position:
+                continue
             if not messages:
                 if await self._is_at_end(subscription, topic, position):
                     return ()
                 continue
-            first = runs_of(messages)[0].first
-            if first > position.offset:
+            if not is_next:
                 # Retention took what was there, or it is damaged: it is passed, never silently (law 3).
-                await follow(self.cursors, subscription, position, first)
+                await follow(self.cursors, subscription, position, runs_of(messages)[0].first)
             else:
                 size, data_bytes = sizes(messages)
                 if project is not None and size > self.unread.left(project):  # others took what there was meanwhile
@@ -262,7 +269,7 @@ class Deliverer:
                     size, data_bytes = sizes(messages)
                 with self.unread.held(project, size):
                     end = runs_of(messages)[-1].end
-                    if await self.cursors.hand_out(subscription.id, position.generation, end):
+                    if await self.cursors.hand_out(subscription.id, position.generation, end, at):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)
                         if size > LARGE_ANSWER:
                             await self._large()

@@ -129,6 +129,17 @@ async def test_a_hand_out_read_before_a_seek_is_not_recorded_after_it(store: Sto
         await store.cursors.acknowledge(SUB, Offset(8), DEADLINE)
 
 
+async def test_a_hand_out_of_an_expected_position_is_recorded_only_if_the_cursor_stands_there(store: Store) -> None:
+    await pulled(store.cursors, 10)
+    await store.cursors.acknowledge(SUB, Offset(3), DEADLINE)
+
+    assert not await store.cursors.hand_out(SUB, 0, Offset(20), Offset(0))
+    with pytest.raises(InvalidInput):
+        await store.cursors.acknowledge(SUB, Offset(19), DEADLINE)
+    assert await store.cursors.hand_out(SUB, 0, Offset(20), Offset(4))
+    await store.cursors.acknowledge(SUB, Offset(19), DEADLINE)
+
+
 async def test_an_acknowledgement_later_than_its_deadline_is_a_timeout(store: Store) -> None:
     await pulled(store.cursors, 10)
     store.clock.advance(10_001)

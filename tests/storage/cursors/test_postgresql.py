@@ -54,6 +54,54 @@ async def test_what_one_node_handed_out_another_takes_the_acknowledgement_of(nod
     assert await one.handed(SUB) is None
 
 
+async def consumed(node: PostgresCursors, times: int) -> None:
+    for _ in range(times):
+        position = node.expected(SUB, TOPIC) or await node.position(SUB, TOPIC)
+        assert await node.hand_out(SUB, position.generation, Offset(position.offset + 10), position.offset)
+        await node.acknowledge(SUB, Offset(position.offset + 9), DEADLINE)
+
+
+async def test_a_node_that_others_leave_alone_with_a_cursor_expects_where_it_stands(
+    nodes: list[PostgresCursors],
+) -> None:
+    one, two = nodes
+    assert one.expected(SUB, TOPIC) is None
+    await consumed(one, 3)
+
+    assert one.expected(SUB, TOPIC) == await one.position(SUB, TOPIC) == await two.position(SUB, TOPIC)
+    assert one.expected(SUB, OTHER) is None
+    assert two.expected(SUB, TOPIC) is None
+
+
+@pytest.mark.parametrize("is_sought", [False, True])
+async def test_what_a_node_expects_of_a_cursor_that_another_one_moved_is_not_handed_out(
+    nodes: list[PostgresCursors], is_sought: bool
+) -> None:
+    one, two = nodes
+    await consumed(one, 3)
+    if is_sought:
+        await two.seek(SUB, TOPIC, Offset(30))
+    else:
+        await consumed(two, 1)
+    late = one.expected(SUB, TOPIC)
+    assert late is not None
+    moved = await two.position(SUB, TOPIC)
+
+    assert not await one.hand_out(SUB, late.generation, Offset(90), late.offset)
+
+    assert one.expected(SUB, TOPIC) is None
+    assert await one.position(SUB, TOPIC) == moved
+    with pytest.raises(InvalidInput):
+        await one.acknowledge(SUB, Offset(89), DEADLINE)
+
+
+async def test_nodes_that_take_turns_expect_nothing(nodes: list[PostgresCursors]) -> None:
+    for _ in range(4):
+        for each in nodes:
+            assert each.expected(SUB, TOPIC) is None
+            await consumed(each, 1)
+
+
 async def test_a_node_that_has_not_heard_of_a_new_topic_does_not_throw_a_cursor_back(postgres_url: str) -> None:
     there = {OTHER}  # made again under the name of TOPIC, which was deleted
 

@@ -43,12 +43,12 @@ def position(topic: TopicId) -> Deed:
     return Deed(f"position on {topic[:1]!r}", lambda store, sub: store.position(sub, topic), expect)
 
 
-def hand_out(generation: int, end: Offset) -> Deed:
+def hand_out(generation: int, end: Offset, at: Offset | None = None) -> Deed:
     def expect(cursor: Cursor, now: Milliseconds) -> tuple[Cursor, object]:
-        right = cursor.generation == generation
+        right = cursor.generation == generation and at in (None, cursor.offset)
         return (base.hand_out(cursor, end, now) if right else cursor), right
 
-    return Deed(f"hand out to {end}", lambda store, sub: store.hand_out(sub, generation, end), expect)
+    return Deed(f"hand out to {end}", lambda store, sub: store.hand_out(sub, generation, end, at), expect)
 
 
 def acknowledge(last: Offset) -> Deed:
@@ -87,6 +87,7 @@ deeds = st.one_of(
     st.builds(position, topics),
     st.builds(hand_out, generations, offsets),
     st.builds(hand_out, st.just(0), offsets),
+    st.builds(hand_out, st.just(0), offsets, offsets),
     st.builds(acknowledge, offsets),
     st.builds(acknowledge, offsets),
     st.builds(seek, topics, offsets),

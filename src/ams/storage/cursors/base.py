@@ -7,7 +7,8 @@ The promise is checked by `tests/storage/cursors/test_contract.py`:
    may have moved, as the call would have had it: where the store is another machine, whose answer was lost, it has or
    has not by now; where it is a file whose syncs fail, a restart shows it.
 2. Each call is one atomic step of a cursor's rules, however many run at once.
-3. A hand-out is recorded only if the generation is the one its reader saw.
+3. A hand-out is recorded only if the generation is the one its reader saw; and, where the position was only expected,
+   if the cursor still stands there.
 4. A seek moves the cursor only on the topic its offset is of.
 
 An unknown subscription is `SubscriptionGone`.
@@ -88,6 +89,13 @@ class Cursors(Protocol):
         """
         ...
 
+    def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
+        """Return where the cursor most likely stands, without asking for it; None when it must be asked for.
+
+        Nothing may be said of it to anybody before a `hand_out` with `at` was recorded.
+        """
+        ...
+
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return how many messages retention took before they were acknowledged, in all (`lost`); moves nothing."""
         ...
@@ -107,8 +115,13 @@ class Cursors(Protocol):
         """
         ...
 
-    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
-        """Record a hand-out (`hand_out`); False, and nothing recorded, when the generation has moved on."""
+    async def hand_out(
+        self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
+    ) -> bool:
+        """Record a hand-out (`hand_out`); False, and nothing recorded, when the generation has moved on.
+
+        The same when the cursor does not stand `at` this offset, if one is given.
+        """
         ...
 
     async def acknowledge(self, subscription: SubscriptionId, last: Offset, deadline: Milliseconds) -> None:

@@ -115,6 +115,11 @@ class PostgresCursors:
             await self._mover.move(subscription, _over_to(topic, cursor.topic))
         return base.position_of(cursor)
 
+    def expected(self, subscription: SubscriptionId, topic: TopicId) -> Position | None:
+        """Return where the cursor was left by this process, if lately no other one has moved it."""
+        cursor = self._mover.left_alone(subscription)
+        return base.position_of(cursor) if cursor is not None and cursor.topic == topic else None
+
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
         return base.lost(await self._read(subscription), oldest)
@@ -139,11 +144,13 @@ class PostgresCursors:
 
         return await self._mover.move(subscription, step)
 
-    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+    async def hand_out(
+        self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
+    ) -> bool:
         """Record a hand-out, where any node finds it."""
 
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
-            if cursor.generation != generation:
+            if cursor.generation != generation or (at is not None and cursor.offset != at):
                 return cursor, False
             return base.hand_out(cursor, end, self._time.now()), True
 

@@ -40,6 +40,9 @@ Step = Callable[[Cursor], tuple[Cursor, Any]]
 """Moves a cursor and gives the answer, or raises an `AmsError`."""
 MAX_SEEN = 20_000
 """Rows remembered: a shortcut, so when there are more all are forgotten."""
+LEFT_ALONE = 4
+"""Moves in a row that found a cursor as this process had left it, after which the next is expected to: two pulls with
+their acknowledgements. With clients that go to any of several nodes this does not come about often."""
 
 
 class Interrupted(Exception):
@@ -240,6 +243,8 @@ class Mover:
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[SubscriptionId, list[Call]] = {}
         self._seen: dict[SubscriptionId, Row] = {}
+        self._own_moves: dict[SubscriptionId, int] = {}
+        """Moves in a row that found a cursor as this process had left it; of cursors in `_seen`."""
         self._running: asyncio.Task[None] | None = None
 
     async def move(
@@ -258,13 +263,30 @@ class Mover:
         known = self._seen.get(subscription)
         if known is not None and known.stems_from(row.version):
             return
+        self._own_moves.pop(subscription, None)
+        self._remember(subscription, row)
+
+    def left_alone(self, subscription: SubscriptionId) -> Cursor | None:
+        """Return a cursor as this process left it, if it found it so the last few times; else None."""
+        if self._own_moves.get(subscription, 0) < LEFT_ALONE:
+            return None
+        return self._seen[subscription].cursor
+
+    def _moved(self, subscription: SubscriptionId, made: AppliedCalls) -> None:
+        is_own = self._seen.get(subscription) is made.before
+        self._remember(subscription, made.after)
+        self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
+
+    def _remember(self, subscription: SubscriptionId, row: Row) -> None:
         if len(self._seen) >= MAX_SEEN:
             self._seen.clear()
+            self._own_moves.clear()
         self._seen[subscription] = row
 
     def forget(self, subscription: SubscriptionId) -> None:
         """Remove a cursor from memory."""
         self._seen.pop(subscription, None)
+        self._own_moves.pop(subscription, None)
 
     async def close(self) -> None:
         """Finish what was accepted."""
@@ -329,7 +351,7 @@ class Mover:
             raise
         for subscription, made in moving.items():
             if subscription in written:
-                self.saw(subscription, made.after)
+                self._moved(subscription, made)
                 made.finish()
             else:
                 self._again({subscription: made.calls})

@@ -216,6 +216,9 @@ class SqliteCursors:
                 await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
+    def expected(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
+        """Return None: `position` is in memory."""
+
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
         return base.lost(self._entry(subscription).cursor, oldest)
@@ -236,10 +239,12 @@ class SqliteCursors:
                 await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
-    async def hand_out(self, subscription: SubscriptionId, generation: int, end: Offset) -> bool:
+    async def hand_out(
+        self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
+    ) -> bool:
         """Record a hand-out in memory."""
         entry = self._entry(subscription)
-        if entry.cursor.generation != generation:
+        if entry.cursor.generation != generation or (at is not None and entry.cursor.offset != at):
             return False
         entry.cursor = base.hand_out(entry.cursor, end, self._clock.monotonic())
         return True

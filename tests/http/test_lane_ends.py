@@ -12,6 +12,7 @@ from ams.service.counting import Counts
 from tests.support.held_disk import HeldDisk
 from tests.support.hot_packets import MESSAGE, NOW, PUBLISH, PULL, said
 from tests.support.line import Line
+from tests.support.rounds import AllWaits, at_once
 from tests.support.two_ways import SERVICE_TOKEN, Way, one_way, until
 
 _PACKET = 32 * 1024
@@ -26,13 +27,17 @@ def disk() -> HeldDisk:
     return HeldDisk()
 
 
-@pytest.fixture(params=[True, False], ids=["lane", "asgi"])
+@pytest.fixture(
+    params=[(True, at_once), (False, at_once), (True, AllWaits), (False, AllWaits)],
+    ids=["lane", "asgi", "lane in turns", "asgi in turns"],
+)
 async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) -> AsyncIterator[Way]:
     """A service whose heads are known, and at the end of which nothing may be left."""
     failed: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: failed.append(context))
-    async with one_way(tmp_path / "data", lane=request.param, files=disk) as way:
+    lane, rounds = request.param
+    async with one_way(tmp_path / "data", lane=lane, files=disk, rounds=rounds()) as way:
         for each in (PUBLISHED, PULLED, PUBLISHED):
             await way.told([each])
         yield way
@@ -40,7 +45,8 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path, disk: HeldDisk) ->
         await until(lambda: way.kept() == (0, 0, 0, 0))
     gc.collect()
     assert failed == []
-    assert (way.on_lane > 0) == request.param
+    assert (way.on_lane > 0) == lane
+    assert way.rounds._held_bytes == 0
 
 
 def stop(way: Way) -> None:

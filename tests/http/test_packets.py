@@ -3,16 +3,18 @@
 import asyncio
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from uvicorn.server import ServerState
 
 from ams.http.protocol import MAX_PIPELINED, MAX_TRAILER_BYTES, LimitedProtocol, limited
+from ams.http.rounds import Rounds
 from ams.http.server import server
 from tests.support.line import Line
 from tests.support.packets import chunked, cuts, in_a_row, sized, table
+from tests.support.rounds import AllWaits, at_once
 
 REQUESTS = table(b"/v1/echo?x=1", b'{"messages":[{"data":"aGVsbG8="}]}')
 TURNS = 400
@@ -38,10 +40,18 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": said})
 
 
-SPEAKS = limited(4096, 100, 30.0)
+rounds: Callable[[], Rounds] = at_once
 
 
-def connected(line: Line, state: ServerState, speaks: type[LimitedProtocol] = SPEAKS) -> LimitedProtocol:
+@pytest.fixture(autouse=True, params=[at_once, AllWaits])
+def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each packet be read as it comes, or wait for its turn."""
+    monkeypatch.setitem(globals(), "rounds", request.param)
+
+
+def connected(line: Line, state: ServerState, request_seconds: float = 30.0) -> LimitedProtocol:
+    speaks = limited(4096, 100, request_seconds)
+    speaks.rounds = rounds()
     config = server(echo, http=speaks).config
     config.load()
     connection = speaks(config, state, {}, asyncio.get_running_loop())
@@ -70,7 +80,7 @@ async def conversation(packets: Iterable[bytes]) -> tuple[bytes, bool]:
 
 async def settled(state: ServerState, connection: LimitedProtocol) -> None:
     for _ in range(TURNS):
-        if not state.tasks:
+        if not (state.tasks or connection._held):
             return
         await asyncio.sleep(0)
     # A request whose rest does not come waits for it.
@@ -172,7 +182,7 @@ async def test_a_burst_of_requests_is_answered_up_to_a_number() -> None:
 
 async def test_an_empty_line_begins_no_request_and_keeps_no_connection() -> None:
     line = Line()
-    connection = connected(line, ServerState(), limited(4096, 100, 0.02))
+    connection = connected(line, ServerState(), 0.02)
     connection.data_received(b"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n")
     while not line.written:
         await asyncio.sleep(0)

@@ -10,7 +10,8 @@ import pytest
 from tests.fuzz.lane import Conversation, hold, rows
 from tests.support.hot_packets import table
 from tests.support.packets import cuts
-from tests.support.two_ways import TwoWays, two_ways
+from tests.support.rounds import AllWaits
+from tests.support.two_ways import TwoWays, one_way, two_ways
 
 REQUESTS = table()
 
@@ -48,3 +49,15 @@ async def test_rows_of_requests_cut_anywhere_are_answered_alike(ways: TwoWays) -
         await hold(ways, conversation)
     assert ways.lane.on_lane > 20
     await ways.check_content()
+
+
+async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp_path: Path) -> None:
+    async with (
+        one_way(tmp_path / "lane", lane=True, user_requests_per_second=10**6, rounds=AllWaits()) as lane,
+        one_way(tmp_path / "asgi", lane=False, user_requests_per_second=10**6) as asgi,
+    ):
+        ways = TwoWays(lane, asgi)
+        for conversation in itertools.islice(rows(seed=11), 100):
+            await hold(ways, conversation)
+        assert lane.on_lane > 20
+        await ways.check_content()

@@ -19,6 +19,7 @@ from ams.http.lane import LaneProtocol, LaneRequest, with_lane
 from ams.http.protocol import LimitedProtocol, limited
 from ams.http.server import server
 from tests.support.line import Line
+from tests.support.rounds import at_once
 
 SERVICE_TOKEN = "the-service-token"
 TOKEN = b"T" * 64
@@ -51,6 +52,7 @@ class Way:
             limits.get("request_seconds", settings.request_seconds),
             base=type(base.__name__, (base,), {"_start": self._counted}) if lane else base,
         )
+        self.rounds = self._speaks.rounds = limits.get("rounds") or at_once()
         self._config = server(made.app, http=self._speaks, keep_alive=settings.keep_alive_seconds).config
         self._config.load()
         self.state = ServerState()
@@ -116,7 +118,7 @@ class Way:
 
     async def settled(self, protocol: Any) -> None:
         """Wait until nothing is under way on this connection but what its client has not sent yet."""
-        await until(lambda: not self.state.tasks or _waits_for_rest(protocol))
+        await until(lambda: protocol._held is None and (not self.state.tasks or _waits_for_rest(protocol)))
         await asyncio.sleep(0)
 
     def counted(self) -> tuple[Any, ...]:
@@ -228,7 +230,7 @@ FURNITURE = (
 @contextlib.asynccontextmanager
 async def one_way(data: Path, *, lane: bool, **settings: Any) -> AsyncIterator[Way]:
     """Open one of them, with a project, topics, a subscription and a user, on a folder of its own."""
-    limits = {name: settings.pop(name) for name in ("max_connections",) if name in settings}
+    limits = {name: settings.pop(name) for name in ("max_connections", "rounds") if name in settings}
     files, clock = settings.pop("files", None), ManualClock()
     usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
     usual |= {"min_free_bytes": 0, "reserve_bytes": 0}

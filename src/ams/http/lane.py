@@ -14,6 +14,7 @@ ASGI. It is run up to where it waits for the disk; what it waits for then calls 
 import asyncio
 import types
 from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import Any, cast
 
 import httptools
@@ -223,6 +224,7 @@ class LaneProtocol(LimitedProtocol):
 
     def shutdown(self) -> None:
         """Close when the request that arrives is answered."""
+        self._read_held()
         if self._admitted is not None:
             self._leave()
         super().shutdown()
@@ -283,6 +285,16 @@ class LaneRequest:
         waits_for.add_done_callback(self._go_on)
 
     def _go_on(self, waited_for: Any) -> None:
+        if self._work is not None:
+            rounds = self._connection.rounds
+            if rounds.free > 0:
+                rounds.free -= 1
+            elif rounds.is_over(self._connection.loop):
+                rounds.put(self._admitted.holders[0], partial(self._go_on_now, waited_for))
+                return
+        self._go_on_now(waited_for)
+
+    def _go_on_now(self, waited_for: Any) -> None:
         work, self._work = self._work, None
         if work is None:  # cancelled meanwhile
             if not waited_for.cancelled():

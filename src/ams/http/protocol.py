@@ -7,7 +7,8 @@ Where a head or a body ends is decided by the parser alone: no byte is searched 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import httptools
@@ -17,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ams.core.errors import AmsError, BadRequest, Overloaded
 from ams.http.asgi import JSON, Header
 from ams.http.errors import Refusal, refusal
+from ams.http.rounds import Rounds
 
 GOODBYE_SECONDS = 0.5
 """How long a peer has to close its side at a stop."""
@@ -36,6 +38,7 @@ _LOOKED_AT = frozenset({b"host", b"expect", b"transfer-encoding", b"content-leng
 """Header fields that the connection itself goes by."""
 MAX_LENGTH_DIGITS = 20
 """Of a `Content-Length`. The parser takes any number of zeros before, which Python does not read."""
+_PROJECT = re.compile(rb"(?:[A-Z]{1,8} )?/v1/projects/([^/?: ]{1,256})")
 MAX_QUERY_BYTES = 8 * 1024
 MAX_QUERY_FIELDS = 100
 
@@ -46,6 +49,8 @@ class LimitedProtocol(HttpToolsProtocol):
     max_header_bytes: int
     max_connections: int
     request_seconds: float
+    rounds: Rounds
+    """What waits for its turn, of all connections of a server."""
     refusal: Callable[[Exception], Refusal] = staticmethod(refusal)
     """What is answered before there is a request that an application could answer."""
 
@@ -77,6 +82,9 @@ class LimitedProtocol(HttpToolsProtocol):
     """The request that is worked on; those behind it wait in `pipeline`."""
     _idle_since = 0.0
     """When the last answer was complete, by the clock of the event loop."""
+    _held: list[bytes] | None = None
+    """Packets that wait for their turn, not looked at yet."""
+    _held_bytes = 0
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
@@ -99,6 +107,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
+        self._drop_held()
         self._stop_waiting()
         self._unset_keepalive_if_required()
         if self._reader is not None:
@@ -110,6 +119,57 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """Read a packet, or hold it until it is its project's turn."""
+        rounds = self.rounds
+        if rounds.free > 0 and self._held is None:
+            rounds.free -= 1
+        elif (self._held or rounds.is_over(self.loop)) and rounds.hold(len(data)):
+            self._hold(data)
+            return
+        else:
+            self._read_held()
+        self._read(data)
+
+    def _hold(self, data: bytes) -> None:
+        if self._held is None:
+            self._held = []
+            self.rounds.put(self._asker(data), self._read_held)
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > PORTION:
+            self.flow.pause_reading()
+
+    def _read_held(self) -> None:
+        """Read what waits for its turn, if that is not done yet and the connection not lost."""
+        if self._held is None:
+            return
+        if self._held_bytes > PORTION:
+            self.flow.resume_reading()
+        try:
+            for data in self._drop_held():
+                self._read(data)
+        except Exception:
+            self.transport.abort()  # as for a packet that is read as it comes
+            raise
+
+    def _drop_held(self) -> Sequence[bytes]:
+        """Return what waits for its turn; it does so no more."""
+        held, size = self._held or (), self._held_bytes
+        self._held, self._held_bytes = None, 0
+        self.rounds.let_go(size)
+        return held
+
+    def _asker(self, data: bytes) -> Hashable:
+        """Return who takes turns with others: the project in the path, without one the client's address.
+
+        It decides nothing else: what is asked the parser says, which has not seen the packet.
+        """
+        found = _PROJECT.match(self.url if self._in_request else data)
+        if found:
+            return found[1].decode("latin-1")
+        return self.client[0] if self.client else None
+
+    def _read(self, data: bytes) -> None:
         """Feed the parser, counting what belongs to a head."""
         if self._last_answer is not None or self.transport.is_closing():
             return
@@ -271,6 +331,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_request = False
         super().on_message_complete()
 
+    def eof_received(self) -> None:
+        """Read what came before the end."""
+        self._read_held()
+
     def pause_writing(self) -> None:
         """Give the client time to read a portion of its answer, or drop it: what it does not read takes memory."""
         super().pause_writing()
@@ -305,11 +369,13 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Close when the answer is out; a peer that does not say goodbye is not waited for."""
+        self._read_held()
         super().shutdown()
         self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        self.rounds.begin_task()
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -349,7 +415,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection on which nothing has come since the last answer; wait on when that is not long ago."""
         self.timeout_keep_alive_task = None
-        if self._in_request or not self._is_idle():  # its answer begins the wait again
+        if self._in_request or self._held or not self._is_idle():  # its answer begins the wait again
             return
         left = self._idle_since + self.timeout_keep_alive - self.loop.time()
         if left > 0:
@@ -378,7 +444,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._patience = None
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:  # by us, while a request before is answered
+        if self.flow.read_paused or self._held:  # by us, while a request before is answered, or others have their turn
             self._be_patient()
         elif self._in_request:
             self._refuse(BadRequest("Request took too long to arrive"))
@@ -550,5 +616,6 @@ def limited(
         "max_connections": max_connections,
         "request_seconds": request_seconds,
         "refusal": staticmethod(refusal),
+        "rounds": Rounds(),
     }
     return type(base.__name__, (base,), limits)

@@ -127,7 +127,7 @@ class PeerProtocol(LimitedProtocol):
         self._reading = None
         if self.transport.is_closing():
             return
-        if self.flow.read_paused:  # by us, while a request before is answered
+        if self.flow.read_paused or self._held:  # by us, while a request before is answered, or others have their turn
             self._reading = self.loop.call_later(self.front.read_seconds, self._rest_is_late)
         else:
             self._refuse(BadRequest("Request took too long to arrive"))

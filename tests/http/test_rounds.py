@@ -1,0 +1,334 @@
+"""Rounds: nobody waits for more than a share of a neighbour's requests, and nothing is lost or done twice."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.server import ServerState
+
+from ams.http.protocol import PORTION, LimitedProtocol, limited
+from ams.http.rounds import BETWEEN, FEW, MOST_BYTES, SECONDS, SHARE, Rounds
+from ams.http.server import server
+from tests.support.line import Line
+from tests.support.rounds import AllWaits
+
+COST = SHARE / 10
+"""Of a request, in seconds of the clock here."""
+
+
+class Turns:
+    """Rounds in a loop of which a test makes the turns, by a clock that only work moves."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.rounds = Rounds(lambda: self.now)
+        self.done: list[Any] = []
+        self.failed = 0
+        self._due: list[Callable[[], object]] = []
+
+    def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
+        self._due.append(partial(call, *arguments))
+
+    def come(
+        self, project: str, name: Any = None, cost: float = COST, work: Callable[[], object] | None = None
+    ) -> bool:
+        """Let a request come; return whether it was done at once."""
+
+        def do() -> None:
+            self.now += cost
+            self.done.append((project, name))
+            if work is not None:
+                work()
+
+        if self.rounds.free > 0:
+            self.rounds.free -= 1
+        elif self.rounds.is_over(self):  # type: ignore[arg-type]  # what is used of a loop
+            self.rounds.put(project, do)
+            return False
+        do()
+        return True
+
+    def turn(self) -> bool:
+        """Make a turn of the event loop; return whether there was anything to do."""
+        due, self._due = self._due, []
+        for each in due:
+            try:
+                each()
+            except ZeroDivisionError:  # an event loop notes it, and goes on
+                self.failed += 1
+        return bool(due)
+
+    def fill(self, project: str) -> None:
+        """Let requests come until one waits."""
+        while self.come(project):
+            pass
+
+
+def test_few_requests_are_done_as_they_come_and_call_for_nothing() -> None:
+    turns = Turns()
+    assert all(turns.come("A") for _ in range(FEW))
+    assert turns.turn() is False
+
+
+def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None:
+    turns = Turns()
+    turns.fill("A")
+    at_once = len(turns.done)
+    assert SECONDS / COST <= at_once <= SECONDS / COST + FEW + 2 * BETWEEN
+
+    assert not any(turns.come("A") for _ in range(100))
+    turns.turn()
+    assert SECONDS / COST <= len(turns.done) - at_once <= SECONDS / COST + SECONDS / SHARE
+    while turns.turn():
+        pass
+    assert len(turns.done) == at_once + 101
+    assert turns.come("A")
+
+
+def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() -> None:
+    turns = Turns()
+    turns.fill("A")
+    for _ in range(1000):
+        turns.come("A")
+    before = len(turns.done)
+    turns.come("B", "late")
+    turns.turn()
+
+    assert ("B", "late") in turns.done[before : before + round(SHARE / COST) + 2]
+
+
+def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
+    turns = Turns()
+    turns.fill("dear")
+    for _ in range(10):
+        turns.come("dear", cost=3 * SECONDS)
+        for _ in range(10):
+            turns.come("cheap")
+    begun = len(turns.done)
+    while turns.turn():
+        pass
+    dear = [number for number, (project, _) in enumerate(turns.done[begun:]) if project == "dear"]
+    assert all(second - first >= 10 for first, second in pairwise(dear[1:]))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ABCD"), st.floats(0, 2 * SECONDS), st.booleans(), st.booleans()), max_size=200)
+)
+def test_everything_is_done_once_and_in_the_order_of_its_project(coming: list[tuple[str, float, bool, bool]]) -> None:
+    turns = Turns()
+    failing = 0
+    for number, (project, cost, fails, ends_turn) in enumerate(coming):
+
+        def fail(fails: bool = fails) -> None:
+            assert 1 // (not fails)
+
+        try:
+            turns.come(project, number, cost, fail)
+        except ZeroDivisionError:
+            failing += 1
+        if ends_turn:
+            turns.turn()
+    while turns.turn():
+        pass
+
+    assert turns.failed + failing == sum(fails for _, _, fails, _ in coming)
+    for project in "ABCD":
+        names = [name for each, name in turns.done if each == project]
+        assert names == [number for number, each in enumerate(coming) if each[0] == project]
+    assert not turns.rounds._waiting
+
+
+def test_tasks_are_counted_by_what_they_took() -> None:
+    turns = Turns()
+    turns.fill("A")
+    begun = 0
+
+    def begin() -> None:
+        nonlocal begun
+        begun += 1
+        turns.rounds.begin_task()
+
+    for _ in range(1000):
+        turns.come("A", work=begin)
+    in_turns = []
+    for _ in range(20):
+        before = begun
+        turns.turn()
+        in_turns.append(begun - before)
+        turns.now += (begun - before) * SECONDS / 2  # what the tasks take
+    assert in_turns[0] > 4
+    assert set(in_turns[10:]) <= {1, 2}
+
+
+def test_packets_that_wait_take_so_much_memory_and_no_more() -> None:
+    rounds = Rounds()
+    assert rounds.hold(MOST_BYTES)
+    assert not rounds.hold(1)
+    rounds.let_go(MOST_BYTES)
+    assert rounds.hold(1)
+
+
+# Connections.
+
+asked: list[str] = []
+"""The paths of requests that reached the application."""
+
+
+async def application(scope: Any, receive: Any, send: Any) -> None:
+    asked.append(scope["path"])
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+class Lines:
+    """Connections of one server in which all packets wait for their turn."""
+
+    def __init__(self) -> None:
+        asked.clear()
+        self.rounds = AllWaits()
+        self._speaks = limited(4096, 5000, 30.0)
+        self._speaks.rounds = self.rounds
+        self._config = server(application, http=self._speaks).config
+        self._config.load()
+        self.state = ServerState()
+
+    def connect(self) -> tuple[Line, LimitedProtocol]:
+        line = Line()
+        connection = self._speaks(self._config, self.state, {}, asyncio.get_running_loop())
+        connection.connection_made(line)
+        return line, connection
+
+
+@pytest.fixture
+async def lines() -> Lines:
+    return Lines()
+
+
+def get(project: str, name: str = "T") -> bytes:
+    return f"GET /v1/projects/{project}/topics/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+async def settled(lines: Lines) -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not lines.state.tasks
+
+
+async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(lines: Lines) -> None:
+    lines.rounds._clock = iter(range(10**6)).__next__  # each look at it finds that a share is over
+    many = [lines.connect()[1] for _ in range(1000)]
+    for each in many:
+        each.data_received(get("A"))
+    line, connection = lines.connect()
+    connection.data_received(get("B"))
+    while not line.written:
+        await asyncio.sleep(0)
+
+    assert asked.index("/v1/projects/B/topics/T") <= 2
+    for each in many:
+        each.connection_lost(None)
+
+
+async def test_requests_of_a_connection_that_waits_are_answered_in_their_order(lines: Lines) -> None:
+    line, connection = lines.connect()
+    for number in range(5):
+        connection.data_received(get("A", f"T{number}") + get("A", f"U{number}"))
+    assert asked == []
+    await settled(lines)
+
+    assert asked == [f"/v1/projects/A/topics/{name}{number}" for number in range(5) for name in "TU"]
+    assert line.written.count(b"HTTP/1.1 200") == 10
+
+
+async def test_a_stop_answers_what_waits(lines: Lines) -> None:
+    line, connection = lines.connect()
+    connection.data_received(get("A"))
+    connection.shutdown()
+    assert not line.is_closed
+    await settled(lines)
+
+    assert line.written.startswith(b"HTTP/1.1 200")
+    assert line.is_closed
+
+
+async def test_what_came_before_the_end_of_a_client_is_read(lines: Lines) -> None:
+    _, connection = lines.connect()
+    connection.data_received(get("A"))
+    connection.eof_received()
+    await settled(lines)
+
+    assert asked == ["/v1/projects/A/topics/T"]
+
+
+async def test_a_client_that_leaves_while_it_waits_is_forgotten(lines: Lines) -> None:
+    _, connection = lines.connect()
+    connection.data_received(get("A"))
+    assert lines.rounds._held_bytes == len(get("A"))
+    connection.connection_lost(None)
+    assert lines.rounds._held_bytes == 0
+    await settled(lines)
+
+    assert asked == []
+
+
+async def test_no_more_is_read_of_a_client_that_waits_than_a_portion(lines: Lines) -> None:
+    line, connection = lines.connect()
+    said = get("A")[:-2] + b"Content-Length: %d\r\n\r\n" % (2 * PORTION)
+    connection.data_received(said)
+    connection.data_received(b" " * PORTION)
+    assert line.is_paused
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert lines.rounds._held_bytes == 0
+    connection.data_received(b" " * PORTION)
+    await settled(lines)
+
+    assert not line.is_paused
+    assert line.written.startswith(b"HTTP/1.1 200")
+
+
+async def test_what_there_is_no_memory_to_hold_is_read_at_once_and_in_order(lines: Lines) -> None:
+    line, connection = lines.connect()
+    connection.data_received(get("A", "first"))
+    lines.rounds._held_bytes += MOST_BYTES
+    connection.data_received(get("A", "second"))
+    lines.rounds._held_bytes -= MOST_BYTES
+    assert connection._held is None
+    await settled(lines)
+
+    assert asked == ["/v1/projects/A/topics/first", "/v1/projects/A/topics/second"]
+    assert line.written.count(b"HTTP/1.1 200") == 2
+
+
+async def test_a_client_that_waits_for_its_turn_is_not_out_of_time(lines: Lines) -> None:
+    line, connection = lines.connect()
+    connection.data_received(get("A"))
+    connection._give_up()
+    connection.timeout_keep_alive_handler()
+    assert not line.is_closed
+    await settled(lines)
+
+    assert line.written.startswith(b"HTTP/1.1 200")
+
+
+async def test_a_packet_that_cannot_be_read_ends_its_own_connection(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: noted.append(context))
+    line, connection = lines.connect()
+    other_line, other = lines.connect()
+    monkeypatch.setattr(connection, "_feed", lambda _: 1 // 0)
+    connection.data_received(get("A"))
+    other.data_received(get("A"))
+    await settled(lines)
+
+    assert line.is_aborted
+    assert len(noted) == 1
+    assert other_line.written.startswith(b"HTTP/1.1 200")

@@ -14,6 +14,7 @@ from tests.support.rounds import AllWaits
 from tests.support.two_ways import TwoWays, one_way, two_ways
 
 REQUESTS = table()
+FEW_ROWS = 60
 
 
 @pytest.fixture
@@ -60,4 +61,17 @@ async def test_rows_of_requests_that_wait_for_their_turns_are_answered_alike(tmp
         for conversation in itertools.islice(rows(seed=11), 100):
             await hold(ways, conversation)
         assert lane.on_lane > 20
+        await ways.check_content()
+
+
+@pytest.mark.kafka
+@pytest.mark.postgres
+async def test_requests_are_answered_alike_on_kafka_and_postgresql(tmp_path: Path) -> None:
+    async with two_ways(tmp_path, is_cluster=True, user_requests_per_second=10**6) as ways:
+        for name, said in REQUESTS.items():
+            answered = await ways.same([said, said])
+            assert answered.startswith(b"HTTP/1.1 ") or not answered, name
+        for conversation in itertools.islice(rows(seed=7), FEW_ROWS):
+            await hold(ways, conversation)
+        assert ways.lane.on_lane > 20
         await ways.check_content()

@@ -27,7 +27,12 @@ def is_cluster() -> bool:
 
 def settings(data: Path) -> dict[str, object]:
     """Return what a service on this data folder has to be told beside what a test wants."""
-    return dict(_cluster(data.absolute())) if is_cluster() else {}
+    return on_cluster(data) if is_cluster() else {}
+
+
+def on_cluster(data: Path) -> dict[str, object]:
+    """Return what puts a service on this data folder on Kafka and PostgreSQL, whatever was chosen."""
+    return dict(_cluster(data.absolute()))
 
 
 def environment(data: Path) -> dict[str, str]:

@@ -12,12 +12,13 @@ from uvicorn.server import ServerState
 
 from ams.app.wiring import service
 from ams.app.wiring.assembly import Service
-from ams.core.clock import ManualClock
+from ams.core.clock import ManualClock, SystemClock
 from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.lane import LaneProtocol, LaneRequest, with_lane
 from ams.http.protocol import LimitedProtocol, limited
 from ams.http.server import server
+from tests.support import shape
 from tests.support.line import Line
 from tests.support.rounds import at_once
 
@@ -27,6 +28,8 @@ TOKEN = b"T" * 64
 SECONDS = 20
 _OWN_ID = re.compile(rb"\r\nx-request-id: [0-9a-f]{8}-[0-9a-f]+")
 """A request id that the service made."""
+_OF_BROKERS = re.compile(rb'(?<="publishTime":")[^"]*(?=")|(?<=\r\ncontent-length: )\d+')
+"""When a message was published, which brokers tell by a clock of their own, and the length of what tells it."""
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -41,8 +44,11 @@ async def until(holds: Callable[[], bool]) -> None:
 class Way:
     """One service, and connections to it."""
 
-    def __init__(self, made: Service, clock: ManualClock, *, lane: bool, **limits: Any) -> None:
+    def __init__(
+        self, made: Service, clock: ManualClock, *, lane: bool, is_cluster: bool = False, **limits: Any
+    ) -> None:
         self.made = made
+        self.is_cluster = is_cluster
         self.clock = clock
         base = with_lane(made.lane if lane else None)
         settings = made.settings
@@ -95,6 +101,8 @@ class Way:
                 await self.settled(protocol)
         await self.settled(protocol)
         written = _OWN_ID.sub(b"", line.written)
+        if self.is_cluster:
+            written = _OF_BROKERS.sub(b"", written)
         for name, token in self.tokens.items():
             written = written.replace(token, name)
         result = written, line.is_closed
@@ -163,7 +171,7 @@ class Way:
             bounds = await log.bounds(topic)
             read = await log.read(topic, bounds.oldest, max_messages=10**6, max_bytes=10**9)
             assert len(read) == bounds.end - bounds.oldest
-            found.append([(each.offset, each.time, bytes(each.fragment)) for each in read])
+            found.append([(each.offset, 0 if self.is_cluster else each.time, bytes(each.fragment)) for each in read])
         places = await self.made.cursors.places()
         return [sorted(found), sorted(each.offset for each in places.values())]
 
@@ -228,16 +236,21 @@ FURNITURE = (
 
 
 @contextlib.asynccontextmanager
-async def one_way(data: Path, *, lane: bool, **settings: Any) -> AsyncIterator[Way]:
-    """Open one of them, with a project, topics, a subscription and a user, on a folder of its own."""
+async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **settings: Any) -> AsyncIterator[Way]:
+    """Open one of them, with a project, topics, a subscription and a user, on a folder of its own.
+
+    On Kafka and PostgreSQL, whose clocks nobody moves, the time that stands still is that of the start.
+    """
+    is_cluster = is_cluster or shape.is_cluster()
     limits = {name: settings.pop(name) for name in ("max_connections", "rounds") if name in settings}
-    files, clock = settings.pop("files", None), ManualClock()
+    files, clock = settings.pop("files", None), ManualClock(SystemClock().wall()) if is_cluster else ManualClock()
     usual: dict[str, Any] = {"push_enabled": False, "service_token": SERVICE_TOKEN, "pull_wait": 0.0}
     usual |= {"min_free_bytes": 0, "reserve_bytes": 0}
-    chosen = Settings(data=str(data), **(usual | settings))
+    parts = shape.on_cluster(data) if is_cluster else {}
+    chosen = Settings(data=str(data), **(usual | parts | settings))
     async with service(chosen, Supervisor(), clock=clock, files=files) as made:
         made.counting._stop.set()  # its rounds would take notes that are compared
-        way = Way(made, clock, lane=lane, **limits)
+        way = Way(made, clock, lane=lane, is_cluster=is_cluster, **limits)
         for method, path, body in FURNITURE:
             answered, _ = await way.told([request(method, path, body)])
             assert answered.startswith(b"HTTP/1.1 200"), answered
@@ -253,7 +266,7 @@ async def one_way(data: Path, *, lane: bool, **settings: Any) -> AsyncIterator[W
 
 @contextlib.asynccontextmanager
 async def two_ways(folder: Path, **settings: Any) -> AsyncIterator[TwoWays]:
-    """Open both, on folders of their own."""
+    """Open both, on folders of their own; with `is_cluster` on Kafka and PostgreSQL."""
     async with (
         one_way(folder / "lane", lane=True, **settings) as lane,
         one_way(folder / "asgi", lane=False, **settings) as asgi,

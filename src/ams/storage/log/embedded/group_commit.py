@@ -145,14 +145,25 @@ class Packed:
 
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
         """Add one topic's appends: to its end, now, or each to where it was in another log."""
-        tail = topic.tail
-        if appends[0].assigned is None:
-            tail = self._add_run(topic, tail.end, max(now, tail.time), appends, tail.published)
+        tail, first = topic.tail, appends[0]
+        if first.assigned is None:
+            time = now if now > tail.time else tail.time
+            if len(appends) == 1 and first.size <= RECORD_BYTES:  # usual where there are many topics
+                tail = self._add_alone(topic, tail, time, first)
+            else:
+                tail = self._add_run(topic, tail.end, time, appends, tail.published)
         else:
             for append in appends:
                 assert append.assigned is not None, "a topic that is being loaded is not published to"
                 tail = self._add_run(topic, *append.assigned, (append,), tail.published)
         self.shares.append(Share(topic, appends, tail))
+
+    def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
+        """Add an append that makes one record; return where it ends."""
+        count = len(append.fragments)
+        append.answer = Appended(tail.end, count, time)
+        self._add_last(topic, tail.end, time, append, append.fragments)
+        return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -193,9 +204,15 @@ class Packed:
         for stop in _cuts(fragments):
             self._add_record(topic, first, time, (stop - start, 0, 0), (), fragments[start:stop], last=False)
             first, start = Offset(first + stop - start), stop
+        self._add_last(topic, first, time, append, fragments[start:])
+
+    def _add_last(
+        self, topic: TopicState, first: Offset, time: Milliseconds, append: Append, fragments: Sequence[Fragment]
+    ) -> None:
+        """Add the last record, or the only one, of an append that shares records with no other."""
         notes: list[bytes] = []
-        head = (len(fragments) - start, append.data_bytes, self._note(append, notes) if append.key else 0)
-        self._add_record(topic, first, time, head, notes, fragments[start:])
+        head = (len(fragments), append.data_bytes, self._note(append, notes) if append.key else 0)
+        self._add_record(topic, first, time, head, notes, fragments)
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
         """Add the key note of an append; return its length."""

@@ -178,11 +178,16 @@ def encode_messages(
     key note; `notes` are the key notes there are (`encode_note`).
     """
     commit, durable, seed = stamp
-    lengths = [*map(len, fragments)]
-    messages, size = len(lengths), sum(lengths)
-    before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers([*heads, *lengths])
-    if size < _SMALL * messages:
-        fragments = (Fragment(b"".join(fragments)),)
+    messages = len(fragments)
+    if messages == 1 and len(heads) == HEAD and not notes:  # usual where there are many topics
+        size = len(fragments[0])
+        before = _one_message(*heads, size)
+    else:
+        lengths = [*map(len, fragments)]
+        size = sum(lengths)
+        before = b"".join((_numbers(heads), *notes, _numbers(lengths))) if notes else _numbers([*heads, *lengths])
+        if size < _SMALL * messages:
+            fragments = (Fragment(b"".join(fragments)),)
     body = crc32(before, seed) if len(before) <= _SLICE else checksum(before, seed)
     for part in fragments:
         body = crc32(part, body) if len(part) <= _SLICE else checksum(part, body)
@@ -207,6 +212,10 @@ def encode_messages(
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:
     """Return the bytes of a `KeyNote`."""
     return _NOTE.pack(first, messages, content) + key
+
+
+_one_message = struct.Struct(f"<{HEAD + 1}I").pack
+"""The numbers of a record with one message."""
 
 
 def _numbers(numbers: Sequence[int]) -> bytes:

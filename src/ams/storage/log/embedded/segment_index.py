@@ -116,7 +116,8 @@ class SegmentEntries:
         if entries is None:
             entries = self.topics[topic] = Entries()
         entries.add(first, time, count, position, length)
-        self.note_time(time)
+        if time > self.newest:
+            self.newest = time
 
     def note_time(self, time: Milliseconds) -> None:
         """Take note of the time of a record."""

@@ -104,9 +104,9 @@ class LogState:
 
     def _place(self, outcome: Outcome) -> None:
         """Let readers find the records."""
-        index = self._index(outcome)
+        add = self._index(outcome).add
         for each in outcome.records:
-            index.add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
+            add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
 
     def _answer(self, outcome: Outcome) -> None:
         """Move the ends of topics, and answer their appends."""

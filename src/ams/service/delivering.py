@@ -37,7 +37,10 @@ Gone = asyncio.Future[None]
 
 
 LARGE_ANSWER = 2**19
-"""Larger answers, a millisecond's work each and often due together, are made one in each turn of the event loop."""
+"""Larger answers, a millisecond's work each and often due together, are made one at a time."""
+TURNS_OF_A_PUBLISH = 3
+"""Turns of the event loop in which a large answer is made once. A publish takes three: it is handed to the thread that
+stores, that reports, and it is answered. So it waits for one large answer, and not for three."""
 
 
 class UnreadAnswers:
@@ -106,7 +109,7 @@ class Deliverer:
     unread: UnreadAnswers = field(default_factory=lambda: UnreadAnswers(sys.maxsize))
     _waiting: dict[asyncio.Task[Any], SubscriptionId] = field(default_factory=dict)
     _stopping: bool = False
-    _large: Turns = field(default_factory=Turns)
+    _large: Turns = field(default_factory=lambda: Turns(every=TURNS_OF_A_PUBLISH))
 
     async def to_pull(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription that the caller may pull from now, checked in the order of contract 10.3."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded.group_commit import Append, pack
+from ams.storage.log.embedded.group_commit import Append, Packed, pack
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -127,3 +127,18 @@ def test_a_group_gets_consecutive_offsets_per_topic_and_a_time_that_does_not_go_
         assert (header.durable, header.size, header.messages) == (900, placed.length, placed.messages)
         body = data[placed.position - 1000 + 68 :][: header.body_bytes]
         assert len(run_of(header, body, 0).fragments) == sum(each.messages for each in requests_of(header, body))
+
+
+@given(st.lists(SIZE, min_size=1, max_size=8), st.booleans())
+def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
+    """There are fewer steps for it."""
+    state, segment = topic(1, end=5, time=50), Open(4, "", 0, 1000, 900)
+    alone, among_others = (append(state, 0, sizes, key=b"k" if keyed else b"") for _ in range(2))
+
+    short, long = pack({state: [alone]}, segment, 77, 100), Packed(segment, 77, 1000)
+    tail = long._add_run(state, state.tail.end, 100, [among_others], state.tail.published)
+
+    assert b"".join(short.parts) == b"".join(long.parts)
+    assert short.records == long.records
+    assert (short.end, short.keys) == (long.end, long.keys)
+    assert (short.shares[0].tail, alone.answer) == (tail, among_others.answer)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from ams.http.protocol import PORTION, LimitedProtocol, limited
-from ams.http.rounds import BETWEEN, FEW, MOST_BYTES, SECONDS, SHARE, Rounds
+from ams.http.rounds import AT_ONCE_SECONDS, BETWEEN, FEW, MOST_BYTES, SECONDS, SHARE, Rounds
 from ams.http.server import server
 from tests.support.line import Line
 from tests.support.rounds import AllWaits
@@ -79,7 +79,7 @@ def test_what_comes_when_a_turn_has_taken_long_waits_for_the_next_ones() -> None
     turns = Turns()
     turns.fill("A")
     at_once = len(turns.done)
-    assert SECONDS / COST <= at_once <= SECONDS / COST + FEW + 2 * BETWEEN
+    assert AT_ONCE_SECONDS / COST <= at_once <= AT_ONCE_SECONDS / COST + FEW + 2 * BETWEEN
 
     assert not any(turns.come("A") for _ in range(100))
     turns.turn()

@@ -1,58 +1,13 @@
-"""What every cursor store promises (`ams.storage.cursors.base`). A second engine adds a parameter to the fixture."""
+"""What every cursor store promises (`ams.storage.cursors.base`)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import pytest
 
-from ams.core.clock import ManualClock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput, SubscriptionGone
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage.cursors.base import Cursors
-from ams.storage.cursors.postgresql import PostgresCursors
-from ams.storage.cursors.sqlite import SqliteCursors
-from tests.storage.cursors.clocks import StandingTime
-
-SUB = SubscriptionId("sub-1")
-TOPIC = TopicId(b"t" * 16)
-OTHER = TopicId(b"o" * 16)
-DEADLINE = Milliseconds(10_000)
-END = Offset(1_000)
-
-Reopen = Callable[[], Awaitable[Cursors]]
-
-
-class Store:
-    """A store under test that can be closed and opened again."""
-
-    def __init__(self, opener: Callable[[ManualClock], Awaitable[Cursors]]) -> None:
-        self.clock = ManualClock()
-        self._opener = opener
-        self.cursors: Cursors
-
-    async def open(self) -> Cursors:
-        self.cursors = await self._opener(self.clock)
-        return self.cursors
-
-    async def restart(self) -> Cursors:
-        await self.cursors.close()
-        return await self.open()
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    async def sqlite(clock: ManualClock) -> Cursors:
-        return await SqliteCursors.open(str(tmp_path / "cursors.db"), ends={TOPIC: END}, clock=clock)
-
-    async def postgresql(clock: ManualClock) -> Cursors:
-        return await PostgresCursors.open(request.getfixturevalue("postgres_url"), time=StandingTime(clock))
-
-    made = Store({"sqlite": sqlite, "postgresql": postgresql}[request.param])
-    await made.open()
-    await made.cursors.create(SUB, TOPIC, Offset(0))
-    yield made
-    await made.cursors.close()
+from tests.storage.cursors.stores import DEADLINE, END, OTHER, SUB, TOPIC, Store
 
 
 async def pulled(cursors: Cursors, end: int) -> None:

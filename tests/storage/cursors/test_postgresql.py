@@ -230,12 +230,12 @@ async def test_a_statement_that_was_held_up_does_nothing_after_its_time(connecti
     await store.create(SUB, TOPIC, Offset(0))
     time = DatabaseTime(SystemClock())
     before = (await rows.read(connection, time, [SUB]))[SUB]
-    after = before._replace(cursor=before.cursor._replace(offset=Offset(5)), version=before.version + 1)
+    after = before._replace(value=before.value._replace(offset=Offset(5)), version=before.version + 1)
 
     late = await rows.write(connection, time, {SUB: (before, after)}, -0.5)
     in_time = await rows.write(connection, time, {SUB: (before, after)}, 0.5)
 
-    assert (late, in_time) == (set(), {SUB})
+    assert (late, in_time) == ({}, {SUB: after})
     assert not await rows.create(connection, time, SubscriptionId("late"), before, -0.5)
     await store.close()
 

@@ -9,7 +9,7 @@ from ams.core.names import Offset, TopicId
 from ams.storage.cursors import base
 from ams.storage.cursors.base import Cursor, HandOut
 from ams.storage.cursors.postgresql_connection import Call, Step, fold
-from ams.storage.cursors.postgresql_rows import RUN, Row
+from ams.storage.cursors.postgresql_rows import SERIES, Row
 
 TOPIC = TopicId(b"t" * 16)
 NOW = Milliseconds(1_000)
@@ -31,7 +31,7 @@ def seek(offset: int) -> Step:
 async def test_calls_for_one_cursor_follow_one_another_on_one_row() -> None:
     made = fold(ROW, [call(acknowledge(6)), call(acknowledge(30)), call(acknowledge(9)), call(acknowledge(9))])
 
-    assert (made.after.cursor.offset, made.after.version) == (10, 72)
+    assert (made.after.value.offset, made.after.version) == (10, 72)
     assert [type(outcome) for outcome in made.outcomes] == [type(None), InvalidInput, type(None), type(None)]
 
 
@@ -39,21 +39,21 @@ async def test_what_changes_nothing_is_not_written() -> None:
     assert not fold(ROW, [call(acknowledge(3)), call(acknowledge(30))]).moves
 
 
-async def test_a_seek_begins_a_run_of_versions_and_is_known_by_it_also_after_others_have_moved_the_cursor() -> None:
-    seeking = call(seek(2), run=9_000)
+async def test_a_seek_begins_a_series_of_versions_and_is_known_by_it_also_after_others_have_moved_the_cursor() -> None:
+    seeking = call(seek(2), series=9_000)
     sought = fold(ROW, [seeking]).after
     assert sought.version == 9_000
-    later = Row(sought.cursor._replace(offset=Offset(40)), sought.version + 3)
+    later = Row(sought.value._replace(offset=Offset(40)), sought.version + 3)
 
     seeking.unsure = True
     again = fold(later, [seeking])
 
-    assert (again.outcomes, again.after) == ([True], Row(later.cursor, later.version + 1))
-    assert fold(Row(later.cursor, 9_000 + RUN), [seeking]).after == Row(seek(2)(later.cursor)[0], 9_000)
+    assert (again.outcomes, again.after) == ([True], Row(later.value, later.version + 1))
+    assert fold(Row(later.value, 9_000 + SERIES), [seeking]).after == Row(seek(2)(later.value)[0], 9_000)
 
 
 async def test_what_was_perhaps_written_before_is_written_again_even_if_it_is_there() -> None:
     made = fold(ROW, [call(acknowledge(3), unsure=True)])
 
     assert made.moves
-    assert (made.after.cursor, made.after.version) == (ROW.cursor, ROW.version + 1)
+    assert (made.after.value, made.after.version) == (ROW.value, ROW.version + 1)

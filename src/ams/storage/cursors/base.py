@@ -244,7 +244,7 @@ def undo(before: Cursor, moved: Cursor) -> Cursor:
     a caller that read a position after it must read again.
     """
     if moved.generation != before.generation:
-        return before._replace(generation=moved.generation + 1)
+        return before._replace(generation=max(before.generation, moved.generation) + 1)
     handed: list[HandOut] = []
     for pair in sorted({*before.handed, *moved.handed}, key=lambda pair: (pair.time, -pair.end)):
         handed = [older for older in handed if older.end > pair.end] + [pair]

@@ -1,6 +1,7 @@
 """The cursor store of the cluster shape: it keeps nothing that another node needs.
 
-Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit. Hand-outs are in
+Two connections: one reads, one moves, so that a look at a cursor does not wait for a commit; and a third for what is
+done of parallel subscriptions, once there are any. Hand-outs are in
 the row like all else, so one node may pull and another acknowledge, and a restart loses nothing. A cursor beyond the
 end of its topic, as after a log was put back from an older copy, stays where it is: pulls are empty until the topic has
 grown up to it or the cursor is sought, and `ams doctor` names it.
@@ -18,13 +19,18 @@ from ams.core.errors import AmsError, CursorsUnavailable, SubscriptionGone, Topi
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.storage import postgresql
 from ams.storage.coalescing import BatchedRequest
-from ams.storage.cursors import base
+from ams.storage.cursors import acks, base, postgresql_losses
+from ams.storage.cursors import postgresql_acks as ack_rows
 from ams.storage.cursors import postgresql_rows as rows
+from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import Cursor, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.postgresql_acks import Standing
 from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
 from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, prepare
 
 if TYPE_CHECKING:
+    from pyroaring import BitMap64
+
     from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
@@ -34,15 +40,17 @@ log = structlog.get_logger("ams.cursors")
 
 
 class PostgresCursors:
-    """Keeps `ams.storage.cursors.base.Cursors` in a PostgreSQL database that several nodes use at once."""
+    """Keeps `ams.storage.cursors.acks.CursorStore` in a PostgreSQL database that several nodes use at once."""
 
     def __init__(self, conninfo: str, time: DatabaseTime, exists: Exists) -> None:
         self._time = time
         self._exists = exists
         self._reading = ReconnectingConnection(conninfo, partial(rows.ask_time, time=time))
         self._moving = ReconnectingConnection(conninfo, self._begin_moving)
-        self._rows: BatchedRequest[SubscriptionId, Row] = BatchedRequest(self._read_rows, MAX_SEEN)
-        self._mover = Mover(self._moving, time)
+        self._settling = ReconnectingConnection(conninfo, self._begin_moving)
+        self._rows: BatchedRequest[SubscriptionId, Row[Cursor]] = BatchedRequest(self._read_rows, MAX_SEEN)
+        self._mover = Mover(self._moving, time, rows.read, rows.write)
+        self._settler = Mover(self._settling, time, ack_rows.read, ack_rows.write, ack_rows.MAX_SEEN)
         self._asking: set[asyncio.Task[Any]] = set()
 
     @classmethod
@@ -75,7 +83,7 @@ class PostgresCursors:
 
     async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
         """Make a cursor."""
-        row = Row(Cursor(topic, offset, lost=lost), rows.new_run())
+        row = Row(Cursor(topic, offset, lost=lost), rows.new_series())
 
         unsure = False
 
@@ -88,12 +96,12 @@ class PostgresCursors:
                 raise Interrupted
 
         await self._ask(self._moving.insist(attempt, changes=True))
-        self._mover.forget(subscription)
+        self._forget(subscription)
 
     async def drop(self, subscription: SubscriptionId) -> None:
         """Remove a cursor; its number of lost messages is kept, in the same step."""
         await self._ask(self._moving.insist(lambda connection, _: rows.drop(connection, subscription), changes=True))
-        self._mover.forget(subscription)
+        self._forget(subscription)
 
     async def subscriptions(self) -> frozenset[SubscriptionId]:
         """Return all that have a cursor."""
@@ -122,13 +130,18 @@ class PostgresCursors:
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
-        return base.lost(await self._read(subscription), oldest)
+        cursor = await self._read(subscription)
+        kept_from = oldest.get(cursor.topic, Offset(0))
+        if kept_from <= cursor.offset:
+            return cursor.lost
+        standing = await self._standing(subscription)
+        return standing.lost + acks.lost(standing.progress, kept_from)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
         """Return the sum over all subscriptions, which the database works out; at least `least`."""
 
         async def attempt(connection: "Connection", _: float) -> int:
-            found = await rows.lost_in_all(connection, self._time, oldest, least)
+            found = await postgresql_losses.lost_in_all(connection, self._time, oldest, least)
             if found is None:  # another node counted meanwhile
                 raise Interrupted
             return found
@@ -138,11 +151,11 @@ class PostgresCursors:
     async def retain(self, subscription: SubscriptionId, generation: int, oldest: Offset) -> Position:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
 
-        def step(cursor: Cursor) -> tuple[Cursor, Position]:
-            moved = base.retain(cursor, oldest) if cursor.generation == generation else cursor
-            return moved, base.position_of(moved)
+        def step(standing: Standing) -> tuple[Standing, Position]:
+            moved = ack_rows.retained(standing, oldest) if standing.progress.epoch == generation else standing
+            return moved, ack_rows.position_of(moved)
 
-        return await self._mover.move(subscription, step)
+        return await self._settler.move(subscription, ack_rows.step(step))
 
     async def hand_out(
         self, subscription: SubscriptionId, generation: int, end: Offset, at: Offset | None = None
@@ -181,23 +194,85 @@ class PostgresCursors:
         def step(cursor: Cursor) -> tuple[Cursor, bool]:
             return (base.seek(cursor, offset), True) if cursor.topic == topic else (cursor, False)
 
-        return await self._mover.move(subscription, step, run=rows.new_run())
+        return await self._mover.move(subscription, step, series=rows.new_series())
+
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
+        """Begin a run."""
+
+        def step(standing: Standing) -> tuple[Standing, Progress | None]:
+            if standing.topic != topic:
+                return standing, None
+            progress = standing.progress._replace(run=standing.progress.run + 1)
+            return standing._replace(progress=progress), progress
+
+        taken = None
+        while taken is None:
+            await self.position(subscription, topic)
+            taken = await self._settler.move(subscription, ack_rows.step(step))
+        return acks.copied(taken)
+
+    async def progress(self, subscription: SubscriptionId) -> Progress:
+        """Return what is done of a subscription now; of an ordered one its offset."""
+        return acks.copied((await self._standing(subscription)).progress)
+
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+        """Store a change of this epoch and run; also one that changes nothing is told by a row that is still there."""
+
+        def step(standing: Standing) -> tuple[Standing, bool]:
+            progress = standing.progress
+            if not run or (progress.epoch, progress.run) != (epoch, run):
+                return standing, False
+            return standing._replace(progress=acks.settled(progress, change)), True
+
+        call = self._settler.call(ack_rows.step(step))
+        call.refused = False
+        return bool(await self._settler.do(subscription, call))
+
+    async def restore(
+        self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: "BitMap64"
+    ) -> int | None:
+        """Stand at a snapshot."""
+
+        def step(standing: Standing) -> tuple[Standing, int | None]:
+            if standing.topic != topic:
+                return standing, None
+            progress = acks.sought(standing.progress, floor, standing.progress.epoch + 1, done)
+            return standing._replace(progress=progress), progress.epoch
+
+        call = self._settler.call(ack_rows.step(step), rows.new_series())
+        call.found = lambda standing: standing.progress.epoch
+        epoch: int | None = await self._settler.do(subscription, call)
+        return epoch
 
     async def close(self) -> None:
         """Finish what was accepted and let the connections go."""
         await self._mover.close()
+        await self._settler.close()
         await self._rows.finish()
         if self._asking:
             await asyncio.wait(self._asking)
         await self._moving.close()
+        await self._settling.close()
         await self._reading.close()
 
     async def _read(self, subscription: SubscriptionId) -> Cursor:
         row = await self._rows(subscription)
         self._mover.saw(subscription, row)
-        return row.cursor
+        return row.value
 
-    async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[Row | AmsError]:
+    async def _standing(self, subscription: SubscriptionId) -> Standing:
+        """Return what there is of a subscription now; raises `Damaged` when that cannot be read."""
+        asked = self._reading.insist(lambda connection, _: ack_rows.read(connection, self._time, [subscription]))
+        found = (await self._ask(asked)).get(subscription)
+        if found is None:
+            raise SubscriptionGone
+        return ack_rows.readable(found.value)
+
+    def _forget(self, subscription: SubscriptionId) -> None:
+        self._mover.forget(subscription)
+        self._settler.forget(subscription)
+
+    async def _read_rows(self, subscriptions: Sequence[SubscriptionId]) -> list[Row[Cursor] | AmsError]:
         """Return cursors as they are in the database now; all that were asked for in one turn of the event loop."""
         wanted = set(subscriptions)
         try:
@@ -209,7 +284,7 @@ class PostgresCursors:
             raise CursorsUnavailable from error
         return [known.get(each) or SubscriptionGone() for each in subscriptions]
 
-    async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row) -> bool:
+    async def _is_made(self, connection: "Connection", subscription: SubscriptionId, row: Row[Cursor]) -> bool:
         await rows.ask_time(connection, self._time)
         known = await rows.read(connection, self._time, [subscription])
         return subscription in known and known[subscription].stems_from(row.version)

@@ -3,7 +3,8 @@
 All cursors that are asked for in one turn of the event loop are read by one statement, sent after it; and all calls of
 one turn that move cursors go as one statement, whichever cursors they move.
 
-A call that moves is a function of a cursor (`ams.storage.cursors.base`). It is computed on the row last seen here,
+A call that moves is a function of a cursor (`ams.storage.cursors.base`), or of what is done of a parallel subscription
+(`ams.storage.cursors.postgresql_acks`), which has a mover of its own. It is computed on the row last seen here,
 several calls for one cursor one after the other, and what comes of it is true if the row is still the same when it is
 written. A call that finds it changed reads it again and computes again. What would be answered without a write, an
 error too, is answered only from a row that was read after the call came.
@@ -14,7 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 import structlog
@@ -23,21 +24,24 @@ from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import OUTCOME_UNKNOWN, AmsError, CursorsUnavailable, SubscriptionGone
 from ams.core.names import SubscriptionId
 from ams.storage import postgresql
-from ams.storage.cursors import postgresql_rows as rows
-from ams.storage.cursors.base import Cursor
-from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, Rows
+from ams.storage.cursors.postgresql_rows import DatabaseTime, Moves, Row
 
 if TYPE_CHECKING:
     from ams.storage.postgresql import Connection
 
 T = TypeVar("T")
+V = TypeVar("V")
 BACKOFF = Backoff(0.1, 1.0)
 """Seconds between two tries to connect."""
 LEAST_SECONDS = 0.5
 """Less time than this is not worth a statement: it would be cut off and take the connection with it."""
 log = structlog.get_logger("ams.cursors")
-Step = Callable[[Cursor], tuple[Cursor, Any]]
+Step = Callable[[V], tuple[V, Any]]
 """Moves a cursor and gives the answer, or raises an `AmsError`."""
+Read = Callable[["Connection", DatabaseTime, Iterable[SubscriptionId]], Awaitable[Mapping[SubscriptionId, Row[V]]]]
+"""Returns the rows of subscriptions that have one."""
+Write = Callable[["Connection", DatabaseTime, Moves[V], float], Awaitable[Mapping[SubscriptionId, Row[V]]]]
+"""Writes rows within seconds, where those that were read are still the same; returns what is there now."""
 MAX_SEEN = 20_000
 """Rows remembered: a shortcut, so when there are more all are forgotten."""
 LEFT_ALONE = 4
@@ -165,15 +169,19 @@ class ReconnectingConnection:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class Call(Generic[V]):
     """One call that waits for its answer."""
 
-    step: Step
+    step: Step[V]
     give_up: float
     """In the time of the event loop."""
     answer: asyncio.Future[Any]
-    run: int | None = None
+    series: int | None = None
     """What the versions begin at if this call moves the cursor: when it is unsure, the row shows by it."""
+    found: Callable[[V], Any] = lambda _: True
+    """What is answered when it shows."""
+    refused: Any = None
+    """The answer that says that nothing was ever written, which an unsure call cannot know."""
     unsure: bool = False
     """Whether it was sent and no answer came. Something is then written even if there is nothing to change any more:
     what is read after a crash may not be on the standby yet, what is written is."""
@@ -188,15 +196,15 @@ class Call:
             self.answer.set_result(outcome)
 
 
-Calls = Mapping[SubscriptionId, Sequence[Call]]
+Calls = Mapping[SubscriptionId, Sequence[Call[V]]]
 
 
-class AppliedCalls(NamedTuple):
+class AppliedCalls(NamedTuple, Generic[V]):
     """What comes of a cursor's calls, one after the other, and what each is answered if the row is still the same."""
 
-    before: Row
-    after: Row
-    calls: Sequence[Call]
+    before: Row[V]
+    after: Row[V]
+    calls: Sequence[Call[V]]
     outcomes: Sequence[Any]
 
     @property
@@ -210,7 +218,7 @@ class AppliedCalls(NamedTuple):
             call.finish(outcome)
 
 
-def fold(row: Row, calls: Sequence[Call]) -> AppliedCalls:
+def fold(row: Row[V], calls: Sequence[Call[V]]) -> AppliedCalls[V]:
     """Compute calls on a row, one after the other."""
     after, outcomes = row, []
     for call in calls:
@@ -219,46 +227,65 @@ def fold(row: Row, calls: Sequence[Call]) -> AppliedCalls:
     return AppliedCalls(row, after, calls, outcomes)
 
 
-def _apply(row: Row, call: Call) -> tuple[Row, Any]:
-    if call.unsure and call.run is not None and row.stems_from(call.run):
-        cursor, outcome = row.cursor, True
+def _apply(row: Row[V], call: Call[V]) -> tuple[Row[V], Any]:
+    if call.unsure and call.series is not None and row.stems_from(call.series):
+        value, outcome = row.value, call.found(row.value)
     else:
         try:
-            cursor, outcome = call.step(row.cursor)
+            value, outcome = call.step(row.value)
         except AmsError as error:
             return row, error
-    if cursor is not row.cursor and call.run is not None:
-        return Row(cursor, call.run), outcome
-    if cursor is not row.cursor or call.unsure:
-        return Row(cursor, row.version + 1), outcome
+    if call.unsure and call.refused is not None and outcome == call.refused:
+        return row, CursorsUnavailable(OUTCOME_UNKNOWN)
+    if value is not row.value and call.series is not None:
+        return Row(value, call.series), outcome
+    if value is not row.value or call.unsure:
+        return Row(value, row.version + 1), outcome
     return row, outcome
 
 
-class Mover:
+class Mover(Generic[V]):
     """Gathers calls while the last group is on its way, and sends the next."""
 
-    def __init__(self, connection: ReconnectingConnection, time: DatabaseTime) -> None:
+    def __init__(
+        self,
+        connection: ReconnectingConnection,
+        time: DatabaseTime,
+        read: Read[V],
+        write: Write[V],
+        max_seen: int = MAX_SEEN,
+    ) -> None:
         self._connection = connection
         self._time = time
+        self._read = read
+        self._write_rows = write
+        self._max_seen = max_seen
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[SubscriptionId, list[Call]] = {}
-        self._seen: dict[SubscriptionId, Row] = {}
+        self._waiting: dict[SubscriptionId, list[Call[V]]] = {}
+        self._seen: dict[SubscriptionId, Row[V]] = {}
         self._own_moves: dict[SubscriptionId, int] = {}
         """Moves in a row that found a cursor as this process had left it; of cursors in `_seen`."""
         self._running: asyncio.Task[None] | None = None
 
     async def move(
-        self, subscription: SubscriptionId, step: Callable[[Cursor], tuple[Cursor, T]], *, run: int | None = None
+        self, subscription: SubscriptionId, step: Callable[[V], tuple[V, T]], *, series: int | None = None
     ) -> T:
         """Do one atomic step; its answer is given when what it moved is stored."""
-        call = Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), run)
+        answer: T = await self.do(subscription, self.call(step, series))
+        return answer
+
+    def call(self, step: Step[V], series: int | None = None) -> Call[V]:
+        """Return a call that is not made yet, for `do`."""
+        return Call(step, self._loop.time() + postgresql.CALL_SECONDS, self._loop.create_future(), series)
+
+    async def do(self, subscription: SubscriptionId, call: Call[V]) -> Any:
+        """Do the step of a call; its answer is given when what it moved is stored."""
         self._waiting.setdefault(subscription, []).append(call)
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name="ams-cursors-move")
-        answer: T = await call.answer
-        return answer
+        return await call.answer
 
-    def saw(self, subscription: SubscriptionId, row: Row) -> None:
+    def saw(self, subscription: SubscriptionId, row: Row[V]) -> None:
         """Remember a row that was read, unless a later one is known."""
         known = self._seen.get(subscription)
         if known is not None and known.stems_from(row.version):
@@ -266,19 +293,19 @@ class Mover:
         self._own_moves.pop(subscription, None)
         self._remember(subscription, row)
 
-    def left_alone(self, subscription: SubscriptionId) -> Cursor | None:
+    def left_alone(self, subscription: SubscriptionId) -> V | None:
         """Return a cursor as this process left it, if it found it so the last few times; else None."""
         if self._own_moves.get(subscription, 0) < LEFT_ALONE:
             return None
-        return self._seen[subscription].cursor
+        return self._seen[subscription].value
 
-    def _moved(self, subscription: SubscriptionId, made: AppliedCalls) -> None:
+    def _moved(self, subscription: SubscriptionId, made: AppliedCalls[V], written: Row[V]) -> None:
         is_own = self._seen.get(subscription) is made.before
-        self._remember(subscription, made.after)
+        self._remember(subscription, written)
         self._own_moves[subscription] = self._own_moves.get(subscription, 0) + 1 if is_own else 0
 
-    def _remember(self, subscription: SubscriptionId, row: Row) -> None:
-        if len(self._seen) >= MAX_SEEN:
+    def _remember(self, subscription: SubscriptionId, row: Row[V]) -> None:
+        if len(self._seen) >= self._max_seen:
             self._seen.clear()
             self._own_moves.clear()
         self._seen[subscription] = row
@@ -306,27 +333,29 @@ class Mover:
                 _finish(chain.from_iterable(calls.values()), CursorsUnavailable())
         self._running = None
 
-    async def _try_to_send(self, calls: Calls) -> None:
+    async def _try_to_send(self, calls: Calls[V]) -> None:
         try:
             await self._send(calls)
         except Interrupted:
             self._again(calls)
 
-    async def _send(self, calls: Calls) -> None:
+    async def _send(self, calls: Calls[V]) -> None:
         give_up = min(call.give_up for each in calls.values() for call in each)
         moving = {each: made for each, made in _folded(calls, self._seen).items() if made.moves}
         doubtful = {each: waiting for each, waiting in calls.items() if each not in moving}
         if doubtful:
             known = await self._connection.run(
-                lambda connection, _: rows.read(connection, self._time, doubtful), give_up
+                lambda connection, _: self._read(connection, self._time, doubtful), give_up
             )
             moving |= self._answer_unmoved(doubtful, known)
         if moving:
             await self._write(moving, give_up)
 
-    def _answer_unmoved(self, calls: Calls, known: Rows) -> dict[SubscriptionId, AppliedCalls]:
+    def _answer_unmoved(
+        self, calls: Calls[V], known: Mapping[SubscriptionId, Row[V]]
+    ) -> dict[SubscriptionId, AppliedCalls[V]]:
         """Answer what rows that were just read answer by themselves; return what is to be written."""
-        moving: dict[SubscriptionId, AppliedCalls] = {}
+        moving: dict[SubscriptionId, AppliedCalls[V]] = {}
         for subscription in calls.keys() - known.keys():
             self.forget(subscription)
             _finish(calls[subscription], SubscriptionGone())
@@ -338,11 +367,11 @@ class Mover:
                 made.finish()
         return moving
 
-    async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls], give_up: float) -> None:
+    async def _write(self, moving: Mapping[SubscriptionId, AppliedCalls[V]], give_up: float) -> None:
         moves = {each: (made.before, made.after) for each, made in moving.items()}
         try:
             written = await self._connection.run(
-                lambda connection, seconds: rows.write(connection, self._time, moves, seconds), give_up
+                lambda connection, seconds: self._write_rows(connection, self._time, moves, seconds), give_up
             )
         except Interrupted:
             for made in moving.values():
@@ -351,12 +380,12 @@ class Mover:
             raise
         for subscription, made in moving.items():
             if subscription in written:
-                self._moved(subscription, made)
+                self._moved(subscription, made, written[subscription])
                 made.finish()
             else:
                 self._again({subscription: made.calls})
 
-    def _again(self, calls: Calls) -> None:
+    def _again(self, calls: Calls[V]) -> None:
         """Compute calls again, on rows read anew, before those that came meanwhile."""
         for subscription, each in calls.items():
             self.forget(subscription)
@@ -365,10 +394,10 @@ class Mover:
                 self._waiting[subscription] = left + self._waiting.get(subscription, [])
 
 
-def _folded(calls: Calls, known: Rows) -> dict[SubscriptionId, AppliedCalls]:
+def _folded(calls: Calls[V], known: Mapping[SubscriptionId, Row[V]]) -> dict[SubscriptionId, AppliedCalls[V]]:
     return {each: fold(known[each], waiting) for each, waiting in calls.items() if each in known}
 
 
-def _finish(calls: Iterable[Call], outcome: object) -> None:
+def _finish(calls: Iterable[Call[V]], outcome: object) -> None:
     for call in calls:
         call.finish(outcome)

@@ -2,13 +2,13 @@
 
 Every statement is a transaction of its own, so no lock outlives one. A row's version is raised by every write, and a
 write names the version it was computed from: the second of two writes nothing, and sees that. A creation and a seek
-begin a new run of versions at a random number; so a caller that lost the answer to one finds out by the row, also after
-others have written it.
+begin a new series of versions at a random number; so a caller that lost the answer to one finds out by the row, also
+after others have written it.
 """
 
 import secrets
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -17,12 +17,13 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
 from ams.storage import postgresql
-from ams.storage.cursors.base import Cursor, HandOut, Oldest, TopicOffset
+from ams.storage.cursors.base import Cursor, HandOut, TopicOffset
 
 if TYPE_CHECKING:
     from ams.storage.postgresql import Connection
 
-FORMAT = 1
+V = TypeVar("V")
+FORMAT = 2
 """The format of the tables that this version makes and reads."""
 _LOCK = 0x616D735F63757273
 """Key of the lock under which the tables are made: "ams_curs" in ASCII."""
@@ -34,7 +35,8 @@ CREATE TABLE cursors (
     generation bigint NOT NULL,
     handed bigint[] NOT NULL,  -- end, time, end, time, ...: the database's milliseconds since the epoch
     lost bigint NOT NULL,
-    version bigint NOT NULL
+    version bigint NOT NULL,
+    run bigint NOT NULL DEFAULT 0  -- of a parallel subscription
 ) WITH (
     -- Rows change all the time and no index does. With space in its page, a new row takes the place of older ones and
     -- the table stays as small as it is.
@@ -47,17 +49,28 @@ CREATE TABLE cursor_store (
     lost bigint NOT NULL  -- messages lost that no cursor tells of any more
 ) WITH (fillfactor = 10);
 """
-RUN = 2**32
-"""Versions of one run: more than a cursor is written between two seeks, and few of all the numbers there are."""
+_ACKS = """
+CREATE TABLE acks (  -- what is done of parallel subscriptions (ams.storage.cursors.entries)
+    subscription text COLLATE "C" NOT NULL REFERENCES cursors ON DELETE CASCADE,
+    number bigint NOT NULL,
+    entry bytea NOT NULL,
+    PRIMARY KEY (subscription, number)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0
+);
+"""
+_FROM_1 = "ALTER TABLE cursors ADD COLUMN run bigint NOT NULL DEFAULT 0"
+SERIES = 2**32
+"""Versions of one series: more than a cursor is written between two seeks, and few of all the numbers there are."""
 ORDERLY = "SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_seqscan = off"
 """For the connection that moves cursors: rows are found, and so locked, in the order they are named. Two groups that
 lock the same rows in different orders would end each other."""
-_NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
-_IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
+NOW = "(extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+IN_TIME = "statement_timestamp() < to_timestamp(%(expires)s::float8 / 1000)"
 """A statement that was held up, by a server that was stopped or a link that was cut, does nothing after its time: its
 caller got an error long ago."""
 _READ = f"""
-SELECT subscription, topic, "offset", generation, handed, lost, version, {_NOW}
+SELECT subscription, topic, "offset", generation, handed, lost, version, {NOW}
 FROM cursors WHERE subscription = ANY(%s)
 """
 _WRITE = f"""
@@ -68,12 +81,13 @@ FROM unnest(
     %(subscriptions)s::text[], %(read)s::bigint[], %(topics)s::uuid[], %(offsets)s::bigint[], %(generations)s::bigint[],
     %(handed)s::text[], %(lost)s::bigint[], %(versions)s::bigint[]
 ) AS m(subscription, read, topic, "offset", generation, handed, lost, version)
-WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {_IN_TIME}
-RETURNING c.subscription, {_NOW}
+WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {IN_TIME}
+RETURNING c.subscription, {NOW}
 """
 _CREATE = f"""
+WITH forgotten AS (DELETE FROM acks WHERE subscription = %(subscription)s AND {IN_TIME})
 INSERT INTO cursors (subscription, topic, "offset", generation, handed, lost, version)
-SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', %(lost)s, %(version)s WHERE {_IN_TIME}
+SELECT %(subscription)s, %(topic)s::uuid, %(offset)s, 0, '{{}}', %(lost)s, %(version)s WHERE {IN_TIME}
 ON CONFLICT (subscription) DO UPDATE SET
     topic = excluded.topic, "offset" = excluded."offset", generation = 0, handed = '{{}}',
     lost = excluded.lost, version = excluded.version
@@ -82,21 +96,6 @@ _DROP = """
 WITH dropped AS (DELETE FROM cursors WHERE subscription = %s RETURNING lost)
 UPDATE cursor_store SET lost = cursor_store.lost + dropped.lost FROM dropped WHERE dropped.lost > 0
 """
-_TOTAL = """
-WITH total AS (
-    SELECT
-        coalesce((
-            SELECT sum(c.lost + greatest(t.oldest - c."offset", 0)) FROM cursors AS c
-            LEFT JOIN unnest(%(topics)s::uuid[], %(oldest)s::bigint[]) AS t(topic, oldest) USING (topic)
-        ), 0)::bigint AS cursors,
-        (SELECT lost FROM cursor_store) AS gone
-)
-"""
-_LOST = f"{_TOTAL} SELECT cursors + gone, {_NOW} FROM total"
-_KEEP_LOST = f"""
-{_TOTAL} UPDATE cursor_store SET lost = greatest(lost, %(least)s - total.cursors) FROM total WHERE lost = total.gone
-RETURNING lost + total.cursors, {_NOW}
-"""
 
 
 async def prepare(connection: "Connection") -> None:
@@ -104,10 +103,12 @@ async def prepare(connection: "Connection") -> None:
     try:
         if not await _is_there(connection):
             await _make(connection)
-        found = await (await connection.execute("SELECT format FROM cursor_store")).fetchone()
+        found = await _format(connection)
+        if found < FORMAT:
+            found = await _change(connection)
     except psycopg.ProgrammingError as error:
         raise Unusable(f"the cursors' tables cannot be made in this database ({postgresql.reason(error)})") from error
-    if found is None or found[0] > FORMAT:
+    if found > FORMAT:
         raise Unusable("the cursors' tables were written by a newer version; install that one")
 
 
@@ -122,8 +123,24 @@ async def _make(connection: "Connection") -> None:
     async with connection.transaction():
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         if not await _is_there(connection):
-            await connection.execute(_TABLES)
+            await connection.execute(_TABLES + _ACKS)
             await connection.execute("INSERT INTO cursor_store VALUES (1, %s, 0)", (FORMAT,))
+
+
+async def _format(connection: "Connection") -> int:
+    found = await (await connection.execute("SELECT format FROM cursor_store")).fetchone()
+    return FORMAT + 1 if found is None else int(found[0])
+
+
+async def _change(connection: "Connection") -> int:
+    """Bring tables of an older version to this one's format, and return that. Nodes of that version go on meanwhile."""
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if await _format(connection) < FORMAT:
+            await connection.execute(_FROM_1)
+            await connection.execute(_ACKS)
+            await connection.execute("UPDATE cursor_store SET format = %s", (FORMAT,))
+        return await _format(connection)
 
 
 class DatabaseTime:
@@ -155,35 +172,36 @@ class DatabaseTime:
         return Milliseconds(self._clock.monotonic() + self._ahead + round(seconds * 1000))
 
 
-class Row(NamedTuple):
-    """A cursor as it was read or written."""
+class Row(NamedTuple, Generic[V]):
+    """A cursor, or more that stands in its row or goes by it, as it was read or written."""
 
-    cursor: Cursor
+    value: V
     version: int
 
-    def stems_from(self, run: int) -> bool:
-        """Say whether the seek or creation that began a run of versions is what put the cursor where it is."""
-        return 0 <= self.version - run < RUN
+    def stems_from(self, series: int) -> bool:
+        """Say whether the seek or creation that began a series of versions is what put the cursor where it is."""
+        return 0 <= self.version - series < SERIES
 
 
-Rows = Mapping[SubscriptionId, Row]
+Moves = Mapping[SubscriptionId, tuple[Row[V], Row[V]]]
+"""Rows as they were read, and as they are to be."""
 
 
-def new_run() -> int:
-    """Return a number for the versions of a run to begin at."""
+def new_series() -> int:
+    """Return a number for the versions of a series to begin at."""
     return secrets.randbits(62)
 
 
 async def ask_time(connection: "Connection", time: DatabaseTime) -> None:
     """Ask what time it is."""
-    answer = await (await connection.execute(f"SELECT {_NOW}")).fetchone()
+    answer = await (await connection.execute(f"SELECT {NOW}")).fetchone()
     if answer is not None:
         time.note(answer[0])
 
 
 async def read(
     connection: "Connection", time: DatabaseTime, subscriptions: Iterable[SubscriptionId]
-) -> dict[SubscriptionId, Row]:
+) -> dict[SubscriptionId, Row[Cursor]]:
     """Return the rows of subscriptions that have one."""
     found = await (await connection.execute(_READ, (list(subscriptions),))).fetchall()
     if found:
@@ -192,41 +210,41 @@ async def read(
 
 
 async def write(
-    connection: "Connection", time: DatabaseTime, moves: Mapping[SubscriptionId, tuple[Row, Row]], seconds: float
-) -> set[SubscriptionId]:
-    """Put rows in the place of those that were read, wherever they are still the same; return where they were."""
+    connection: "Connection", time: DatabaseTime, moves: Moves[Cursor], seconds: float
+) -> dict[SubscriptionId, Row[Cursor]]:
+    """Put rows in the place of those that were read, wherever they are still the same; return those."""
     subscriptions = sorted(moves)
     before, after = zip(*(moves[each] for each in subscriptions), strict=True)
-    cursors: list[Cursor] = [row.cursor for row in after]
+    cursors: list[Cursor] = [row.value for row in after]
     answer = await connection.execute(
         _WRITE,
         {
             "subscriptions": subscriptions,
-            "read": _array(row.version for row in before),
-            "topics": _array(cursor.topic.hex() for cursor in cursors),
-            "offsets": _array(cursor.offset for cursor in cursors),
-            "generations": _array(cursor.generation for cursor in cursors),
-            "handed": [_array(number for pair in cursor.handed for number in pair) for cursor in cursors],
-            "lost": _array(cursor.lost for cursor in cursors),
-            "versions": _array(row.version for row in after),
+            "read": array(row.version for row in before),
+            "topics": array(cursor.topic.hex() for cursor in cursors),
+            "offsets": array(cursor.offset for cursor in cursors),
+            "generations": array(cursor.generation for cursor in cursors),
+            "handed": [array(number for pair in cursor.handed for number in pair) for cursor in cursors],
+            "lost": array(cursor.lost for cursor in cursors),
+            "versions": array(row.version for row in after),
             "expires": time.after(seconds),
         },
     )
     won = await answer.fetchall()
     if won:
         time.note(won[-1][1])
-    return {subscription for subscription, _ in won}
+    return {subscription: moves[subscription][1] for subscription, _ in won}
 
 
 async def create(
-    connection: "Connection", time: DatabaseTime, subscription: SubscriptionId, row: Row, seconds: float
+    connection: "Connection", time: DatabaseTime, subscription: SubscriptionId, row: Row[Cursor], seconds: float
 ) -> bool:
     """Make or replace a row, and return whether that was done in time."""
     values = {
         "subscription": subscription,
-        "topic": topic_id_text(row.cursor.topic),
-        "offset": row.cursor.offset,
-        "lost": row.cursor.lost,
+        "topic": topic_id_text(row.value.topic),
+        "offset": row.value.offset,
+        "lost": row.value.lost,
         "version": row.version,
         "expires": time.after(seconds),
     }
@@ -251,23 +269,11 @@ async def places(connection: "Connection") -> dict[SubscriptionId, TopicOffset]:
     return {subscription: TopicOffset(TopicId(topic.bytes), offset) for subscription, topic, offset in found}
 
 
-async def lost_in_all(connection: "Connection", time: DatabaseTime, oldest: Oldest, least: int) -> int | None:
-    """Return what all have lost, at least `least`, and see to it that it stays; None when it must be asked again."""
-    values = {"topics": _array(topic.hex() for topic in oldest), "oldest": _array(oldest.values()), "least": least}
-    found = await (await connection.execute(_LOST, values)).fetchone()
-    if found is not None and found[0] < least:
-        found = await (await connection.execute(_KEEP_LOST, values)).fetchone()
-    if found is None:
-        return None
-    time.note(found[1])
-    return int(found[0])
-
-
-def _array(numbers: Iterable[object]) -> str:
+def array(numbers: Iterable[object]) -> str:
     """Write an array of numbers as PostgreSQL reads it; as the driver would, but in one type for all sizes."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
-def _row(topic: UUID, offset: int, generation: int, handed: list[int], lost: int, version: int) -> Row:
+def _row(topic: UUID, offset: int, generation: int, handed: list[int], lost: int, version: int) -> Row[Cursor]:
     pairs = tuple(map(HandOut, map(Offset, handed[::2]), map(Milliseconds, handed[1::2])))
     return Row(Cursor(TopicId(topic.bytes), Offset(offset), generation, pairs, lost), version)

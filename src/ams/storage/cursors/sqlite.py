@@ -3,7 +3,8 @@
 Offsets are written by one thread, as groups: all cursors that moved while the last group was being synced go into the
 next one, with one statement (the database library gives up the interpreter at every statement, so few are cheap and
 many are not). An acknowledgement is answered when its group is on disk. Hand-outs live in memory only; after a restart
-`Grace` stands in for them.
+`Grace` stands in for them. What is done of parallel subscriptions (`ams.storage.cursors.acks`) goes into the same
+groups.
 """
 
 import asyncio
@@ -18,13 +19,16 @@ from queue import SimpleQueue
 from typing import Self
 
 import structlog
+from pyroaring import BitMap64
 
 from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.cursors import base
+from ams.storage.cursors import acks, base, sqlite_acks
+from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.sqlite_acks import AckChange, AckRows, AckWrite
 from ams.storage.files import make_private
 from ams.storage.sqlite import OVERWRITE, Commits, keep_files
 
@@ -35,7 +39,8 @@ CREATE TABLE IF NOT EXISTS cursors (
     "offset" INTEGER NOT NULL,
     generation INTEGER NOT NULL,
     lost INTEGER NOT NULL,
-    sought INTEGER NOT NULL
+    sought INTEGER NOT NULL,
+    run INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID
 """
 _UPSERT = """
@@ -82,6 +87,10 @@ class _Entry:
     settled_sought: Milliseconds
     stored: int = 0
     """The number of the change that the disk holds; 0: nothing of it is there."""
+    progress: Progress | None = None
+    """Of a parallel subscription; floor and epoch are those of the cursor."""
+    settled_progress: Progress | None = None
+    """What the disk holds of it."""
 
     @property
     def row(self) -> _Row:
@@ -104,6 +113,7 @@ class _Entry:
         """
         self.cursor = self.settled = base.undo(self.settled, self.cursor)
         self.sought, self.change = self.settled_sought, self.stored
+        self.progress = self.settled_progress and self.settled_progress._replace(epoch=self.cursor.generation)
 
 
 @dataclass(slots=True)
@@ -111,6 +121,7 @@ class _Group:
     """Changes that become durable together; None is a cursor that is gone."""
 
     rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
+    acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)
     lost: int = 0
     """Messages that are lost though no cursor counts them."""
     dropped: set[SubscriptionId] = field(default_factory=set)
@@ -133,7 +144,7 @@ class _Group:
 
 
 class SqliteCursors:
-    """Keeps `ams.storage.cursors.base.Cursors` in one SQLite file, WAL and synchronous FULL."""
+    """Keeps `ams.storage.cursors.acks.CursorStore` in one SQLite file, WAL and synchronous FULL."""
 
     def __init__(
         self, connection: sqlite3.Connection, clock: Clock, on_full: Callable[[], bool], supervisor: Supervisor
@@ -151,6 +162,7 @@ class SqliteCursors:
         self._group = _Group()
         self._writing: _Group | None = None
         self._commits = Commits()
+        self._ack_rows = AckRows()
         self._queue: SimpleQueue[_Group | None] = SimpleQueue()
         self._supervisor = supervisor
         self._has_failed = False
@@ -175,7 +187,11 @@ class SqliteCursors:
         """
         connection = await asyncio.to_thread(_connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
-        await asyncio.to_thread(cursors._load, ends)
+        try:
+            await asyncio.to_thread(cursors._load, ends)
+        except Unusable:
+            connection.close()
+            raise
         cursors._thread.start()
         return cursors
 
@@ -186,6 +202,8 @@ class SqliteCursors:
         entry = self._entries[subscription] = _Entry(cursor, now, next(self._changes), cursor, now)
         if old is not None:
             entry.settle((old.settled, old.settled_sought, old.stored))
+            entry.settled_progress = old.settled_progress
+        self._leave(subscription, entry, old or self._dropped.get(subscription), cursor)
         await self._join(subscription, entry)
 
     async def drop(self, subscription: SubscriptionId) -> None:
@@ -194,6 +212,8 @@ class SqliteCursors:
         if entry is None:
             return
         self._dropped.setdefault(subscription, entry)
+        if entry.progress is not None:
+            self._group.acks[subscription] = AckChange(None)
         self._gone += entry.cursor.lost
         self._group.dropped.add(subscription)
         self._group.dropped_lost += entry.cursor.lost
@@ -212,8 +232,13 @@ class SqliteCursors:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             cursor = base.meet(entry.cursor, topic)
+<<<<<<< HEAD
             if self._is_to_store(entry, cursor):
                 await self._join(subscription, entry)
+=======
+            self._leave(subscription, entry, entry, cursor)
+            await self._move(subscription, entry, cursor)
+>>>>>>> f54b7860 (Store what is done of parallel subscriptions beside their cursors)
         return base.position_of(entry.cursor)
 
     def expected(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
@@ -221,11 +246,11 @@ class SqliteCursors:
 
     async def lost(self, subscription: SubscriptionId, oldest: Oldest) -> int:
         """Return what retention took before it was acknowledged."""
-        return base.lost(self._entry(subscription).cursor, oldest)
+        return _lost(self._entry(subscription), oldest)
 
     async def lost_in_all(self, oldest: Oldest, least: int = 0) -> int:
         """Return the sum over all subscriptions, those that are gone included; at least `least`."""
-        found = self._gone + sum([base.lost(entry.cursor, oldest) for entry in self._entries.values()])
+        found = self._gone + sum([_lost(entry, oldest) for entry in self._entries.values()])
         if found < least:
             await self._keep_lost(least - found)
         return max(found, least)
@@ -234,9 +259,18 @@ class SqliteCursors:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
         if entry.cursor.generation == generation:
+<<<<<<< HEAD
             cursor = base.retain(entry.cursor, oldest)
             if self._is_to_store(entry, cursor):
                 await self._join(subscription, entry)
+=======
+            if entry.progress is not None and acks.is_parallel(entry.progress):
+                await self._retain(subscription, entry, entry.progress, oldest)
+            else:
+                cursor = base.retain(entry.cursor, oldest)
+                self._leave(subscription, entry, entry, cursor)
+                await self._move(subscription, entry, cursor)
+>>>>>>> f54b7860 (Store what is done of parallel subscriptions beside their cursors)
         return base.position_of(entry.cursor)
 
     async def hand_out(
@@ -268,10 +302,50 @@ class SqliteCursors:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             return False
-        entry.move(base.seek(entry.cursor, offset), next(self._changes))
+        cursor = base.seek(entry.cursor, offset)
+        self._leave(subscription, entry, entry, cursor)
+        entry.move(cursor, next(self._changes))
         entry.sought = self._clock.wall()
         await self._join(subscription, entry)
         return True
+
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
+        """Begin a run."""
+        await self.position(subscription, topic)
+        entry = self._entry(subscription)
+        progress = entry.progress or _start(entry.cursor)
+        progress = progress._replace(run=progress.run + 1)
+        await self._settle(subscription, entry, progress)
+        return acks.copied(progress)
+
+    async def progress(self, subscription: SubscriptionId) -> Progress:
+        """Return what is done of a subscription; of an ordered one its offset."""
+        entry = self._entry(subscription)
+        return acks.copied(entry.progress or _start(entry.cursor))
+
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+        """Store a change of this epoch and run; what is done already waits for the group that it is in."""
+        entry = self._entry(subscription)
+        progress = entry.progress
+        if progress is None or not run or (progress.epoch, progress.run) != (epoch, run):
+            return False
+        after = acks.settled(progress, change)
+        if after is not progress:
+            await self._settle(subscription, entry, after)
+        elif entry.change != entry.stored:
+            await self._join(subscription, entry)
+        return True
+
+    async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
+        """Stand at a snapshot."""
+        entry = self._entry(subscription)
+        if entry.cursor.topic != topic:
+            return None
+        cursor = base.seek(entry.cursor, floor)
+        progress = acks.sought(entry.progress or _start(entry.cursor), floor, cursor.generation, done)
+        entry.sought = self._clock.wall()
+        await self._settle(subscription, entry, progress, cursor, anew=True)
+        return progress.epoch
 
     async def close(self) -> None:
         """Write what is waiting and close the database."""
@@ -306,6 +380,41 @@ class SqliteCursors:
         if cursor is not entry.cursor:
             entry.move(cursor, next(self._changes))
         return entry.change != entry.stored
+
+    async def _retain(self, subscription: SubscriptionId, entry: _Entry, progress: Progress, oldest: Offset) -> None:
+        """Move a parallel subscription up to the oldest kept message."""
+        lost = entry.cursor.lost + acks.lost(progress, oldest)
+        await self._settle(subscription, entry, acks.retained(progress, oldest), entry.cursor._replace(lost=lost))
+
+    async def _settle(
+        self,
+        subscription: SubscriptionId,
+        entry: _Entry,
+        progress: Progress,
+        cursor: Cursor | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Have a parallel subscription stand at a progress, durably; `cursor` says what else it has.
+
+        The cursor's row is always written too: after a seek that failed the disk has another epoch than its entries.
+        """
+        entry.move((cursor or entry.cursor)._replace(offset=progress.floor), next(self._changes))
+        entry.progress = progress
+        self._note_acks(subscription, AckChange(progress, anew))
+        await self._join(subscription, entry)
+
+    def _leave(self, subscription: SubscriptionId, entry: _Entry, before: _Entry | None, cursor: Cursor) -> None:
+        """Forget what was done of a parallel subscription, as its cursor goes elsewhere."""
+        if before is not None and before.progress is not None:
+            entry.progress = acks.sought(before.progress, cursor.offset, cursor.generation)
+            self._note_acks(subscription, AckChange(entry.progress, anew=True))
+
+    def _note_acks(self, subscription: SubscriptionId, change: AckChange) -> None:
+        """Put it into the group that is written next."""
+        known = self._group.acks.get(subscription)
+        is_anew = change.anew or (known is not None and (known.anew or known.progress is None))
+        self._group.acks[subscription] = AckChange(change.progress, is_anew)
 
     def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
         """Put a change into the group that is written next; the future completes when it is on disk."""
@@ -350,6 +459,10 @@ class SqliteCursors:
             entry = self._on_disk(subscription)
             if entry is not None and row is not None:
                 entry.settle(row)
+        for subscription, change in group.acks.items():
+            entry = self._on_disk(subscription)
+            if entry is not None:
+                entry.settled_progress = change.progress
         group.end()
         self._writing = None
         self._send()
@@ -400,12 +513,14 @@ class SqliteCursors:
         self._commits.succeeded()
 
     def _store(self, group: _Group) -> None:
+        plan = self._ack_rows.plan(group.acks)
         try:
-            _store(self._connection, group.rows, group.lost)
+            _store(self._connection, group.rows, group.lost, plan)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
                 raise
-            _store(self._connection, group.rows, group.lost)
+            _store(self._connection, group.rows, group.lost, plan)
+        self._ack_rows.written(plan)
 
     def _overwrite(self) -> None:
         self._connection.execute(OVERWRITE)
@@ -413,26 +528,36 @@ class SqliteCursors:
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
         rows = self._connection.execute(
-            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
+            'SELECT subscription, topic, "offset", generation, lost, sought, run FROM cursors'
         ).fetchall()
+        starts = {key: acks.unsettled(offset, generation, run) for key, _, offset, generation, _, _, run in rows}
+        parallel = self._ack_rows.load(self._connection, starts)
         moved: dict[SubscriptionId, _Row | None] = {}
-        for subscription, topic_hex, offset, generation, lost, sought in rows:
+        changes: dict[SubscriptionId, AckChange] = {}
+        for subscription, topic_hex, stored, generation, lost, sought, _ in rows:
             topic = TopicId(bytes.fromhex(topic_hex))
             end = ends.get(topic, Offset(0))
+            known = parallel.get(subscription)
+            progress = acks.ended(known, end) if known is not None and topic in ends else known
+            offset = progress.floor if progress else stored
             is_past = topic in ends and offset > end
             # A time in the future was written before the clock was set back: long ago, for all we know.
             quiet = Milliseconds(wall - sought) if wall >= sought else _LONG_AGO
             grace = Grace(end, now, quiet) if end > offset else None
             cursor = Cursor(topic, end if is_past else offset, generation, lost=lost, grace=grace)
             change = next(self._changes)
-            entry = _Entry(cursor, sought, change, cursor, sought, change)
+            entry = _Entry(cursor, sought, change, cursor, sought, change, progress, progress)
             self._entries[SubscriptionId(subscription)] = entry
-            if is_past:
-                log.warning("cursors.past_the_end", subscription=subscription, offset=offset, end=end)
+            if is_past or progress is not known:
+                log.warning("cursors.past_the_end", subscription=subscription, offset=stored, end=end)
                 moved[SubscriptionId(subscription)] = entry.row
+            if progress is not known:
+                changes[SubscriptionId(subscription)] = AckChange(progress, anew=True)
         self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
         if moved:
-            _store(self._connection, moved)
+            plan = self._ack_rows.plan(changes)
+            _store(self._connection, moved, 0, plan)
+            self._ack_rows.written(plan)
 
 
 def _connect(path: str) -> sqlite3.Connection:
@@ -440,13 +565,14 @@ def _connect(path: str) -> sqlite3.Connection:
         make_private(path)  # its journals inherit the mode
     except OSError as error:
         raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=2 * _AT_ONCE)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=3 * _AT_ONCE)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
         connection.execute(_SCHEMA)
         connection.execute(_GONE_SCHEMA)
+        sqlite_acks.prepare(connection)
         keep_files(connection, path)
     except sqlite3.Error as error:
         connection.close()
@@ -454,10 +580,15 @@ def _connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | None], lost: int = 0) -> None:
+def _store(
+    connection: sqlite3.Connection,
+    rows: Mapping[SubscriptionId, _Row | None],
+    lost: int = 0,
+    plan: Sequence[AckWrite] = (),
+) -> None:
     kept = [(key, row) for key, row in rows.items() if row is not None]
     gone = [key for key, row in rows.items() if row is None]
-    if not gone and not lost and 0 < len(kept) <= _AT_ONCE:
+    if not gone and not lost and not plan and 0 < len(kept) <= _AT_ONCE:
         _upsert(connection, kept)
         return
     connection.execute("BEGIN IMMEDIATE")
@@ -467,6 +598,8 @@ def _store(connection: sqlite3.Connection, rows: Mapping[SubscriptionId, _Row | 
         if gone or lost:
             connection.execute(_KEEP_LOST, (lost, json.dumps(gone)))
             connection.execute(_DELETE, (json.dumps(gone),))
+        if plan:
+            sqlite_acks.store(connection, plan)
         connection.execute("COMMIT")
     except sqlite3.Error:
         if connection.in_transaction:
@@ -479,3 +612,14 @@ def _upsert(connection: sqlite3.Connection, rows: Sequence[tuple[SubscriptionId,
     for key, ((topic, offset, generation, _, lost, _), sought, _) in rows:
         values += (key, topic.hex(), offset, generation, lost, sought)
     connection.execute(_UPSERTS[len(rows)], values)
+
+
+def _start(cursor: Cursor) -> Progress:
+    """Return the progress of a subscription that was not taken over yet."""
+    return acks.unsettled(cursor.offset, cursor.generation, run=0)
+
+
+def _lost(entry: _Entry, oldest: Oldest) -> int:
+    if entry.progress is None:
+        return base.lost(entry.cursor, oldest)
+    return entry.cursor.lost + acks.lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))

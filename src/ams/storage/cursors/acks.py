@@ -1,0 +1,207 @@
+"""The promise of a store of acknowledgements one by one, and the step by which they are stored.
+
+It is kept by the same objects as `ams.storage.cursors.base.Cursors`, of which all stays true for a parallel
+subscription too: its *floor*, below which everything is done, is its cursor's offset, and its *epoch* the cursor's
+generation. What is above the floor is here, and checked by `tests/storage/cursors/test_acks_contract.py`:
+
+1. A change is durable before the call that asked for it returns, whole or not at all; if it could not be stored the
+   call raises `CursorsUnavailable`, as a call that moves a cursor does.
+2. A change of another epoch or another run than the stored ones changes nothing, and is answered so.
+3. What a seek, another topic, or a new creation leaves behind is forgotten: all that was done, failures and horizon.
+   Retention forgets what is below the new floor, keeps the epoch, and counts as lost only what was not done.
+
+`hand_out` and `acknowledge` are for ordered subscriptions alone. An unknown subscription is `SubscriptionGone`.
+
+    done        acknowledged, passed over by a filter, or put aside as a dead letter
+    failure     a nack, or a deadline that passed
+    epoch       raised by each seek
+    run         raised each time a process takes a subscription over: the process before can store nothing any more
+    horizon     what may be out after a crash, where a message that is out must not be given to another
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from pyroaring import BitMap64
+
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.offsets import Range, bitmap_of, first_missing
+from ams.storage.cursors.base import Cursors
+
+_NO_END = 2**64 - 1
+
+
+class Horizon(NamedTuple):
+    """What may be out after a crash, of a subscription with exactly-once delivery."""
+
+    below: Offset
+    """Offsets below may be out."""
+    until: Milliseconds
+    """Wall time, since the epoch of Unix, at which the last lease given ends at the latest."""
+
+
+class Progress(NamedTuple):
+    """What is stored of a parallel subscription. A value: nobody changes what is in one that somebody else has."""
+
+    floor: Offset
+    epoch: int
+    run: int
+    """0 before the first process took it over."""
+    done: BitMap64
+    """Offsets above the floor that are done; the floor itself never is."""
+    failures: Mapping[Offset, int]
+    """How often offsets that are not done failed; only those that did."""
+    horizon: Horizon | None = None
+    """None as well when everything below it is done."""
+
+
+class Change(NamedTuple):
+    """What is to be stored, all or nothing."""
+
+    done: Sequence[Range] = ()
+    """In any order."""
+    failures: Mapping[Offset, int] = {}
+    """The new counts; those of offsets that are done are forgotten."""
+    horizon: Horizon | None = None
+    """None: it stays as it is."""
+
+
+class Acks(Protocol):
+    """What is done of parallel subscriptions; the module's docstring is its promise."""
+
+    async def take_over(self, subscription: SubscriptionId, topic: TopicId) -> Progress:
+        """Begin a run, durably, and return what is stored; another topic identity than before restarts it at 0.
+
+        Where several nodes use the store, raises `TopicGone` instead of restarting on a topic that is deleted by now.
+        """
+        ...
+
+    async def progress(self, subscription: SubscriptionId) -> Progress:
+        """Return what is stored, without beginning a run; of an ordered subscription too."""
+        ...
+
+    async def settle(self, subscription: SubscriptionId, epoch: int, run: int, change: Change) -> bool:
+        """Store a change; durable when it returns. False, and nothing stored, when epoch or run has moved on."""
+        ...
+
+    async def restore(self, subscription: SubscriptionId, topic: TopicId, floor: Offset, done: BitMap64) -> int | None:
+        """Stand at a snapshot: this floor, and this done above it, in a new epoch, which is returned; durable then.
+
+        Failures and horizon are forgotten; the run goes on. None, and nothing moved, when the cursor is on another
+        topic.
+        """
+        ...
+
+
+class CursorStore(Cursors, Acks, Protocol):
+    """Both promises, as every engine keeps them."""
+
+
+def unsettled(floor: Offset, epoch: int, run: int) -> Progress:
+    """Return the progress of a subscription of which nothing is known above its floor."""
+    return Progress(floor, epoch, run, BitMap64(), {})
+
+
+def settled(progress: Progress, change: Change) -> Progress:
+    """Store a change: the floor moves up over all that is done. What changes nothing returns the same object."""
+    done, failures = progress.done, progress.failures
+    asked = bitmap_of(change.done)
+    asked.remove_range(0, progress.floor)
+    asked -= done
+    if asked:
+        done = done | asked
+        failures = _without(failures, asked)
+    floor = first_missing(done, progress.floor)
+    if floor > progress.floor:
+        done.remove_range(0, floor)
+    failures = _with(failures, change.failures, floor, done)
+    horizon = _above(change.horizon or progress.horizon, floor)
+    if not asked and failures is progress.failures and horizon == progress.horizon:
+        return progress
+    return Progress(floor, progress.epoch, progress.run, done, failures, horizon)
+
+
+def sought(progress: Progress, floor: Offset, epoch: int, done: BitMap64 | None = None) -> Progress:
+    """Stand at `floor` in another epoch, with what is `done` above it; all else is forgotten."""
+    if done is None:
+        return unsettled(floor, epoch, progress.run)
+    above = done.copy()
+    floor = first_missing(above, floor)
+    above.remove_range(0, floor)
+    return Progress(floor, epoch, progress.run, above, {})
+
+
+def lost(progress: Progress, oldest: Offset) -> int:
+    """Return how many messages below the oldest that is kept were not done."""
+    if oldest <= progress.floor:
+        return 0
+    return oldest - progress.floor - progress.done.range_cardinality(progress.floor, oldest)
+
+
+def retained(progress: Progress, oldest: Offset) -> Progress:
+    """Move the floor up to the oldest kept message when retention has passed it; the epoch stays.
+
+    So acknowledgements of what is left are good as they were.
+    """
+    if oldest <= progress.floor:
+        return progress
+    floor = first_missing(progress.done, oldest)
+    done = progress.done.copy()
+    done.remove_range(0, floor)
+    failures = {offset: count for offset, count in progress.failures.items() if offset >= floor}
+    return progress._replace(floor=floor, done=done, failures=failures, horizon=_above(progress.horizon, floor))
+
+
+def ended(progress: Progress, end: Offset) -> Progress:
+    """Forget everything from the end of the topic on: what is published there next is not done."""
+    done = progress.done.copy()
+    done.remove_range(end, _NO_END)
+    failures = {offset: count for offset, count in progress.failures.items() if offset < end}
+    kept = progress._replace(floor=min(progress.floor, end), done=done, failures=failures)
+    return progress if kept == progress else kept
+
+
+def remembers_nothing(progress: Progress) -> bool:
+    """Say whether floor, epoch and run are all there is."""
+    return not (progress.done or progress.failures or progress.horizon)
+
+
+def is_parallel(progress: Progress) -> bool:
+    """Say whether a store knows by it that a subscription is a parallel one."""
+    return progress.run > 0 or not remembers_nothing(progress)
+
+
+def copied(progress: Progress) -> Progress:
+    """Return a copy that its owner may change."""
+    return progress._replace(done=progress.done.copy(), failures=dict(progress.failures))
+
+
+def _above(horizon: Horizon | None, floor: Offset) -> Horizon | None:
+    return horizon if horizon is not None and horizon.below > floor else None
+
+
+def _without(failures: Mapping[Offset, int], done: BitMap64) -> Mapping[Offset, int]:
+    """Leave out what is done by now; looking at the fewer of both."""
+    if len(done) < len(failures):
+        gone = [Offset(each) for each in done if each in failures]
+    else:
+        gone = [each for each in failures if each in done]
+    if not gone:
+        return failures
+    left = dict(failures)
+    for each in gone:
+        del left[each]
+    return left
+
+
+def _with(
+    failures: Mapping[Offset, int], counts: Mapping[Offset, int], floor: Offset, done: BitMap64
+) -> Mapping[Offset, int]:
+    """Add counts of what is not done."""
+    new = {
+        offset: count
+        for offset, count in counts.items()
+        if offset >= floor and offset not in done and failures.get(offset) != count
+    }
+    return {**failures, **new} if new else failures

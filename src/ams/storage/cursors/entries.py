@@ -1,0 +1,185 @@
+"""What is done of a parallel subscription, as the entries that a store keeps of it.
+
+An entry is a byte that says its kind and format, and a MessagePack array. A *delta* holds what a change added; an
+*image* holds everything and takes the place of all entries before. Floor and run stand in the cursor's row, which is
+written together with them. Each entry names its epoch: one of another epoch than the cursor's is of before a seek and
+counts for nothing, so a seek needs to write nothing here.
+
+    1  delta   [epoch, ranges, failures, horizon]     ranges: gap, length, gap, length, ... upwards from 0
+    2  image   [epoch, bitmap, failures, horizon]     bitmap: `ams.core.offsets.packed`
+
+    failures   gap, count, gap, count, ... upwards from 0, the gap from the offset before
+    horizon    [below, until], or null: as before in a delta, none in an image
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import msgspec
+
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
+from ams.core.offsets import Range, packed, ranges_of, unpacked
+from ams.storage.cursors import acks
+from ams.storage.cursors.acks import Change, Horizon, Progress
+
+MAX_DELTAS = 256
+MAX_DELTA_BYTES = 256 << 10
+"""With more deltas than that, or more bytes of them, an image is written in their place: a start is to read little."""
+_DELTA, _IMAGE = b"\x01", b"\x02"
+
+
+class _Delta(msgspec.Struct, array_like=True, frozen=True):
+    epoch: int
+    ranges: list[int]
+    failures: list[int]
+    horizon: tuple[int, int] | None
+
+
+class _Image(msgspec.Struct, array_like=True, frozen=True):
+    epoch: int
+    bitmap: bytes
+    failures: list[int]
+    horizon: tuple[int, int] | None
+
+
+class Entry(NamedTuple):
+    """An entry and its place among those of its subscription."""
+
+    number: int
+    data: bytes
+
+
+class Kept(NamedTuple):
+    """A progress and the entries that a store keeps of it."""
+
+    progress: Progress
+    entries: int = 0
+    """How many there are, those that count for nothing too."""
+    number: int = 0
+    """Of the newest one."""
+    size: int = 0
+    """Bytes of the deltas."""
+    is_stale: bool = False
+    """Whether there are entries of another epoch."""
+
+
+class Write(NamedTuple):
+    """What is to be written so that a store keeps a progress."""
+
+    clears: bool
+    """Whether all entries before go."""
+    entry: Entry | None
+    """What is added."""
+    after: Kept
+
+
+def written(kept: Kept, progress: Progress, *, anew: bool = False) -> Write:
+    """Return what is to be written after `kept`; with `anew` nothing of what was kept belongs to `progress`."""
+    if acks.remembers_nothing(progress):
+        return Write(kept.entries > 0, None, Kept(progress, number=kept.number))
+    number = kept.number + 1
+    if anew or kept.is_stale or kept.progress.epoch != progress.epoch or _is_due(kept):
+        entry = Entry(number, image(progress))
+        return Write(kept.entries > 0, entry, Kept(progress, 1, number))
+    data = delta(kept.progress, progress)
+    if data is None:
+        return Write(False, None, kept._replace(progress=progress))
+    return Write(False, Entry(number, data), Kept(progress, kept.entries + 1, number, kept.size + len(data)))
+
+
+def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
+    """Return what was kept by entries, in their order, of a cursor that says floor, epoch and run.
+
+    Raises `ValueError` for an entry that cannot be read, and for one that a newer version wrote.
+    """
+    progress, count, newest, size, is_stale = start, 0, 0, 0, False
+    for number, data in entries:
+        count, newest = count + 1, number
+        found = _read(data)
+        if found.epoch != start.epoch:
+            is_stale = True
+        elif isinstance(found, _Image):
+            above = acks.sought(start, start.floor, start.epoch, unpacked(found.bitmap))
+            progress = acks.settled(above, _change((), found))
+        else:
+            progress = acks.settled(progress, _change(_ranges(found.ranges), found))
+            size += len(data)
+    return Kept(progress, count, newest, size, is_stale)
+
+
+def image(progress: Progress) -> bytes:
+    """Write everything."""
+    made = _Image(progress.epoch, packed(progress.done), _counts(progress.failures), progress.horizon)
+    return _IMAGE + msgspec.msgpack.encode(made)
+
+
+def delta(before: Progress, after: Progress) -> bytes | None:
+    """Write what a progress has more than the one before it; None when the cursor's row says it all."""
+    added = after.done - before.done
+    failures: Mapping[Offset, int] = {}
+    if after.failures is not before.failures:
+        failures = {each: count for each, count in after.failures.items() if before.failures.get(each) != count}
+    horizon = after.horizon if after.horizon != before.horizon else None
+    if not (added or failures or horizon):
+        return None
+    made = _Delta(after.epoch, _gaps(ranges_of(added)), _counts(failures), horizon)
+    return _DELTA + msgspec.msgpack.encode(made)
+
+
+def _is_due(kept: Kept) -> bool:
+    return kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
+
+
+def _read(data: bytes) -> _Delta | _Image:
+    kind = data[:1]
+    try:
+        if kind == _DELTA:
+            return msgspec.msgpack.decode(data[1:], type=_Delta)
+        if kind == _IMAGE:
+            return msgspec.msgpack.decode(data[1:], type=_Image)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"an entry that cannot be read: {error}") from None
+    raise ValueError(f"an entry of kind {kind.hex() or 'none'}: a newer version wrote it")
+
+
+def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
+    horizon = found.horizon and Horizon(Offset(found.horizon[0]), Milliseconds(found.horizon[1]))
+    return Change(done, dict(_pairs(found.failures)), horizon)
+
+
+def _gaps(ranges: Iterable[Range]) -> list[int]:
+    last, gaps = 0, list[int]()
+    for begin, end in ranges:
+        gaps += (begin - last, end - begin)
+        last = end
+    return gaps
+
+
+def _ranges(gaps: Sequence[int]) -> list[Range]:
+    last, ranges = 0, []
+    for gap, length in _twos(gaps):
+        begin = last + gap
+        last = begin + length
+        ranges.append((Offset(begin), Offset(last)))
+    return ranges
+
+
+def _counts(failures: Mapping[Offset, int]) -> list[int]:
+    offsets = sorted(failures)
+    gaps = [offset - before for before, offset in zip(chain([0], offsets), offsets, strict=False)]
+    return list(chain.from_iterable(zip(gaps, (failures[each] for each in offsets), strict=True)))
+
+
+def _pairs(counts: Sequence[int]) -> Iterator[tuple[Offset, int]]:
+    offset = 0
+    for gap, count in _twos(counts):
+        offset += gap
+        yield Offset(offset), count
+
+
+def _twos(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    if len(numbers) % 2 or min(numbers, default=0) < 0:
+        raise ValueError("an entry that cannot be read: numbers that are no pairs")
+    return zip(numbers[::2], numbers[1::2], strict=True)

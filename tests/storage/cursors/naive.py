@@ -69,7 +69,9 @@ class Settle(NamedTuple):
         for begin, end in self.change.done:
             model.done |= set(range(begin, end))
         model.failures |= self.change.failures
-        model.horizon = self.change.horizon or model.horizon
+        horizons = [each for each in (model.horizon, self.change.horizon) if each]
+        if horizons:
+            model.horizon = Horizon(max(each.below for each in horizons), max(each.until for each in horizons))
         model.tidy()
         return True
 

@@ -64,7 +64,7 @@ class Change(NamedTuple):
     failures: Mapping[Offset, int] = {}
     """The new counts; those of offsets that are done are forgotten."""
     horizon: Horizon | None = None
-    """None: it stays as it is."""
+    """What the horizon is to reach at least; None: it stays as it is."""
 
 
 class Acks(Protocol):
@@ -116,7 +116,7 @@ def settled(progress: Progress, change: Change) -> Progress:
     if floor > progress.floor:
         done.remove_range(0, floor)
     failures = _with(failures, change.failures, floor, done)
-    horizon = _above(change.horizon or progress.horizon, floor)
+    horizon = _above(_farther(progress.horizon, change.horizon), floor)
     if not asked and failures is progress.failures and horizon == progress.horizon:
         return progress
     return Progress(floor, progress.epoch, progress.run, done, failures, horizon)
@@ -175,6 +175,12 @@ def is_parallel(progress: Progress) -> bool:
 def copied(progress: Progress) -> Progress:
     """Return a copy that its owner may change."""
     return progress._replace(done=progress.done.copy(), failures=dict(progress.failures))
+
+
+def _farther(one: Horizon | None, other: Horizon | None) -> Horizon | None:
+    if one is None or other is None:
+        return one or other
+    return Horizon(max(one.below, other.below), max(one.until, other.until))
 
 
 def _above(horizon: Horizon | None, floor: Offset) -> Horizon | None:

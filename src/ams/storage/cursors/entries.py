@@ -1,6 +1,7 @@
 """What is done of a parallel subscription, as the entries that a store keeps of it.
 
-An entry is a byte that says its kind and format, and a MessagePack array. A *delta* holds what a change added; an
+An entry is a byte that says its kind and format, a checksum (CRC-32 of the rest, the lowest byte first), and a
+MessagePack array. A *delta* holds what a change added; an
 *image* holds everything and takes the place of all entries before. Floor and run stand in the cursor's row, which is
 written together with them. Each entry names its epoch: one of another epoch than the cursor's is of before a seek and
 counts for nothing, so a seek needs to write nothing here.
@@ -12,6 +13,7 @@ counts for nothing, so a seek needs to write nothing here.
     horizon    [below, until], or null: as before in a delta, none in an image
 """
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -28,6 +30,8 @@ MAX_DELTAS = 256
 MAX_DELTA_BYTES = 256 << 10
 """With more deltas than that, or more bytes of them, an image is written in their place: a start is to read little."""
 _DELTA, _IMAGE = b"\x01", b"\x02"
+_HEAD = 5
+"""Bytes before the array."""
 
 
 class _Delta(msgspec.Struct, array_like=True, frozen=True):
@@ -112,7 +116,7 @@ def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
 def image(progress: Progress) -> bytes:
     """Write everything."""
     made = _Image(progress.epoch, packed(progress.done), _counts(progress.failures), progress.horizon)
-    return _IMAGE + msgspec.msgpack.encode(made)
+    return _framed(_IMAGE, made)
 
 
 def delta(before: Progress, after: Progress) -> bytes | None:
@@ -125,23 +129,31 @@ def delta(before: Progress, after: Progress) -> bytes | None:
     if not (added or failures or horizon):
         return None
     made = _Delta(after.epoch, _gaps(ranges_of(added)), _counts(failures), horizon)
-    return _DELTA + msgspec.msgpack.encode(made)
+    return _framed(_DELTA, made)
 
 
 def _is_due(kept: Kept) -> bool:
     return kept.entries >= MAX_DELTAS or kept.size >= MAX_DELTA_BYTES
 
 
+def _framed(kind: bytes, made: _Delta | _Image) -> bytes:
+    content = msgspec.msgpack.encode(made)
+    return kind + _checksum(content) + content
+
+
 def _read(data: bytes) -> _Delta | _Image:
-    kind = data[:1]
-    try:
-        if kind == _DELTA:
-            return msgspec.msgpack.decode(data[1:], type=_Delta)
-        if kind == _IMAGE:
-            return msgspec.msgpack.decode(data[1:], type=_Image)
-    except msgspec.DecodeError as error:
-        raise ValueError(f"an entry that cannot be read: {error}") from None
-    raise ValueError(f"an entry of kind {kind.hex() or 'none'}: a newer version wrote it")
+    kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
+    if checksum != _checksum(content):
+        raise ValueError("an entry that does not match its checksum")
+    if kind == _DELTA:
+        return msgspec.msgpack.decode(content, type=_Delta)
+    if kind == _IMAGE:
+        return msgspec.msgpack.decode(content, type=_Image)
+    raise ValueError(f"an entry of kind {kind.hex()}, which a newer version wrote")
+
+
+def _checksum(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(4, "little")
 
 
 def _change(done: Sequence[Range], found: _Delta | _Image) -> Change:
@@ -180,6 +192,4 @@ def _pairs(counts: Sequence[int]) -> Iterator[tuple[Offset, int]]:
 
 
 def _twos(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    if len(numbers) % 2 or min(numbers, default=0) < 0:
-        raise ValueError("an entry that cannot be read: numbers that are no pairs")
     return zip(numbers[::2], numbers[1::2], strict=True)

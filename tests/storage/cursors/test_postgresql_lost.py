@@ -11,11 +11,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 from ams.core.names import Offset, SubscriptionId
 from ams.storage import postgresql
+from ams.storage.cursors.acks import Change
 from ams.storage.cursors.postgresql import PostgresCursors
 from cluster.link import Link
 from cluster.postgres import Postgres
@@ -228,3 +230,71 @@ _SLOW = """
 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN new; END $$;
 CREATE TRIGGER slowly BEFORE UPDATE ON cursors FOR EACH ROW EXECUTE FUNCTION slowly()
 """
+
+
+async def test_what_was_settled_while_the_answer_was_lost_is_settled_once_and_answered(
+    server: Postgres, link: Link
+) -> None:
+    near = server.url()
+    far = near.replace(f":{server.port(1)}/", f":{link.port}/")
+    async with nodes_on(near) as (here, _), nodes_on(far) as (there, _):
+        taken = await there.take_over(SUB, TOPIC)
+        change = Change([(Offset(3), Offset(5))], {Offset(1): 1})
+        with server.connected() as connection:
+            connection.execute(_SLOW)
+        settling = asyncio.create_task(there.settle(SUB, taken.epoch, taken.run, change))
+        await asyncio.sleep(0.15)  # the statement is being done
+        link.cut()
+        while not (await here.progress(SUB)).done:
+            await asyncio.sleep(0.02)
+        link.restore()
+
+        assert await settling
+        assert await there.settle(SUB, taken.epoch, taken.run, Change([(Offset(6), Offset(7))]))
+        progress = await here.progress(SUB)
+        assert (list(progress.done), progress.failures) == ([3, 4, 6], {1: 1})
+        with server.connected() as connection:
+            connection.execute("DROP FUNCTION slowly CASCADE")
+
+
+async def test_a_change_whose_answer_was_lost_while_another_took_over_is_unknown(server: Postgres, link: Link) -> None:
+    near = server.url()
+    far = near.replace(f":{server.port(1)}/", f":{link.port}/")
+    async with nodes_on(near) as (here, _), nodes_on(far) as (there, _):
+        taken = await there.take_over(SUB, TOPIC)
+        with server.connected() as connection:
+            connection.execute(_SLOW)
+        settling = asyncio.create_task(there.settle(SUB, taken.epoch, taken.run, Change([(Offset(3), Offset(5))])))
+        await asyncio.sleep(0.15)  # the statement is being done
+        link.cut()
+        while not (await here.progress(SUB)).done:
+            await asyncio.sleep(0.02)
+        assert list((await here.take_over(SUB, TOPIC)).done) == [3, 4]
+        link.restore()
+
+        with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
+            await settling
+        assert not await there.settle(SUB, taken.epoch, taken.run, Change([(Offset(6), Offset(7))]))
+        with server.connected() as connection:
+            connection.execute("DROP FUNCTION slowly CASCADE")
+
+
+async def test_a_snapshot_whose_answer_was_lost_is_not_restored_a_second_time(server: Postgres, link: Link) -> None:
+    near = server.url()
+    far = near.replace(f":{server.port(1)}/", f":{link.port}/")
+    async with nodes_on(near) as (here, _), nodes_on(far) as (there, _):
+        await there.take_over(SUB, TOPIC)
+        with server.connected() as connection:
+            connection.execute(_SLOW)
+        restoring = asyncio.create_task(there.restore(SUB, TOPIC, Offset(2), BitMap64([4])))
+        await asyncio.sleep(0.15)  # the statement is being done
+        link.cut()
+        await sought(here)
+        progress = await here.progress(SUB)
+        assert await here.settle(SUB, progress.epoch, progress.run, Change([(Offset(2), Offset(3))]))
+        link.restore()
+
+        assert await restoring == progress.epoch
+        assert [(each.floor, list(each.done)) for each in [await here.progress(SUB)]] == [(3, [4])]
+        with server.connected() as connection:
+            connection.execute("DROP FUNCTION slowly CASCADE")

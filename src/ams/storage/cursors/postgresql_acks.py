@@ -31,17 +31,15 @@ FROM cursors AS c LEFT JOIN acks AS k USING (subscription)
 WHERE c.subscription = ANY(%s) ORDER BY c.subscription, k.number
 """
 _WRITE = f"""
-WITH asked AS (
-    SELECT * FROM unnest(
+WITH moved AS (
+    UPDATE cursors AS c SET
+        "offset" = m."offset", generation = m.generation, lost = m.lost, run = m.run, version = m.version,
+        handed = CASE WHEN c.generation = m.generation THEN c.handed ELSE '{{}}' END
+    FROM unnest(
         %(subscriptions)s::text[], %(read)s::bigint[], %(offsets)s::bigint[], %(generations)s::bigint[],
         %(lost)s::bigint[], %(runs)s::bigint[], %(versions)s::bigint[], %(clears)s::boolean[], %(numbers)s::bigint[],
         %(entries)s::bytea[]
     ) AS m(subscription, read, "offset", generation, lost, run, version, clears, number, entry)
-), moved AS (
-    UPDATE cursors AS c SET
-        "offset" = m."offset", generation = m.generation, lost = m.lost, run = m.run, version = m.version,
-        handed = CASE WHEN c.generation = m.generation THEN c.handed ELSE '{{}}' END
-    FROM asked AS m
     WHERE c.subscription = m.subscription COLLATE "C" AND c.version = m.read AND {IN_TIME}
     RETURNING m.*
 ), cleared AS (

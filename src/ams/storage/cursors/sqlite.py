@@ -232,13 +232,9 @@ class SqliteCursors:
         entry = self._entry(subscription)
         if entry.cursor.topic != topic:
             cursor = base.meet(entry.cursor, topic)
-<<<<<<< HEAD
+            self._leave(subscription, entry, entry, cursor)
             if self._is_to_store(entry, cursor):
                 await self._join(subscription, entry)
-=======
-            self._leave(subscription, entry, entry, cursor)
-            await self._move(subscription, entry, cursor)
->>>>>>> f54b7860 (Store what is done of parallel subscriptions beside their cursors)
         return base.position_of(entry.cursor)
 
     def expected(self, _subscription: SubscriptionId, _topic: TopicId) -> None:
@@ -259,18 +255,13 @@ class SqliteCursors:
         """Move up to the oldest kept message, unless the cursor was moved meanwhile."""
         entry = self._entry(subscription)
         if entry.cursor.generation == generation:
-<<<<<<< HEAD
-            cursor = base.retain(entry.cursor, oldest)
-            if self._is_to_store(entry, cursor):
-                await self._join(subscription, entry)
-=======
             if entry.progress is not None and acks.is_parallel(entry.progress):
                 await self._retain(subscription, entry, entry.progress, oldest)
-            else:
-                cursor = base.retain(entry.cursor, oldest)
-                self._leave(subscription, entry, entry, cursor)
-                await self._move(subscription, entry, cursor)
->>>>>>> f54b7860 (Store what is done of parallel subscriptions beside their cursors)
+                return base.position_of(entry.cursor)
+            cursor = base.retain(entry.cursor, oldest)
+            self._leave(subscription, entry, entry, cursor)
+            if self._is_to_store(entry, cursor):
+                await self._join(subscription, entry)
         return base.position_of(entry.cursor)
 
     async def hand_out(
@@ -383,8 +374,12 @@ class SqliteCursors:
 
     async def _retain(self, subscription: SubscriptionId, entry: _Entry, progress: Progress, oldest: Offset) -> None:
         """Move a parallel subscription up to the oldest kept message."""
-        lost = entry.cursor.lost + acks.lost(progress, oldest)
-        await self._settle(subscription, entry, acks.retained(progress, oldest), entry.cursor._replace(lost=lost))
+        moved = acks.retained(progress, oldest)
+        if moved is not progress:
+            cursor = entry.cursor._replace(lost=entry.cursor.lost + acks.lost(progress, oldest))
+            await self._settle(subscription, entry, moved, cursor)
+        elif entry.change != entry.stored:
+            await self._join(subscription, entry)
 
     async def _settle(
         self,

@@ -18,8 +18,12 @@ from sqlalchemy import Engine, event
 
 from ams.core.errors import OUTCOME_UNKNOWN, Unavailable
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
+from ams.core.offsets import Range, ranges_of
+from ams.storage.cursors import acks, entries
+from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import NO_DEADLINE
 from ams.storage.cursors.sqlite import SqliteCursors
+from ams.storage.cursors.sqlite_acks import AckRows
 from ams.storage.database.database import sqlite_url
 from ams.storage.registry.registry import Registry
 
@@ -64,6 +68,8 @@ async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance
     name = f"s{chance.randrange(40)}"
     key = SubscriptionId(name)
     offset = chance.randrange(END)
+    if chance.random() < 0.5:
+        return await use_acks(cursors, notes, state, chance)
     if name not in state:
         return await notes.ask("cursors", state, state | {name: offset}, cursors.create(key, TOPIC, Offset(offset)))
     if chance.random() < 0.1:
@@ -72,7 +78,8 @@ async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance
     if chance.random() < 0.3:
         return await notes.ask("cursors", state, state | {name: offset}, cursors.seek(key, TOPIC, Offset(offset)))
     moved: State = {}
-    for each in chance.sample(sorted(state), min(len(state), 3)):
+    ordered = sorted(each for each in state if each.startswith("s"))
+    for each in chance.sample(ordered, min(len(ordered), 3)):
         position = await cursors.position(SubscriptionId(each), TOPIC)
         if position.offset < END:
             await cursors.hand_out(SubscriptionId(each), position.generation, END)
@@ -81,6 +88,44 @@ async def use_cursors(cursors: SqliteCursors, notes: Notes, state: State, chance
         *(cursors.acknowledge(SubscriptionId(each), Offset(int(to) - 1), NO_DEADLINE) for each, to in moved.items())
     )
     return await notes.ask("cursors", state, state | moved, together)
+
+
+async def use_acks(cursors: SqliteCursors, notes: Notes, state: State, chance: random.Random) -> State:
+    """Make, drop or seek one parallel subscription, or settle for all of them as one group."""
+    key = SubscriptionId(f"p{chance.randrange(3)}")
+    start = acks.unsettled(Offset(chance.randrange(100)), 0, 0)
+    if key not in state:
+        after = state | {key: standing(start)}
+        return await notes.ask("cursors", state, after, cursors.create(key, TOPIC, start.floor))
+    if chance.random() < 0.1:
+        without = {each: value for each, value in state.items() if each != key}
+        return await notes.ask("cursors", state, without, cursors.drop(key))
+    if chance.random() < 0.1:
+        after = state | {key: standing(start)}
+        return await notes.ask("cursors", state, after, cursors.seek(key, TOPIC, start.floor))
+    settled: State = {}
+    calls: list[Awaitable[object]] = []
+    for each in [SubscriptionId(each) for each in state if each.startswith("p")]:
+        progress = await cursors.progress(each)
+        with contextlib.suppress(Unavailable):
+            progress = progress if progress.run else await cursors.take_over(each, TOPIC)
+        if not progress.run:
+            continue
+        done = [some_range(progress.floor, chance) for _ in range(chance.randrange(1, 40))]
+        settled[each] = standing(acks.settled(progress, Change(done)))
+        calls += [cursors.settle(each, progress.epoch, progress.run, Change(half)) for half in (done[::2], done[1::2])]
+    return await notes.ask("cursors", state, state | settled, asyncio.gather(*calls))
+
+
+def standing(progress: Progress) -> str:
+    """Return what there is of a parallel subscription."""
+    return f"{progress.floor} {ranges_of(progress.done)}"
+
+
+def some_range(floor: int, chance: random.Random) -> Range:
+    """Return up to three offsets near a floor."""
+    begin = floor + chance.randrange(60)
+    return Offset(begin), Offset(begin + chance.randrange(1, 4))
 
 
 async def use_registry(registry: Registry, notes: Notes, state: State, chance: random.Random) -> State:
@@ -102,6 +147,7 @@ async def main(folder: Path, steps: int, seed: int) -> None:
     """Change both databases in turn."""
     chance = random.Random(seed)
     notes = Notes(folder / "notes")
+    entries.MAX_DELTAS = 4  # so that images are written
     cursors = await SqliteCursors.open(str(folder / "cursors.db"), ends={TOPIC: END})
     move_often(cursors._connection, None)
     event.listen(Engine, "connect", move_often)  # here alone: it holds for every engine of the process
@@ -119,13 +165,14 @@ async def main(folder: Path, steps: int, seed: int) -> None:
 
 def stored(path: Path) -> State:
     """Return what a database holds, as a process that opens it next finds it."""
-    query = {
-        "cursors.db": 'SELECT subscription, "offset" FROM cursors',
-        "registry.db": "SELECT name, description FROM projects",
-    }
     with opened(path) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        return dict(connection.execute(query[path.name]).fetchall())
+        if path.name == "registry.db":
+            return dict(connection.execute("SELECT name, description FROM projects").fetchall())
+        rows = connection.execute('SELECT subscription, "offset", generation, run FROM cursors').fetchall()
+        starts = {key: acks.unsettled(offset, epoch, run) for key, offset, epoch, run in rows}
+        parallel = {**starts, **AckRows().load(connection, starts)}
+        return {key: standing(parallel[key]) if key.startswith("p") else parallel[key].floor for key in starts}
 
 
 @contextlib.contextmanager

@@ -208,6 +208,9 @@ class Subscription(Line, tag="subscription"):
     """The next message to deliver."""
     lost: Count = 0
     """Messages that retention took before they were acknowledged."""
+    done: tuple[tuple[Count, Count], ...] = ()
+    """Of a parallel subscription: what is done above `offset`, each from the first offset up to but without the second.
+    """
     tally: Tally | None = None
 
 

@@ -11,6 +11,8 @@ import pytest
 from ams.app.moving import check, export, import_
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
+from ams.core.names import Offset
+from ams.core.offsets import bitmap_of, ranges_of
 from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.records import NamedToken, PageRequest
 from ams.storage.registry.registry import Registry
@@ -103,6 +105,22 @@ async def test_what_retention_took_is_still_counted(furnished: Furnished, tmp_pa
         async with installation(data, furnished.clock) as opened:
             lost.append(await opened.cursors.lost_in_all({}))
     assert lost[0] == lost[1] > 0
+
+
+async def test_what_is_done_of_a_parallel_subscription_is_done_after_a_move(furnished: Furnished, tmp_path: Path):
+    shutil.copytree(furnished.data, tmp_path / "old")
+    ranges = [(Offset(7), Offset(9)), (Offset(60), Offset(90))]
+    async with installation(tmp_path / "old", furnished.clock) as source:
+        sub = next(each for each in await source.registry.subscriptions.all() if each.name == "fresh")
+        place = (await source.cursors.places())[sub.id]
+        await source.cursors.restore(sub.id, place.topic, Offset(5), bitmap_of(ranges))
+        await export(source, str(tmp_path / "export"), quiet)
+
+    await imported(furnished, tmp_path / "export", tmp_path / "new")
+
+    async with installation(tmp_path / "new", furnished.clock) as target:
+        progress = await target.cursors.take_over(sub.id, place.topic)
+    assert (progress.floor, ranges_of(progress.done)) == (5, ranges)
 
 
 async def secrets_in(data: Path, clock: ManualClock) -> list[str]:

@@ -84,6 +84,10 @@ BAD = {
     ),
     "two subscriptions of one name": ([PROJECT, TOPIC, sub(), sub()], 5, "a second subscription s"),
     "a cursor beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(offset=7)], 6, "beyond the end of the topic, 6"),
+    "done that is no range": ([LOG, message(5), PROJECT, TOPIC, sub(offset=2, done=[[4, 4]])], 6, "not empty"),
+    "done below the offset": ([LOG, message(5), PROJECT, TOPIC, sub(offset=2, done=[[1, 3]])], 6, "from the offset"),
+    "done in no order": ([LOG, message(9), PROJECT, TOPIC, sub(done=[[4, 6], [2, 3]])], 6, "done from 2 to 3"),
+    "done beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(done=[[4, 7]])], 6, "beyond the end of the topic, 6"),
     "a cursor beyond the end of nothing": ([PROJECT, TOPIC, sub(offset=1)], 4, "beyond the end of the topic, 0"),
     "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),
     "a push of no known type": ([PROJECT, sub(push={"type": "post"})], 3, "post"),
@@ -141,7 +145,7 @@ def test_what_is_good_is_counted(tmp_path: Path):
         USER,
         PROJECT,
         TOPIC,
-        sub(offset=10, push=DEAD, push_secrets=[SECRET]),
+        sub(offset=3, done=[[3, 4], [6, 10]], push=DEAD, push_secrets=[SECRET]),
         sub("other") | {"topic": "gone"},
     ]
     path = written(tmp_path / "file", whole(*lines))

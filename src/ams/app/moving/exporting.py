@@ -14,9 +14,10 @@ from ams.app.moving.files import writing
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionId, TopicId, topic_id_text
+from ams.core.offsets import ranges_of
 from ams.service.counting import Counting, Counts
 from ams.service.subscriptions import Subscriptions
-from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Lost, Message, encoded, encoded_message, kind
 from ams.storage.log import base
 from ams.storage.registry.counts import TopicTally
@@ -37,7 +38,7 @@ class Installation(NamedTuple):
 
     registry: Registry
     log: base.Log
-    cursors: Cursors
+    cursors: CursorStore
 
 
 async def export(
@@ -113,8 +114,12 @@ class _Exporting:
         places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
             place, topic = places[each.id], topics.get((each.project_id, each.topic))
-            offset = place.offset if place.topic == topic else 0
-            found[each.id] = CursorPosition(offset, await self._cursors.lost(each.id, {}))
+            lost = await self._cursors.lost(each.id, {})
+            if place.topic != topic:
+                found[each.id] = CursorPosition(0, lost)
+                continue
+            progress = await self._cursors.progress(each.id)
+            found[each.id] = CursorPosition(progress.floor, lost, ranges_of(progress.done))
         return found
 
     async def _lost_for_good(self) -> int:

@@ -18,6 +18,7 @@ from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.messages import message as made_message
 from ams.core.names import Offset, TopicId, new_topic_id, topic_id
+from ams.core.offsets import bitmap_of
 from ams.service.subscriptions import NO_TOPIC
 from ams.storage.export_format import AnyLine, End, Header, Line, Log, Lost, Message
 from ams.storage.log.base import Origin
@@ -147,6 +148,8 @@ class _Importing:
     async def _place(self, placed: Placed) -> None:
         topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
         await self._cursors.create(placed.subscription, topic, Offset(offset), placed.lost)
+        if placed.done and placed.topic is not None:
+            await self._cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
 
 
 class _Lines:

@@ -204,6 +204,7 @@ class Rules:
         topic = (line.project, line.topic)
         if topic in self._topics and line.offset > self._ends.get(topic, 0):
             raise InvalidInput(f"offset {line.offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
+        _check_done(line, self._ends.get(topic, 0) if topic in self._topics else None)
         self._listed(line.authorized)
         _check_push(line)
 
@@ -334,6 +335,17 @@ def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
     if (user, checked_name(what, name)) in known:
         raise InvalidInput(f"a second {what} {name} of user {user}")
     known.add((user, name))
+
+
+def _check_done(line: Subscription, end: int | None) -> None:
+    """Raise `InvalidInput` for ranges that are none, or not above the offset; `end` is that of the topic, if any."""
+    last = line.offset
+    for begin, after in line.done:
+        if not last <= begin < after:
+            raise InvalidInput(f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty")
+        last = after
+    if end is not None and last > end:
+        raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")
 
 
 def _check_push(line: Subscription) -> None:

@@ -50,7 +50,7 @@ from ams.service.users import Registrations, Users
 from ams.service.validators import Validators
 from ams.storage.audit.logins import FailedLogins
 from ams.storage.audit.trail import FileTrail
-from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
@@ -69,7 +69,7 @@ class Service:
     embedded: EmbeddedLog | None
     """The log, when it is in the data folder."""
     registry: Registry
-    cursors: Cursors
+    cursors: CursorStore
     deliverer: Deliverer
     workers: Pool
     schemas: Schemas

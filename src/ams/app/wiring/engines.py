@@ -15,7 +15,7 @@ from ams.core.errors import Unavailable, Unusable
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
-from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk
@@ -47,7 +47,7 @@ class Engines:
     folder: Folder
     log: Log
     registry: Registry
-    cursors: Cursors
+    cursors: CursorStore
     embedded: EmbeddedLog | None
     """The log, when it is in the data folder: then this process is the only one, and may put things in order."""
 
@@ -86,7 +86,7 @@ class _Opening:
             await _make_missing_logs(embedded, registry)
         log = embedded or await self._kafka_log(registry)
         if self.settings.registry == "sqlite":
-            cursors: Cursors = await self._sqlite_cursors(folder, on_full, log)
+            cursors: CursorStore = await self._sqlite_cursors(folder, on_full, log)
         else:
             cursors = await self._shared_cursors(registry)
         return Engines(self.clock, folder, log, registry, cursors, embedded)
@@ -139,7 +139,7 @@ class _Opening:
         self.stack.push_async_callback(cursors.close)
         return cursors
 
-    async def _shared_cursors(self, registry: Registry) -> Cursors:
+    async def _shared_cursors(self, registry: Registry) -> CursorStore:
         # Here, not above: its driver is needed with PostgreSQL only.
         from ams.storage.cursors.postgresql import PostgresCursors
 

@@ -19,7 +19,7 @@ generation. What is above the floor is here, and checked by `tests/storage/curso
     horizon     what may be out after a crash, where a message that is out must not be given to another
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pyroaring import BitMap64
@@ -101,6 +101,18 @@ class CursorStore(Cursors, Acks, Protocol):
 def unsettled(floor: Offset, epoch: int, run: int) -> Progress:
     """Return the progress of a subscription of which nothing is known above its floor."""
     return Progress(floor, epoch, run, BitMap64(), {})
+
+
+def joined(changes: Iterable[Change]) -> Change:
+    """Return one change that does what several do one after the other."""
+    done: list[Range] = []
+    failures: dict[Offset, int] = {}
+    horizon: Horizon | None = None
+    for each in changes:
+        done += each.done
+        failures |= each.failures
+        horizon = _farther(horizon, each.horizon)
+    return Change(done, failures, horizon)
 
 
 def settled(progress: Progress, change: Change) -> Progress:

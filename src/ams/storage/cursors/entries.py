@@ -99,6 +99,7 @@ def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
     Raises `ValueError` for an entry that cannot be read, and for one that a newer version wrote.
     """
     progress, count, newest, size, is_stale = start, 0, 0, 0, False
+    deltas: list[Change] = []
     for number, data in entries:
         count, newest = count + 1, number
         found = _read(data)
@@ -107,10 +108,11 @@ def replayed(start: Progress, entries: Iterable[Entry]) -> Kept:
         elif isinstance(found, _Image):
             above = acks.sought(start, start.floor, start.epoch, unpacked(found.bitmap))
             progress = acks.settled(above, _change((), found))
+            deltas = []
         else:
-            progress = acks.settled(progress, _change(_ranges(found.ranges), found))
+            deltas.append(_change(_ranges(found.ranges), found))
             size += len(data)
-    return Kept(progress, count, newest, size, is_stale)
+    return Kept(acks.settled(progress, acks.joined(deltas)), count, newest, size, is_stale)
 
 
 def image(progress: Progress) -> bytes:

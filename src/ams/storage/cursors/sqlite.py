@@ -565,9 +565,11 @@ def _connect(path: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
+        connection.execute("BEGIN IMMEDIATE")
         connection.execute(_SCHEMA)
         connection.execute(_GONE_SCHEMA)
         sqlite_acks.prepare(connection)
+        connection.execute("COMMIT")
         keep_files(connection, path)
     except sqlite3.Error as error:
         connection.close()

@@ -73,9 +73,9 @@ class AckRows:
         for subscription, number, data in connection.execute(words):
             if subscription in starts:
                 found.setdefault(SubscriptionId(subscription), []).append(Entry(number, data))
-        for subscription, kept in found.items():
+        for subscription, stored in found.items():
             try:
-                self._kept[subscription] = entries.replayed(starts[subscription], kept)
+                self._kept[subscription] = entries.replayed(starts[subscription], stored)
             except ValueError as error:
                 raise Unusable(
                     f"the cursor database holds of subscription {subscription} {error}; restore it or move it away"

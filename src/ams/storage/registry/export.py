@@ -13,7 +13,8 @@ import msgspec
 from sqlalchemy import Connection, Row, Select, Table, insert, select
 
 from ams.core.clock import Milliseconds
-from ams.core.names import SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
+from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
+from ams.core.offsets import Range
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage.export_format import (
     Binding,
@@ -106,6 +107,8 @@ class CursorPosition(NamedTuple):
 
     offset: int
     lost: int
+    done: Sequence[Range] = ()
+    """Above the offset, of a parallel subscription."""
 
 
 class Contents:
@@ -166,7 +169,8 @@ class Contents:
         return _line(
             Subscription, row, project=row.project, push=self._push(push.read(row.push)),
             push_secrets=self._push_secrets(row.id), authorized=self._listed(subscription_access, row.id),
-            offset=standing.offset, lost=standing.lost, tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
+            offset=standing.offset, lost=standing.lost, done=tuple(standing.done),
+            tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
         )  # fmt: skip
 
     def _registration(self, row: Row[Any]) -> Registration:
@@ -269,6 +273,7 @@ class Placed(NamedTuple):
     """None: there is no such topic now."""
     offset: int
     lost: int
+    done: Sequence[Range] = ()
 
 
 class RegistryImport:
@@ -348,7 +353,8 @@ class RegistryImport:
         self._insert_access(subscription_access, identity, line.authorized)
         self._insert_tally(_OF_SUBSCRIPTIONS, identity, line.tally)
         topic = self._topics.get((line.project, line.topic))
-        place = Placed(SubscriptionId(identity), topic_id(topic) if topic else None, line.offset, line.lost)
+        done = [(Offset(begin), Offset(end)) for begin, end in line.done]
+        place = Placed(SubscriptionId(identity), topic_id(topic) if topic else None, line.offset, line.lost, done)
         self.cursors.append(place)
 
     @add.register

@@ -169,10 +169,9 @@ def stored(path: Path) -> State:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         if path.name == "registry.db":
             return dict(connection.execute("SELECT name, description FROM projects").fetchall())
-        rows = connection.execute('SELECT subscription, "offset", generation, run FROM cursors').fetchall()
-        starts = {key: acks.unsettled(offset, epoch, run) for key, offset, epoch, run in rows}
-        parallel = {**starts, **AckRows().load(connection, starts)}
-        return {key: standing(parallel[key]) if key.startswith("p") else parallel[key].floor for key in starts}
+        offsets = dict(connection.execute('SELECT subscription, "offset" FROM cursors').fetchall())
+        told = {key: standing(acks.unsettled(offset, 0, 0)) for key, offset in offsets.items() if key.startswith("p")}
+        return {**offsets, **told, **{key: standing(each) for key, each in AckRows().load(connection).items()}}
 
 
 @contextlib.contextmanager

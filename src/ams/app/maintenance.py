@@ -2,11 +2,12 @@
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 from ams.core.errors import BadSettings, Unusable
+from ams.storage.cursors import sqlite_acks
 from ams.storage.database.database import sqlite_url
 from ams.storage.files import Disk, write_whole
 from ams.storage.folder import Folder, is_in_use, is_ours
@@ -45,15 +46,19 @@ def check_folder(path: str) -> FolderReport:
     folder = Folder.look(path)
     if not any(map(os.path.exists, (folder.log, folder.registry, folder.cursors))):
         raise Unusable(f"{path} holds keys only: what its service keeps is in Kafka and PostgreSQL")
-    return FolderReport(check(folder.log), [_database(each) for each in (folder.registry, folder.cursors)])
+    return FolderReport(
+        check(folder.log), [_database(folder.registry), _database(folder.cursors, sqlite_acks.problems)]
+    )
 
 
-def _database(path: str) -> DatabaseReport:
+def _database(path: str, more: Callable[[sqlite3.Connection], Sequence[str]] = lambda _: ()) -> DatabaseReport:
+    """Ask a database, and what reads `more` of it, for what is wrong."""
     if not os.path.exists(path):
         return DatabaseReport(path, ("is missing",))
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             answers = [row[0] for row in connection.execute("PRAGMA integrity_check")]
+            answers += more(connection) if answers == ["ok"] else ()
     except sqlite3.Error as error:
         return DatabaseReport(path, (str(error),))
     return DatabaseReport(path, tuple(answer for answer in answers if answer != "ok"))

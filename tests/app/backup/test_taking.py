@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyroaring import BitMap64
 
 from ams.app.backup import restore, take
 from ams.app.maintenance import check_folder
@@ -17,6 +18,7 @@ from ams.core.errors import Unusable
 from ams.core.messages import message
 from ams.core.names import Offset, SubscriptionId, new_topic_id
 from ams.storage.cursors.base import NO_DEADLINE
+from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.folder import Folder
 from tests.support.service import running_service
 from tests.support.use_cases import open_use_cases
@@ -117,6 +119,27 @@ async def test_a_running_service_is_copied_as_it_is_and_goes_on(tmp_path: Path) 
 
     async with running_service(tmp_path / "b") as (_, token):
         assert token == (tmp_path / "data" / "admin.token").read_text().strip()
+
+
+async def test_what_is_done_of_a_parallel_subscription_is_copied_and_checked(data: Path, tmp_path: Path) -> None:
+    subscription, topic = SubscriptionId("s"), new_topic_id()
+    cursors = await SqliteCursors.open(str(data / "cursors.db"), ends={})
+    await cursors.create(subscription, topic, Offset(2))
+    await cursors.restore(subscription, topic, Offset(2), BitMap64([5, 6]))
+    await cursors.close()
+
+    take(str(data), str(tmp_path / "b"))
+    restore(str(tmp_path / "b"), str(tmp_path / "new"))
+
+    cursors = await SqliteCursors.open(str(tmp_path / "new" / "cursors.db"), ends={})
+    assert list((await cursors.progress(subscription)).done) == [5, 6]
+    await cursors.close()
+    with closing(sqlite3.connect(tmp_path / "b" / "cursors.db")) as damaged:
+        damaged.execute("UPDATE acks SET entry = x'01aabbccdd90'")
+        damaged.commit()
+    assert check_folder(str(tmp_path / "b")).problems == [
+        f"{tmp_path}/b/cursors.db: of subscription s an entry that does not match its checksum"
+    ]
 
 
 async def test_what_changes_while_files_are_copied_is_not_in_the_copy(tmp_path: Path) -> None:

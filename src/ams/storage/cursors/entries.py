@@ -147,10 +147,13 @@ def _read(data: bytes) -> _Delta | _Image:
     kind, checksum, content = data[:1], data[1:_HEAD], data[_HEAD:]
     if checksum != _checksum(content):
         raise ValueError("an entry that does not match its checksum")
-    if kind == _DELTA:
-        return msgspec.msgpack.decode(content, type=_Delta)
-    if kind == _IMAGE:
-        return msgspec.msgpack.decode(content, type=_Image)
+    try:
+        if kind == _DELTA:
+            return msgspec.msgpack.decode(content, type=_Delta)
+        if kind == _IMAGE:
+            return msgspec.msgpack.decode(content, type=_Image)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"an entry that cannot be read: {error}") from None
     raise ValueError(f"an entry of kind {kind.hex()}, which a newer version wrote")
 
 

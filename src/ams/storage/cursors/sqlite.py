@@ -523,13 +523,12 @@ class SqliteCursors:
     def _load(self, ends: Mapping[TopicId, Offset]) -> None:
         wall, now = self._clock.wall(), self._clock.monotonic()
         rows = self._connection.execute(
-            'SELECT subscription, topic, "offset", generation, lost, sought, run FROM cursors'
+            'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
         ).fetchall()
-        starts = {key: acks.unsettled(offset, generation, run) for key, _, offset, generation, _, _, run in rows}
-        parallel = self._ack_rows.load(self._connection, starts)
+        parallel = self._ack_rows.load(self._connection)
         moved: dict[SubscriptionId, _Row | None] = {}
         changes: dict[SubscriptionId, AckChange] = {}
-        for subscription, topic_hex, stored, generation, lost, sought, _ in rows:
+        for subscription, topic_hex, stored, generation, lost, sought in rows:
             topic = TopicId(bytes.fromhex(topic_hex))
             end = ends.get(topic, Offset(0))
             known = parallel.get(subscription)

@@ -6,12 +6,12 @@ written that a progress is there. The rows of a group are written in the transac
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ams.core.errors import Unusable
 from ams.core.names import SubscriptionId
-from ams.storage.cursors import entries
+from ams.storage.cursors import acks, entries
 from ams.storage.cursors.acks import Progress
 from ams.storage.cursors.entries import Entry, Kept
 
@@ -61,21 +61,11 @@ class AckRows:
     def __init__(self) -> None:
         self._kept: dict[SubscriptionId, Kept] = {}
 
-    def load(
-        self, connection: sqlite3.Connection, starts: Mapping[SubscriptionId, Progress]
-    ) -> dict[SubscriptionId, Progress]:
-        """Return what is stored of those that are parallel; `starts` is what the cursors' rows say of all.
-
-        Raises `Unusable` for an entry that cannot be read.
-        """
-        found: dict[SubscriptionId, list[Entry]] = {each: [] for each, start in starts.items() if start.run}
-        words = "SELECT subscription, number, entry FROM acks ORDER BY subscription, number"
-        for subscription, number, data in connection.execute(words):
-            if subscription in starts:
-                found.setdefault(SubscriptionId(subscription), []).append(Entry(number, data))
-        for subscription, stored in found.items():
+    def load(self, connection: sqlite3.Connection) -> dict[SubscriptionId, Progress]:
+        """Return what is stored of those that are parallel. Raises `Unusable` for an entry that cannot be read."""
+        for subscription, start, stored in _stored(connection):
             try:
-                self._kept[subscription] = entries.replayed(starts[subscription], stored)
+                self._kept[subscription] = entries.replayed(start, stored)
             except ValueError as error:
                 raise Unusable(
                     f"the cursor database holds of subscription {subscription} {error}; restore it or move it away"
@@ -114,6 +104,19 @@ def prepare(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE cursors ADD COLUMN run INTEGER NOT NULL DEFAULT 0")
 
 
+def problems(connection: sqlite3.Connection) -> list[str]:
+    """Return what cannot be read in a cursor database, a line each; one of an older version has nothing to read."""
+    if not connection.execute("SELECT name FROM sqlite_schema WHERE name = 'acks'").fetchone():
+        return []
+    found = []
+    for subscription, start, stored in _stored(connection):
+        try:
+            entries.replayed(start, stored)
+        except ValueError as error:
+            found.append(f"of subscription {subscription} {error}")
+    return found
+
+
 def store(connection: sqlite3.Connection, plan: Sequence[AckWrite]) -> None:
     """Write a plan, in the transaction that there is, after the cursors' rows."""
     cleared = [each.subscription for each in plan if each.clears]
@@ -126,3 +129,16 @@ def store(connection: sqlite3.Connection, plan: Sequence[AckWrite]) -> None:
     for start in range(0, len(added), _AT_ONCE):
         rows = added[start : start + _AT_ONCE]
         connection.execute(_ADD[len(rows)], [value for row in rows for value in row])
+
+
+def _stored(connection: sqlite3.Connection) -> Iterator[tuple[SubscriptionId, Progress, list[Entry]]]:
+    """Return of each parallel subscription what its cursor's row says, and its entries."""
+    words = 'SELECT subscription, "offset", generation, run FROM cursors'
+    starts = {each: acks.unsettled(*row) for each, *row in connection.execute(words)}
+    found: dict[SubscriptionId, list[Entry]] = {each: [] for each, start in starts.items() if start.run}
+    words = "SELECT subscription, number, entry FROM acks ORDER BY subscription, number"
+    for subscription, number, data in connection.execute(words):
+        if subscription in starts:
+            found.setdefault(subscription, []).append(Entry(number, data))
+    for subscription, stored in found.items():
+        yield subscription, starts[subscription], stored

@@ -27,7 +27,7 @@ class Disk:
         self.full = False
         self.reserve = 0
         self.attempts = 0
-        store = sqlite._store
+        store = sqlite.store
 
         def failing_store(*arguments: object) -> None:
             self.attempts += 1
@@ -37,7 +37,7 @@ class Disk:
                 raise error
             store(*arguments)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(sqlite, "_store", failing_store)
+        monkeypatch.setattr(sqlite, "store", failing_store)
 
     def release_reserve(self) -> bool:
         if not self.reserve:
@@ -142,13 +142,13 @@ async def test_what_moved_while_a_group_was_being_written_that_failed_fails_too_
     cursors = await opened(tmp_path / "cursors.db")
     await cursors.create(SUB, TOPIC, Offset(50))
     await cursors.create(other, TOPIC, Offset(60))
-    store = sqlite._store
+    store = sqlite.store
 
     def held_up(*changes: object) -> None:
         written.wait(30)
         store(*changes)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sqlite, "_store", held_up)
+    monkeypatch.setattr(sqlite, "store", held_up)
     disk.full = True
     first = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(7)))
     while cursors._writing is None:
@@ -249,13 +249,13 @@ async def test_a_drop_that_failed_after_a_move_that_went_well_leaves_the_cursor_
     disk = Disk(monkeypatch)
     cursors = await opened(tmp_path / "cursors.db")
     await cursors.create(SUB, TOPIC, Offset(0))
-    store = sqlite._store
+    store = sqlite.store
 
     def storing(*changes: object) -> None:
         store(*changes)  # type: ignore[arg-type]
         disk.full = True
 
-    monkeypatch.setattr(sqlite, "_store", storing)
+    monkeypatch.setattr(sqlite, "store", storing)
     moving = asyncio.ensure_future(cursors.seek(SUB, TOPIC, Offset(7)))
     while cursors._writing is None:
         await asyncio.sleep(0)

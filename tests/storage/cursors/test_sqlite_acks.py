@@ -138,7 +138,7 @@ async def test_a_change_whose_sync_and_whose_undoing_failed_is_said_to_be_unknow
         raise error
 
     with monkeypatch.context() as planted:
-        planted.setattr(sqlite, "_store", broken)
+        planted.setattr(sqlite, "store", broken)
         planted.setattr(cursors, "_overwrite", broken)
         with pytest.raises(CursorsUnavailable, match=f"^{OUTCOME_UNKNOWN}$"):
             await settle(cursors, taken, done((5, 6)))

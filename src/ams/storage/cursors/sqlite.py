@@ -10,10 +10,8 @@ groups.
 import asyncio
 import contextlib
 import itertools
-import json
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from functools import partial
 from queue import SimpleQueue
 from typing import Self
@@ -25,122 +23,18 @@ from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable, SubscriptionGone, Unusable
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.cursors import acks, base, sqlite_acks
+from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.base import Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
-from ams.storage.cursors.sqlite_acks import AckChange, AckRows, AckWrite
-from ams.storage.files import make_private
-from ams.storage.sqlite import OVERWRITE, Commits, keep_files
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS cursors (
-    subscription TEXT PRIMARY KEY,
-    topic TEXT NOT NULL,
-    "offset" INTEGER NOT NULL,
-    generation INTEGER NOT NULL,
-    lost INTEGER NOT NULL,
-    sought INTEGER NOT NULL,
-    run INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID
-"""
-_UPSERT = """
-INSERT INTO cursors (subscription, topic, "offset", generation, lost, sought) VALUES {}
-ON CONFLICT (subscription) DO UPDATE SET
-    topic = excluded.topic, "offset" = excluded."offset", generation = excluded.generation,
-    lost = excluded.lost, sought = excluded.sought
-"""
-_AT_ONCE = 64
-"""Rows of one statement. It costs a third of one that takes them as JSON, but each number of rows has its own."""
-_UPSERTS = [_UPSERT.format(", ".join(["(?, ?, ?, ?, ?, ?)"] * rows)) for rows in range(_AT_ONCE + 1)]
-"""By their number of rows."""
-_WAL_PAGES = 4000
-"""Pages in the WAL (16 MB) before the writer pauses to take them over into the database.
-
-A group that moves far apart cursors writes a page for each, so that many topics would pause it often.
-"""
-_GONE_SCHEMA = "CREATE TABLE IF NOT EXISTS gone (number INTEGER PRIMARY KEY CHECK (number = 1), lost INTEGER NOT NULL)"
-_KEEP_LOST = """
-INSERT INTO gone (number, lost)
-SELECT 1, coalesce(sum(lost), 0) + ? FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))
-ON CONFLICT (number) DO UPDATE SET lost = gone.lost + excluded.lost
-"""
-_DELETE = "DELETE FROM cursors WHERE subscription IN (SELECT value FROM json_each(?))"
+from ams.storage.cursors.sqlite_acks import AckChange, AckRows
+from ams.storage.cursors.sqlite_groups import Entry, Group
+from ams.storage.cursors.sqlite_rows import Row, connect, store
+from ams.storage.sqlite import OVERWRITE, Commits
 
 PART = "writing of the cursors"
 _LONG_AGO = Milliseconds(2**62)
 
 log = structlog.get_logger("ams.cursors")
-
-
-_Row = tuple[Cursor, Milliseconds, int]
-"""A cursor as it is stored, the wall time of its creation or last seek, and the number of the change."""
-
-
-@dataclass(slots=True, eq=False)
-class _Entry:
-    cursor: Cursor
-    sought: Milliseconds
-    change: int
-    """The number of its last change that the disk is to hold; no two changes have the same."""
-    settled: Cursor
-    """The cursor as it was when it last stood where the disk says."""
-    settled_sought: Milliseconds
-    stored: int = 0
-    """The number of the change that the disk holds; 0: nothing of it is there."""
-    progress: Progress | None = None
-    """Of a parallel subscription; floor and epoch are those of the cursor."""
-    settled_progress: Progress | None = None
-    """What the disk holds of it."""
-
-    @property
-    def row(self) -> _Row:
-        return self.cursor, self.sought, self.change
-
-    def move(self, cursor: Cursor, change: int) -> None:
-        """Move in memory; the disk follows."""
-        if self.change == self.stored:
-            self.settled = self.cursor
-        self.cursor, self.change = cursor, change
-
-    def settle(self, row: _Row) -> None:
-        """Take note that a row is on the disk."""
-        self.settled, self.settled_sought, self.stored = row
-
-    def fall_back(self) -> None:
-        """Stand again where the disk says.
-
-        The generation is a new one, known to no one but this process: that of the disk need not follow.
-        """
-        self.cursor = self.settled = base.undo(self.settled, self.cursor)
-        self.sought, self.change = self.settled_sought, self.stored
-        self.progress = self.settled_progress and self.settled_progress._replace(epoch=self.cursor.generation)
-
-
-@dataclass(slots=True)
-class _Group:
-    """Changes that become durable together; None is a cursor that is gone."""
-
-    rows: dict[SubscriptionId, _Row | None] = field(default_factory=dict)
-    acks: dict[SubscriptionId, AckChange] = field(default_factory=dict)
-    lost: int = 0
-    """Messages that are lost though no cursor counts them."""
-    dropped: set[SubscriptionId] = field(default_factory=set)
-    dropped_lost: int = 0
-    """Messages that the dropped cursors had lost."""
-    unknown: bool = False
-    """Whether it failed and may be there after a restart all the same."""
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
-    """One for each caller: one that leaves must not end it for the others."""
-
-    def end(self, error: Exception | None = None) -> None:
-        """Tell all who still wait."""
-        for each in self.waiting:
-            if each.done():
-                continue
-            if error is None:
-                each.set_result(None)
-            else:
-                each.set_exception(error)
 
 
 class SqliteCursors:
@@ -154,16 +48,16 @@ class SqliteCursors:
         self._on_full = on_full
         self._loop = asyncio.get_running_loop()
         self._changes = itertools.count(1)
-        self._entries: dict[SubscriptionId, _Entry] = {}
-        self._dropped: dict[SubscriptionId, _Entry] = {}
+        self._entries: dict[SubscriptionId, Entry] = {}
+        self._dropped: dict[SubscriptionId, Entry] = {}
         """Dropped, and still on disk."""
         self._gone = 0
         """Messages lost that no cursor counts any more."""
-        self._group = _Group()
-        self._writing: _Group | None = None
+        self._group = Group()
+        self._writing: Group | None = None
         self._commits = Commits()
         self._ack_rows = AckRows()
-        self._queue: SimpleQueue[_Group | None] = SimpleQueue()
+        self._queue: SimpleQueue[Group | None] = SimpleQueue()
         self._supervisor = supervisor
         self._has_failed = False
         """Whether nothing can be stored any more, as something failed that must not."""
@@ -185,7 +79,7 @@ class SqliteCursors:
         `on_full` is called to free space when the disk is full and returns whether it freed some. Raises `Unusable`
         when the file is not a cursor database.
         """
-        connection = await asyncio.to_thread(_connect, path)
+        connection = await asyncio.to_thread(connect, path)
         cursors = cls(connection, clock or SystemClock(), on_full, supervisor or Supervisor())
         try:
             await asyncio.to_thread(cursors._load, ends)
@@ -199,7 +93,7 @@ class SqliteCursors:
         """Make a cursor, durably."""
         old, now = self._entries.get(subscription), self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
-        entry = self._entries[subscription] = _Entry(cursor, now, next(self._changes), cursor, now)
+        entry = self._entries[subscription] = Entry(cursor, now, next(self._changes), cursor, now)
         if old is not None:
             entry.settle((old.settled, old.settled_sought, old.stored))
             entry.settled_progress = old.settled_progress
@@ -357,13 +251,13 @@ class SqliteCursors:
             self._gone -= messages
             raise
 
-    def _entry(self, subscription: SubscriptionId) -> _Entry:
+    def _entry(self, subscription: SubscriptionId) -> Entry:
         entry = self._entries.get(subscription)
         if entry is None:
             raise SubscriptionGone
         return entry
 
-    def _is_to_store(self, entry: _Entry, cursor: Cursor) -> bool:
+    def _is_to_store(self, entry: Entry, cursor: Cursor) -> bool:
         """Move in memory; return whether the caller has to wait for the disk.
 
         One whose cursor stands still waits for the moves before, which it may have seen.
@@ -372,7 +266,7 @@ class SqliteCursors:
             entry.move(cursor, next(self._changes))
         return entry.change != entry.stored
 
-    async def _retain(self, subscription: SubscriptionId, entry: _Entry, progress: Progress, oldest: Offset) -> None:
+    async def _retain(self, subscription: SubscriptionId, entry: Entry, progress: Progress, oldest: Offset) -> None:
         """Move a parallel subscription up to the oldest kept message."""
         moved = acks.retained(progress, oldest)
         if moved is not progress:
@@ -384,7 +278,7 @@ class SqliteCursors:
     async def _settle(
         self,
         subscription: SubscriptionId,
-        entry: _Entry,
+        entry: Entry,
         progress: Progress,
         cursor: Cursor | None = None,
         *,
@@ -399,7 +293,7 @@ class SqliteCursors:
         self._note_acks(subscription, AckChange(progress, anew))
         await self._join(subscription, entry)
 
-    def _leave(self, subscription: SubscriptionId, entry: _Entry, before: _Entry | None, cursor: Cursor) -> None:
+    def _leave(self, subscription: SubscriptionId, entry: Entry, before: Entry | None, cursor: Cursor) -> None:
         """Forget what was done of a parallel subscription, as its cursor goes elsewhere."""
         if before is not None and before.progress is not None:
             entry.progress = acks.sought(before.progress, cursor.offset, cursor.generation)
@@ -411,7 +305,7 @@ class SqliteCursors:
         is_anew = change.anew or (known is not None and (known.anew or known.progress is None))
         self._group.acks[subscription] = AckChange(change.progress, is_anew)
 
-    def _join(self, subscription: SubscriptionId, entry: _Entry | None) -> asyncio.Future[None]:
+    def _join(self, subscription: SubscriptionId, entry: Entry | None) -> asyncio.Future[None]:
         """Put a change into the group that is written next; the future completes when it is on disk."""
         self._group.rows[subscription] = entry.row if entry else None
         return self._joined()
@@ -428,7 +322,7 @@ class SqliteCursors:
 
     def _send(self) -> None:
         if self._writing is None and self._group.waiting:
-            self._writing, self._group = self._group, _Group()
+            self._writing, self._group = self._group, Group()
             self._queue.put(self._writing)
 
     def _outcome(self, apply: Callable[[], None]) -> None:
@@ -442,12 +336,12 @@ class SqliteCursors:
         """Fail all waiting and later calls: the state in memory is not valid any more."""
         self._has_failed = True
         written, self._writing = self._writing, None
-        waiting, self._group = self._group, _Group()
+        waiting, self._group = self._group, Group()
         if written is not None:
             written.end(CursorsUnavailable(OUTCOME_UNKNOWN))
         waiting.end(CursorsUnavailable())
 
-    def _stored(self, group: _Group) -> None:
+    def _stored(self, group: Group) -> None:
         for subscription in group.dropped:
             self._dropped.pop(subscription, None)
         for subscription, row in group.rows.items():
@@ -462,14 +356,14 @@ class SqliteCursors:
         self._writing = None
         self._send()
 
-    def _on_disk(self, subscription: SubscriptionId) -> _Entry | None:
+    def _on_disk(self, subscription: SubscriptionId) -> Entry | None:
         """Return what the row on disk belongs to: a dropped cursor until its end is on disk too."""
         return self._dropped.get(subscription) or self._entries.get(subscription)
 
-    def _failed(self, group: _Group, reason: str) -> None:
+    def _failed(self, group: Group, reason: str) -> None:
         """Nothing of this group is on disk, nor may anything that came after it build on it."""
         log.error("cursors.unavailable", reason=reason, cursors=len(group.rows), outcome_unknown=group.unknown)
-        later, self._group = self._group, _Group()
+        later, self._group = self._group, Group()
         for subscription in group.rows | later.rows:
             entry = self._on_disk(subscription)
             self._dropped.pop(subscription, None)
@@ -499,7 +393,7 @@ class SqliteCursors:
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._outcome, apply)
 
-    def _write(self, group: _Group) -> None:
+    def _write(self, group: Group) -> None:
         try:
             self._store(group)
         except sqlite3.Error as error:
@@ -507,14 +401,14 @@ class SqliteCursors:
             raise
         self._commits.succeeded()
 
-    def _store(self, group: _Group) -> None:
+    def _store(self, group: Group) -> None:
         plan = self._ack_rows.plan(group.acks)
         try:
-            _store(self._connection, group.rows, group.lost, plan)
+            store(self._connection, group.rows, group.lost, plan)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_FULL or not self._on_full():
                 raise
-            _store(self._connection, group.rows, group.lost, plan)
+            store(self._connection, group.rows, group.lost, plan)
         self._ack_rows.written(plan)
 
     def _overwrite(self) -> None:
@@ -526,7 +420,7 @@ class SqliteCursors:
             'SELECT subscription, topic, "offset", generation, lost, sought FROM cursors'
         ).fetchall()
         parallel = self._ack_rows.load(self._connection)
-        moved: dict[SubscriptionId, _Row | None] = {}
+        moved: dict[SubscriptionId, Row | None] = {}
         changes: dict[SubscriptionId, AckChange] = {}
         for subscription, topic_hex, stored, generation, lost, sought in rows:
             topic = TopicId(bytes.fromhex(topic_hex))
@@ -540,7 +434,7 @@ class SqliteCursors:
             grace = Grace(end, now, quiet) if end > offset else None
             cursor = Cursor(topic, end if is_past else offset, generation, lost=lost, grace=grace)
             change = next(self._changes)
-            entry = _Entry(cursor, sought, change, cursor, sought, change, progress, progress)
+            entry = Entry(cursor, sought, change, cursor, sought, change, progress, progress)
             self._entries[SubscriptionId(subscription)] = entry
             if is_past or progress is not known:
                 log.warning("cursors.past_the_end", subscription=subscription, offset=stored, end=end)
@@ -550,64 +444,8 @@ class SqliteCursors:
         self._gone = self._connection.execute("SELECT coalesce(sum(lost), 0) FROM gone").fetchone()[0]
         if moved:
             plan = self._ack_rows.plan(changes)
-            _store(self._connection, moved, 0, plan)
+            store(self._connection, moved, 0, plan)
             self._ack_rows.written(plan)
-
-
-def _connect(path: str) -> sqlite3.Connection:
-    try:
-        make_private(path)  # its journals inherit the mode
-    except OSError as error:
-        raise Unusable(f"{path} cannot be opened: {error.strerror}") from error
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=3 * _AT_ONCE)
-    try:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_PAGES}")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(_SCHEMA)
-        connection.execute(_GONE_SCHEMA)
-        sqlite_acks.prepare(connection)
-        connection.execute("COMMIT")
-        keep_files(connection, path)
-    except sqlite3.Error as error:
-        connection.close()
-        raise Unusable(f"{path} is not a usable cursor database ({error}); restore it or move it away") from error
-    return connection
-
-
-def _store(
-    connection: sqlite3.Connection,
-    rows: Mapping[SubscriptionId, _Row | None],
-    lost: int = 0,
-    plan: Sequence[AckWrite] = (),
-) -> None:
-    kept = [(key, row) for key, row in rows.items() if row is not None]
-    gone = [key for key, row in rows.items() if row is None]
-    if not gone and not lost and not plan and 0 < len(kept) <= _AT_ONCE:
-        _upsert(connection, kept)
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for start in range(0, len(kept), _AT_ONCE):
-            _upsert(connection, kept[start : start + _AT_ONCE])
-        if gone or lost:
-            connection.execute(_KEEP_LOST, (lost, json.dumps(gone)))
-            connection.execute(_DELETE, (json.dumps(gone),))
-        if plan:
-            sqlite_acks.store(connection, plan)
-        connection.execute("COMMIT")
-    except sqlite3.Error:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _upsert(connection: sqlite3.Connection, rows: Sequence[tuple[SubscriptionId, _Row]]) -> None:
-    values: list[str | int] = []
-    for key, ((topic, offset, generation, _, lost, _), sought, _) in rows:
-        values += (key, topic.hex(), offset, generation, lost, sought)
-    connection.execute(_UPSERTS[len(rows)], values)
 
 
 def _start(cursor: Cursor) -> Progress:
@@ -615,7 +453,7 @@ def _start(cursor: Cursor) -> Progress:
     return acks.unsettled(cursor.offset, cursor.generation, run=0)
 
 
-def _lost(entry: _Entry, oldest: Oldest) -> int:
+def _lost(entry: Entry, oldest: Oldest) -> int:
     if entry.progress is None:
         return base.lost(entry.cursor, oldest)
     return entry.cursor.lost + acks.lost(entry.progress, oldest.get(entry.cursor.topic, Offset(0)))

@@ -1,5 +1,7 @@
 """Sets of offsets: ranges, the first that is missing, and bytes, against sets of Python."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +37,7 @@ def test_a_set_is_told_in_as_few_ranges_as_there_can_be(members: set[int]) -> No
 
     assert {each for begin, end in found for each in range(begin, end)} == members
     assert all(begin < end for begin, end in found)
-    assert all(before < after for (_, before), (after, _) in zip(found, found[1:], strict=False))
+    assert all(before < after for (_, before), (after, _) in pairwise(found))
 
 
 @given(members=offsets, start=small | far)

@@ -87,6 +87,9 @@ BAD = {
     "done that is no range": ([LOG, message(5), PROJECT, TOPIC, sub(offset=2, done=[[4, 4]])], 6, "not empty"),
     "done below the offset": ([LOG, message(5), PROJECT, TOPIC, sub(offset=2, done=[[1, 3]])], 6, "from the offset"),
     "done in no order": ([LOG, message(9), PROJECT, TOPIC, sub(done=[[4, 6], [2, 3]])], 6, "done from 2 to 3"),
+    "done too far away": (
+        [LOG | {"first": 2**40}, PROJECT, TOPIC, sub(done=[[4, 2**33]])], 5, "more than 4294967296 messages",
+    ),
     "done beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(done=[[4, 7]])], 6, "beyond the end of the topic, 6"),
     "a cursor beyond the end of nothing": ([PROJECT, TOPIC, sub(offset=1)], 4, "beyond the end of the topic, 0"),
     "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),

@@ -232,7 +232,7 @@ async def test_every_second_of_many_messages_is_kept(store: Store) -> None:
     assert ranges_of((await cursors.progress(SUB)).done) == [*odd[:-1], (899, 901)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(plan=plans)
 def test_whatever_is_asked_is_what_sets_of_numbers_say(
     steady_store: tuple[asyncio.Runner, Store], plan: list[tuple[Deed, bool]]

@@ -17,7 +17,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import OUTCOME_UNKNOWN, CursorsUnavailable
 from ams.core.names import Offset, SubscriptionId
 from ams.storage import postgresql
-from ams.storage.cursors.acks import Change
+from ams.storage.cursors.acks import Change, Progress
 from ams.storage.cursors.postgresql import PostgresCursors
 from cluster.link import Link
 from cluster.postgres import Postgres
@@ -230,6 +230,36 @@ _SLOW = """
 CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN new; END $$;
 CREATE TRIGGER slowly BEFORE UPDATE ON cursors FOR EACH ROW EXECUTE FUNCTION slowly()
 """
+
+
+async def test_a_server_killed_and_started_again_loses_nothing_that_was_settled(server: Postgres) -> None:
+    stored: set[int] = set()
+    over = False
+
+    async def consumer(node: PostgresCursors, taken: Progress, first: int) -> None:
+        for at in range(first, 10_000, 3):
+            if over:
+                return
+            if await node.settle(SUB, taken.epoch, taken.run, Change([(Offset(at), Offset(at + 1))], {Offset(0): at})):
+                stored.add(at)
+            await asyncio.sleep(0.005)
+
+    async with nodes_on(server.url()) as (node, other):
+        taken = await node.take_over(SUB, TOPIC)
+        consumers = [asyncio.create_task(consumer(node, taken, first)) for first in (1, 2, 3)]
+        for _ in range(2):
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(server.kill, 1)
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(server.restart, 1)
+        await asyncio.sleep(0.3)
+        over = True
+        await asyncio.gather(*consumers)
+
+        progress = await other.progress(SUB)
+        assert set(progress.done) == stored
+        assert len(stored) > 50
+        assert progress.failures[Offset(0)] in range(max(stored) - 10, max(stored) + 1)
 
 
 async def test_what_was_settled_while_the_answer_was_lost_is_settled_once_and_answered(

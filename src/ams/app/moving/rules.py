@@ -53,6 +53,8 @@ _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
 _LEFT_OUT = "left out"
 """Stands for the secret of an issuer in a file without secrets."""
+MAX_SPAN = 2**32
+"""Messages from a subscription's offset to the last that is done: more would take gigabytes of memory."""
 MAX_SECRETS = 2
 """Of a subscription's push: the one that signs, and the one before for a while."""
 
@@ -344,6 +346,8 @@ def _check_done(line: Subscription, end: int | None) -> None:
         if not last <= begin < after:
             raise InvalidInput(f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty")
         last = after
+    if last - line.offset > MAX_SPAN:
+        raise InvalidInput(f"done to {last}: more than {MAX_SPAN} messages after the offset")
     if end is not None and last > end:
         raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")
 

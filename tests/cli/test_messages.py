@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from ams.cli.exits import Usage
 from ams.cli.messages import REQUEST_MESSAGES, data_text, requests, row
-from ams.client import wire
+from ams.client import Message, wire
 from tests.cli.conftest import Ams
 from tests.client.stub import CUT, stub_server
 from tests.support.service import live_service
 
 
 def payloads(source: io.BufferedReader, attributes: dict[str, str] | None = None) -> list[bytes]:
-    return [message.data for request in requests(source, attributes or {}) for message in request]
+    return [message.data for request in requests(source, Message(attributes=attributes or {})) for message in request]
 
 
 def reader(content: bytes) -> io.BufferedReader:
@@ -51,7 +51,7 @@ def test_an_empty_line_with_attributes_is_a_message() -> None:
 
 
 def test_a_request_holds_a_limited_number_of_messages() -> None:
-    sizes = [len(request) for request in requests(reader(b"x\n" * 2500), {})]
+    sizes = [len(request) for request in requests(reader(b"x\n" * 2500), Message())]
 
     assert sum(sizes) == 2500
     assert max(sizes) == REQUEST_MESSAGES
@@ -60,7 +60,7 @@ def test_a_request_holds_a_limited_number_of_messages() -> None:
 def test_a_line_is_published_when_it_is_there_not_when_a_request_is_full() -> None:
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as source, open(write_end, "wb", buffering=0) as slow:
-        lines = requests(source, {})
+        lines = requests(source, Message())
         slow.write(b"first\n")
 
         [first] = next(lines)
@@ -169,6 +169,21 @@ def test_a_message_is_shown_with_its_id_time_and_attributes() -> None:
     message = wire.Message(message_id="7", publish_time="2024-03-05T10:20:30Z", attributes={"a": "1", "b": "2"})
 
     assert row(message) == ("7", "2024-03-05T10:20:30Z", "a=1 b=2", "")
+    assert row(message, "bed 4") == ("7", "2024-03-05T10:20:30Z", "[bed 4] a=1 b=2", "")
+    assert row(wire.Message(), "bed 4") == ("", "", "[bed 4]", "")
+
+
+def test_an_ordering_key_is_given_to_each_message_and_shown(ams: Ams, topic: str) -> None:
+    ams("publish", topic, "--ordering-key", "bed 4", "--attr", "a=1", stdin="one\ntwo\n")
+    ams("publish", topic, "--data", "three")
+
+    received = json.loads(ams("pull", "reader", "--max", "100", "-o", "json").stdout)["receivedMessages"]
+    assert [each.get("orderingKey") for each in received] == ["bed 4", "bed 4", None]
+    assert not any("orderingKey" in each["message"] for each in received)
+    lines = ams("pull", "reader", "--max", "100").stdout.splitlines()
+    assert ["[bed 4] a=1" in line for line in lines[1:]] == [True, True, False]
+    tailed = ams("tail", topic, "--oldest", "--max", "3", "-o", "json").stdout.splitlines()
+    assert [json.loads(line).get("orderingKey") for line in tailed] == ["bed 4", "bed 4", None]
 
 
 @pytest.fixture

@@ -103,7 +103,8 @@ def show(
 ) -> None:
     """Show a dead letter: why it is one, and the message as it was published."""
     found = _dead_letters(session, subscription, source).one(number)
-    own = {f"attribute {name}": value for name, value in _original(found).items()}
+    own = {"ordering key": found.ordering_key}
+    own |= {f"attribute {name}": value for name, value in _original(found).items()}
     said = {
         "id": found.message_id,
         "since": found.publish_time,
@@ -142,7 +143,7 @@ def redrive(
 
 def _publish_again(letters: _DeadLetters, letter: wire.ReadMessage, target: str) -> str:
     """Publish a dead letter as it was; return its new id."""
-    message = wire.Message(data=letter.data, attributes=_original(letter))
+    message = wire.Message(data=letter.data, attributes=_original(letter), ordering_key=letter.ordering_key)
     # One place is one letter: a topic made anew under its name has other times.
     words = " ".join((letters.topic, letter.message_id, letter.publish_time))
     key = f"redrive-{hashlib.sha256(words.encode()).hexdigest()}"

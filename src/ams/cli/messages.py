@@ -3,8 +3,9 @@
 import secrets
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BufferedReader
 from itertools import islice
 from typing import Annotated
@@ -35,26 +36,29 @@ def publish(
     data: Annotated[str | None, option("Publish this text as one message.")] = None,
     file: Annotated[str | None, option("Publish this file as one message; - is standard input.")] = None,
     attr: AttributePairs = None,
+    ordering_key: Annotated[str, option("Ordering key of every message.", "--ordering-key", metavar="KEY")] = "",
 ) -> None:
     """Publish messages and print their ids: --data, a --file, or else each line of standard input."""
-    attributes = pairs(attr, "--attr", "NAME=VALUE")
+    empty = Message(b"", pairs(attr, "--attr", "NAME=VALUE"), ordering_key)
     if data is not None and file is not None:
         raise Usage("give --data or --file, not both")
     if data is not None:
-        _send(session, topic, [Message(data.encode("utf-8", "surrogateescape"), attributes)])
+        _send(session, topic, [replace(empty, data=data.encode("utf-8", "surrogateescape"))])
     elif file is not None:
-        _send(session, topic, [Message(content_of(file), attributes)])
+        _send(session, topic, [replace(empty, data=content_of(file))])
     else:
-        _send_lines(session, topic, attributes)
+        _send_lines(session, topic, empty)
 
 
-def requests(source: BufferedReader, attributes: Mapping[str, str]) -> Iterator[list[Message]]:
+def requests(source: BufferedReader, empty: Message) -> Iterator[list[Message]]:
     """Make requests of lines as they arrive, so that a slow source is not kept waiting for a full one.
+
+    Each message is `empty` but for its data.
 
     An empty line is a message only when there are attributes: the service stores no message that says nothing.
     """
     for lines in _chunks_of_lines(source):
-        messages = [Message(line, attributes) for line in lines if line or attributes]
+        messages = [replace(empty, data=line) for line in lines if line or empty.attributes]
         for start in range(0, len(messages), REQUEST_MESSAGES):
             yield messages[start : start + REQUEST_MESSAGES]
 
@@ -81,11 +85,11 @@ def content_of(file: str) -> bytes:
         return opened.read()
 
 
-def _send_lines(session: Session, topic: str, attributes: Mapping[str, str]) -> None:
+def _send_lines(session: Session, topic: str, empty: Message) -> None:
     if sys.stdin.isatty():
         note("each line becomes a message; Ctrl-D ends")
     with open(sys.stdin.fileno(), "rb", closefd=False) as source:
-        for request in requests(source, attributes):
+        for request in requests(source, empty):
             _send(session, topic, request)
 
 
@@ -107,9 +111,8 @@ def pull(
         answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
     received = answer.received_messages
     if received or session.for_programs:
-        session.show(
-            answer, columns(("ID", "PUBLISHED", "ATTRIBUTES", "DATA"), [row(each.message) for each in received])
-        )
+        rows = [row(each.message, each.ordering_key) for each in received]
+        session.show(answer, columns(("ID", "PUBLISHED", "ATTRIBUTES", "DATA"), rows))
     else:
         note("no messages")
     if ack and received:
@@ -200,16 +203,19 @@ def _stop_like_ctrl_c(*signals: signal.Signals) -> None:
 def show_lines(session: Session, messages: Iterable[wire.Message]) -> None:
     """Write messages as they come, a line each."""
     for message in messages:
-        emit(json_line(message) if session.for_programs else "  ".join(map(printable, row(message))))
+        shown = row(message, message.ordering_key)
+        emit(json_line(message) if session.for_programs else "  ".join(map(printable, shown)))
 
 
-def row(message: wire.Message) -> Sequence[str]:
-    """Return id, time, attributes and data of a message as texts."""
-    attributes = " ".join(f"{name}={value}" for name, value in message.attributes.items())
-    return message.message_id, message.publish_time, attributes, data_text(message)
+def row(message: wire.PulledMessage, ordering_key: str = "") -> Sequence[str]:
+    """Return id, time, attributes and data of a message as texts; its ordering key stands before the attributes."""
+    attributes = [f"{name}={value}" for name, value in message.attributes.items()]
+    if ordering_key:
+        attributes.insert(0, f"[{ordering_key}]")
+    return message.message_id, message.publish_time, " ".join(attributes), data_text(message)
 
 
-def data_text(message: wire.Message) -> str:
+def data_text(message: wire.PulledMessage) -> str:
     """Return the data as text, or marked as base64 when it is none."""
     try:
         payload = message.payload()

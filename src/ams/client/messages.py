@@ -1,12 +1,13 @@
 """Messages as programs see them: bytes, texts and times instead of what travels."""
 
-import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ams.client.wire import Message as WireMessage
+from ams.client.wire import PulledMessage
 from ams.client.wire import ReceivedMessage as WireReceived
+from ams.client.wire import message as wire_message
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Message:
 
     data: bytes = b""
     attributes: Mapping[str, str] = field(default_factory=dict)
+    ordering_key: str = ""
+    """At most 1024 bytes of UTF-8; empty: none. Messages of one key can be handed on in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class ReceivedMessage(Message):
 
 def outgoing(message: Message) -> WireMessage:
     """Return a message as it is published; an id and a time are the service's to give."""
-    return WireMessage(data=base64.b64encode(message.data).decode("ascii"), attributes=message.attributes)
+    return wire_message(message.data, message.attributes, message.ordering_key)
 
 
 def incoming(received: WireReceived) -> ReceivedMessage:
@@ -40,13 +43,14 @@ def incoming(received: WireReceived) -> ReceivedMessage:
     return ReceivedMessage(
         data=data_of(message),
         attributes=message.attributes,
+        ordering_key=received.ordering_key,
         id=message.message_id,
         publish_time=datetime.fromisoformat(message.publish_time).astimezone(UTC),
         ack_id=received.ack_id,
     )
 
 
-def data_of(message: WireMessage) -> bytes:
+def data_of(message: PulledMessage) -> bytes:
     """Return the data of a message as bytes."""
     try:
         return message.payload()

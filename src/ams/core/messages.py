@@ -16,8 +16,12 @@ import pybase64
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 
+MAX_ORDERING_KEY = 1024
+"""Bytes of an ordering key, as UTF-8."""
+
 Fragment = NewType("Fragment", bytes)
-"""JSON members of a message without the braces: `"attributes":{..},"data":".."`; attributes left out when empty.
+"""JSON members of a message without the braces: `"orderingKey":"..","attributes":{..},"data":".."`; key and attributes
+are left out when empty.
 
 Data is ASCII. When some of it had to be escaped there is a blank before it, so that its length can be told by a look
 at one byte (`sent_bytes`).
@@ -31,6 +35,8 @@ class Message(NamedTuple):
     data: str
     """base64 text exactly as it came."""
     fragment: Fragment
+    ordering_key: str = ""
+    """Messages of one key are handed on in their order where that is asked for. Empty: it has none."""
 
 
 class Sent(Protocol):
@@ -44,6 +50,11 @@ class Sent(Protocol):
     @property
     def data(self) -> str:
         """base64 text exactly as it came."""
+        ...
+
+    @property
+    def ordering_key(self) -> str | None:
+        """None or empty: it has none."""
         ...
 
 
@@ -92,6 +103,12 @@ class Batch(_MadeWhenAsked):
         self.data_bytes = data_bytes
         """What a publish request counts for: the lengths of its data texts (contract 12.2)."""
 
+    @property
+    def has_ordering_keys(self) -> bool:
+        """Whether some have an ordering key."""
+        # Nothing is looked at when there is nothing but data in the fragments, which is usual.
+        return self.size != self.data_bytes + _FRAME * len(self.fragments) and has_ordering_keys(self.fragments)
+
     def payloads(self) -> Iterator[bytes]:
         """Decode the data of each; the iterator raises `ValueError` at the first that is not base64 on one line."""
         return map(pybase64.b64decode, map(_data_of, self.sent), _STANDARD, _STRICTLY)
@@ -131,6 +148,8 @@ def batch_of(messages: Sequence[Message]) -> Batch:
 def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
     """Make messages of which each has data, all of it base64 on one line; None when one of them is not so.
 
+    For messages without ordering keys, as most are: nobody looks whether they have one.
+
     Every step is taken for all messages at once: a call of our own for each would cost as much as the step.
     """
     if len(sent) == 1:  # usual too, and lists of one cost more than what is done here
@@ -146,6 +165,15 @@ def batch_of_base64(sent: Sequence[Sent]) -> Batch | None:
         for each, text in zip(sent, texts, strict=True)
     ]
     return _counted(sent, cast("list[Fragment]", fragments))
+
+
+def batch_of_base64_and_keys(sent: Sequence[Sent]) -> Batch | None:
+    """Do the same for messages that may have ordering keys; None too when one of these is too long."""
+    made = batch_of_base64(sent)
+    if made is None or not all(is_ordering_key(each.ordering_key or "") for each in sent):
+        return None
+    pairs = zip(sent, made.fragments, strict=True)
+    return _counted(sent, [with_ordering_key(fragment, each.ordering_key) for each, fragment in pairs])
 
 
 def _one_of_base64(sent: Sequence[Sent]) -> Batch | None:
@@ -166,7 +194,7 @@ def _counted(sent: Sequence[Sent], fragments: Sequence[Fragment]) -> Batch:
 
 
 def _as_message(sent: Sent, fragment: Fragment) -> Message:
-    return Message(sent.attributes or {}, sent.data, fragment)
+    return Message(sent.attributes or {}, sent.data, fragment, sent.ordering_key or "")
 
 
 class Stored(NamedTuple):
@@ -178,9 +206,10 @@ class Stored(NamedTuple):
     fragment: Fragment
 
 
-class _Body(msgspec.Struct):
+class _Body(msgspec.Struct, rename="camel"):
     data: str
     attributes: Mapping[str, str] = {}
+    ordering_key: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -189,14 +218,17 @@ _STANDARD, _STRICTLY = repeat(None), repeat(True)
 """The alphabet of base64 and how it is decoded, for each of many."""
 
 
-def message(data: str, attributes: Mapping[str, str] | None = None, *, plain: bool = False) -> Message:
+def message(
+    data: str, attributes: Mapping[str, str] | None = None, ordering_key: str = "", *, plain: bool = False
+) -> Message:
     """Make a message and its JSON; `plain` says that the data is known to need no escapes, as base64 does not."""
     if plain:
-        return Message(attributes or {}, data, _base64_fragment(data, attributes))
-    shown = _escaped(data)
-    if not attributes:
-        return Message({}, data, Fragment(b'"data":' + shown))
-    return Message(attributes, data, Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), shown)))
+        fragment = _base64_fragment(data, attributes)
+    elif attributes:
+        fragment = Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), _escaped(data)))
+    else:
+        fragment = Fragment(b'"data":' + _escaped(data))
+    return Message(attributes or {}, data, with_ordering_key(fragment, ordering_key), ordering_key)
 
 
 def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragment:
@@ -206,13 +238,51 @@ def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragmen
 
 
 def _in_order(sent: Sent) -> Fragment:
-    return message(sent.data, dict(sorted((sent.attributes or {}).items()))).fragment
+    return message(sent.data, dict(sorted((sent.attributes or {}).items())), sent.ordering_key or "").fragment
 
 
 def parse(fragment: bytes) -> Message:
     """Read a fragment back into a message."""
     body = msgspec.json.decode(b"{" + fragment + b"}", type=_Body)
-    return Message(body.attributes, body.data, Fragment(fragment))
+    return Message(body.attributes, body.data, Fragment(fragment), body.ordering_key)
+
+
+def is_ordering_key(key: str) -> bool:
+    """Whether a message may have this for its ordering key; empty: it has none."""
+    return len(key.encode()) <= MAX_ORDERING_KEY
+
+
+def with_ordering_key(fragment: Fragment, key: str | None) -> Fragment:
+    """Return the fragment of a message that had no ordering key with this one; None or empty: as it is."""
+    return Fragment(b"%b%b,%b" % (_KEY, _encode(key), fragment)) if key else fragment
+
+
+def ordering_key_of(fragment: bytes) -> str:
+    """Return the ordering key of a message; empty: it has none. Nothing else of it is read."""
+    return _text(fragment[len(_KEY) : _key_end(fragment)]) if fragment.startswith(_KEY) else ""
+
+
+def split_ordering_key(fragment: Fragment) -> tuple[bytes, Fragment]:
+    """Return the member with the ordering key, a comma at its end, and the other members; no key: nothing, and all."""
+    if not fragment.startswith(_KEY):
+        return b"", fragment
+    end = _key_end(fragment) + 1
+    return fragment[:end], Fragment(fragment[end:])
+
+
+def has_ordering_keys(fragments: Sequence[Fragment]) -> bool:
+    """Whether some of these messages have an ordering key."""
+    # Of the names a fragment begins with this is the last in the alphabet: one look at the largest is the quickest.
+    return max(fragments, default=b"").startswith(_KEY)
+
+
+def _key_end(fragment: bytes) -> int:
+    """Return where the comma behind the key is, between two quotes.
+
+    Within a JSON text a backslash is before a quote, and no comma; so a comma before one is that, or the key's last.
+    """
+    found = fragment.index(b',"', len(_KEY))
+    return found + 2 if fragment[found + 2] == _COMMA else found
 
 
 def decoded_data(text: str) -> bytes:
@@ -230,15 +300,18 @@ _FRAME = len('"data":""')
 """What a fragment without attributes has beside its data."""
 _SIGN = len('"data":')
 """Where a fragment without attributes has the quote before its data, or a blank if there are escapes in it."""
-_QUOTE, _COLON = b'":'
+_QUOTE, _COLON, _COMMA = b'":,'
 _PLAIN = {_QUOTE}
+_KEY = b'"orderingKey":'
+"""How the fragment of a message with an ordering key begins."""
 _sign = itemgetter(_SIGN)
+_text = msgspec.json.Decoder(str).decode
 
 
 def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
     """Return the bytes of data in fragments of `size` bytes together: what requests counted for (`Batch.data_bytes`).
 
-    When none has attributes or escapes, which is usual, one number gives the other.
+    When none has a key, attributes or escapes, which is usual, one number gives the other.
     """
     if are_data_alone(fragments):
         return size - _FRAME * len(fragments)
@@ -246,7 +319,7 @@ def sent_bytes(fragments: Sequence[Fragment], size: int) -> int:
 
 
 def are_data_alone(fragments: Sequence[Fragment]) -> bool:
-    """Whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes."""
+    """Whether each is `"data":"` with text that needed no escapes, and a quote: none has attributes or a key."""
     return set(map(_sign, fragments)) == _PLAIN
 
 

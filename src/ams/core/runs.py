@@ -10,7 +10,7 @@ from itertools import accumulate, repeat
 from typing import NamedTuple, cast, overload
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, Stored, sent_bytes
+from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
 
 
@@ -22,6 +22,8 @@ class Run(NamedTuple):
     fragments: Sequence[Fragment]
     size: int
     """Bytes of the fragments."""
+    has_ordering_keys: bool = True
+    """Whether some of them may have an ordering key; False where none has, so that nobody needs to look."""
 
     @property
     def end(self) -> Offset:
@@ -35,7 +37,7 @@ class Run(NamedTuple):
         ends = list(accumulate(map(len, fragments)))
         if ends[-1] > room:
             fragments = fragments[: max(bisect_right(ends, room), 1)]
-        return Run(start, self.time, fragments, ends[len(fragments) - 1])
+        return Run(start, self.time, fragments, ends[len(fragments) - 1], self.has_ordering_keys)
 
     @property
     def messages(self) -> Iterator[Stored]:
@@ -90,7 +92,11 @@ def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:
             runs.append(Run(offset, time, fragments, 0))
         fragments.append(fragment)
         end = Offset(offset + 1)
-    return [run._replace(size=sum(map(len, run.fragments))) for run in runs]
+    return [_measured(*run[:3]) for run in runs]
+
+
+def _measured(first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> Run:
+    return Run(first, time, fragments, sum(map(len, fragments)), has_ordering_keys(fragments))
 
 
 def sizes(messages: Sequence[Stored]) -> tuple[int, int]:

@@ -9,7 +9,16 @@ import msgspec
 import pyarrow as pa
 import pybase64
 
-from ams.core.messages import Fragment, Stored, are_data_alone, decoded_data, parse
+from ams.core.messages import (
+    Fragment,
+    Stored,
+    are_data_alone,
+    decoded_data,
+    has_ordering_keys,
+    ordering_key_of,
+    parse,
+    split_ordering_key,
+)
 from ams.core.runs import runs_of
 
 SCHEMA = pa.schema(
@@ -18,11 +27,12 @@ SCHEMA = pa.schema(
         pa.field("publish_time", pa.timestamp("ms", tz="UTC"), nullable=False),
         pa.field("attributes", pa.map_(pa.string(), pa.string()), nullable=False),
         pa.field("data", pa.binary(), nullable=False),
+        pa.field("ordering_key", pa.string()),
     ]
 )
 """Part of the API; `docs/reference/reading.md` shows it."""
 _ATTRIBUTES, _DATA = b'"attributes":', b'"data":"'
-"""How the two members of a fragment begin (`ams.core.messages.Fragment`)."""
+"""How two members of a fragment begin (`ams.core.messages.Fragment`); the third is taken away before."""
 _NONE: Mapping[str, str] = {}
 _attributes = msgspec.json.Decoder(dict[str, str]).decode
 
@@ -31,16 +41,23 @@ def batch(messages: Sequence[Stored]) -> "pa.RecordBatch":
     """Make a record batch of messages, their data decoded; a column at a time, as objects for each message are dear."""
     offsets, times = array("q"), array("q")
     fragments: list[Fragment] = []
+    may_have_keys = False
     for run in runs_of(messages):
         offsets.extend(range(run.first, run.end))
         times.extend(array("q", [run.time]) * len(run.fragments))
         fragments += run.fragments
+        may_have_keys |= run.has_ordering_keys
+    keys = pa.nulls(len(fragments), SCHEMA.field("ordering_key").type)
+    if may_have_keys and has_ordering_keys(fragments):
+        keys = pa.array([ordering_key_of(each) or None for each in fragments], keys.type)
+        fragments = [split_ordering_key(each)[1] for each in fragments]
     attributes, data = _contents(fragments)
     columns = [
         _column(SCHEMA.field("offset").type, offsets),
         _column(SCHEMA.field("publish_time").type, times),
         attributes,
         pa.array(data, SCHEMA.field("data").type),
+        keys,
     ]
     return pa.record_batch(columns, schema=SCHEMA)
 

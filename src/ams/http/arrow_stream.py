@@ -22,9 +22,9 @@ END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What ends a stream (Arrow columnar format, IPC streaming format)."""
 _ARROW = "ams.http.arrow"
 COSTLY = 300
-"""Messages with attributes that are made here at once."""
-_ATTRIBUTES = b'"attributes"'
-"""How the fragment of a message with attributes begins."""
+"""Messages with attributes or keys that are made here at once."""
+_DATA = b'"data"'
+"""How the fragment of a message begins that has nothing else."""
 _SECONDS = 10.0
 """For a worker to make a piece; after that it is made here."""
 
@@ -63,8 +63,8 @@ def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
 
 
 def _is_costly(piece: Sequence[Stored]) -> bool:
-    """Whether a piece takes longer than about a millisecond to make: attributes are read one message at a time."""
-    return len(piece) > COSTLY and sum([each.fragment.startswith(_ATTRIBUTES) for each in piece]) > COSTLY
+    """Whether a piece takes longer than about a millisecond to make: these are read one message at a time."""
+    return len(piece) > COSTLY and sum([not each.fragment.startswith(_DATA) for each in piece]) > COSTLY
 
 
 def _parts(piece: Sequence[Stored]) -> Sequence[bytes]:

@@ -33,6 +33,7 @@ class BigMessage(CamelRequest, frozen=True):
 
     data: msgspec.Raw = msgspec.Raw(b"null")
     attributes: msgspec.Raw = msgspec.Raw(b"null")
+    ordering_key: msgspec.Raw = msgspec.Raw(b"null")
     message_id: msgspec.Raw = msgspec.Raw(b"null")
     publish_time: msgspec.Raw = msgspec.Raw(b"null")
 

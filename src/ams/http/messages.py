@@ -9,9 +9,9 @@ import contextlib
 import re
 import struct
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import cast
+from typing import ClassVar, cast
 
 import msgspec
 import pybase64
@@ -19,6 +19,7 @@ import pybase64
 from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput
 from ams.core.messages import (
+    MAX_ORDERING_KEY,
     Batch,
     Fragment,
     Message,
@@ -26,10 +27,13 @@ from ams.core.messages import (
     Stored,
     batch_of,
     batch_of_base64,
+    batch_of_base64_and_keys,
     decoded_data,
+    is_ordering_key,
     message,
+    split_ordering_key,
 )
-from ams.core.names import ack_offsets
+from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
 from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
 from ams.http.bodies import Reader
@@ -47,6 +51,7 @@ _BREATH_IDS = 4096
 _SECONDS = 10.0
 """For a worker to read a body; after that it is read here."""
 _LENIENT = b"lenient"
+_ORDERING_KEY = b'"orderingKey"'
 _COUNTS = struct.Struct("<QQQ")
 """Of a `Batch`: bytes of the fragments and of the largest of them, data bytes."""
 _ids: Callable[[memoryview], list[str] | None] = msgspec.msgpack.Decoder(list[str] | None).decode
@@ -72,8 +77,8 @@ class MessageReader:
     async def read(self, body: bytes, *, lenient: bool = False, project: Hashable = None) -> Batch:
         """Return the messages of a publish body; raise `InvalidInput` "Invalid Message Arguments".
 
-        Of a message that is empty or no base64 the text goes on with its place, counted from 0 as schemas do
-        (contract 15.3).
+        Of a message that is empty, is no base64, or has too long an ordering key the text goes on with its place,
+        counted from 0 as schemas do (contract 15.3).
 
         Raises `TooLarge` for more than `MAX_MESSAGES` of them, or `MAX_ATTRIBUTES` of one.
 
@@ -158,8 +163,9 @@ def _read_slice(raw: Sequence[msgspec.Raw], place: int, lenient: bool) -> list[M
 
 
 class UsualMessage(CamelRequest, frozen=True, gc=False):
-    """A `PublishedMessage` as nearly all clients write it."""
+    """A `PublishedMessage` as nearly all clients write it: without an ordering key."""
 
+    ordering_key: ClassVar[None] = None
     data: str = ""
     attributes: dict[str, str] | None = None
     message_id: str | None = None
@@ -172,13 +178,37 @@ class UsualBody(Request, frozen=True):
     messages: list[UsualMessage] | None = None
 
 
+class KeyedMessage(CamelRequest, frozen=True, gc=False):
+    """The same of a message that may have an ordering key."""
+
+    data: str = ""
+    attributes: dict[str, str] | None = None
+    ordering_key: str | None = None
+    message_id: str | None = None
+    publish_time: str | None = None
+
+
+class KeyedBody(Request, frozen=True):
+    """A `PublishBody` of such messages."""
+
+    messages: list[KeyedMessage] | None = None
+
+
 _usual_body = msgspec.json.Decoder(UsualBody).decode
+_keyed_body = msgspec.json.Decoder(KeyedBody).decode
 
 
 def _usual(body: bytes) -> Batch | None:
     """Return the messages of a body that needs no closer look; None of any other."""
     try:
         return batch_of_base64(_usual_body(body).messages or ())
+    except (ValueError, RecursionError):
+        return _usual_with_keys(body) if _ORDERING_KEY in body else None
+
+
+def _usual_with_keys(body: bytes) -> Batch | None:
+    try:
+        return batch_of_base64_and_keys(_keyed_body(body).messages or ())
     except (ValueError, RecursionError):
         return None
 
@@ -216,14 +246,16 @@ def _largest(prefix: str, ids: list[str] | None) -> list[str] | None:
 def _message(published: PublishedMessage | None, place: int, lenient: bool) -> Message:
     if published is None:
         raise _empty(place)
-    data = published.data or ""
+    data, key = published.data or "", published.ordering_key or ""
     attributes = _attributes(published.attributes)
     if not attributes and not data.strip("\r\n"):  # line breaks are no data (contract 17.1, M7)
         raise _empty(place)
+    if not is_ordering_key(key):
+        raise _long_key(place)
     plain = _is_base64(data)
     if not plain and not lenient:
         _must_decode(data, place)
-    return message(data, attributes, plain=plain)
+    return message(data, attributes, key, plain=plain)
 
 
 def _attributes(given: dict[str, str | None] | list[AttributePair] | None) -> dict[str, str]:
@@ -247,6 +279,13 @@ def _is_base64(data: str) -> bool:
 
 def _empty(place: int) -> InvalidInput:
     return InvalidInput(f"Invalid Message Arguments: message {place}, counted from 0, has neither data nor attributes")
+
+
+def _long_key(place: int) -> InvalidInput:
+    return InvalidInput(
+        f"Invalid Message Arguments: the ordering key of message {place}, counted from 0, has more than"
+        f" {MAX_ORDERING_KEY} bytes"
+    )
 
 
 def _must_decode(data: str, place: int) -> None:
@@ -307,14 +346,25 @@ def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:
         return b'{"receivedMessages":[]}'
     head = f'{{"ackId":"{ack_prefix}'
     parts, end = [b'{"receivedMessages":[', head.encode()], b""
-    for first, time, fragments, _ in runs_of(messages):
+    for first, time, fragments, _, has_keys in runs_of(messages):
         end = f',"publishTime":"{publish_time(time)}"}}}}'.encode()
         between = b"%b,%b" % (end, parts[1])
+        if has_keys:
+            parts += _with_keys(first, fragments, between)
+            continue
         for offset, fragment in enumerate(fragments, first):
             number = b"%d" % offset
             parts += (number, b'","message":{"messageId":"', number, b'",', fragment, between)
     parts[-1] = end + b"]}"
     return b"".join(parts)
+
+
+def _with_keys(first: Offset, fragments: Sequence[Fragment], between: bytes) -> Iterator[bytes]:
+    """Yield the parts of messages of which some have ordering keys; these stand beside `message` (contract A6)."""
+    for offset, fragment in enumerate(fragments, first):
+        number = b"%d" % offset
+        key, message = split_ordering_key(fragment)
+        yield from (number, b'",', key, b'"message":{"messageId":"', number, b'",', message, between)
 
 
 def ack_ids(body: bytes) -> list[str] | None:

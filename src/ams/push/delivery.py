@@ -28,7 +28,7 @@ from typing import NamedTuple
 import msgspec
 import pybase64
 
-from ams.core.messages import Fragment, Message, decoded_data, parse
+from ams.core.messages import Fragment, Message, decoded_data, parse, split_ordering_key
 from ams.core.push_config import MATTERMOST
 from ams.push.sender import Headers
 from ams.push.upstream import Pulled, Target
@@ -196,8 +196,9 @@ def _parsed_and_decoded(message: Pulled) -> tuple[Pulled, bool]:
     text = _text(sent)
     if text is None:
         return message, False
+    key, _ = split_ordering_key(message.fragment)
     attributes = b'"attributes":%b,' % _encode(sent.attributes) if sent.attributes else b""
-    return message._replace(fragment=Fragment(b'%b"data":%b' % (attributes, _encode(text)))), True
+    return message._replace(fragment=Fragment(b'%b%b"data":%b' % (key, attributes, _encode(text)))), True
 
 
 def _text(message: Message) -> str | None:

@@ -54,8 +54,9 @@ def cut(text: str, most: int) -> str:
 def repeats(text: str, messages: Sequence[Pulled]) -> bool:
     """Return whether a text has anything in it of what these messages carry, so that no log may have it.
 
-    That is eleven letters and digits in a row of a message's data, as sent or decoded, or of a value of its attributes;
-    of a shorter one all of it. What stands between letters, as spaces and quotes, counts for nothing.
+    That is eleven letters and digits in a row of a message's data, as sent or decoded, of its ordering key, or of a
+    value of its attributes; of a shorter one all of it. What stands between letters, as spaces and quotes, counts for
+    nothing.
     """
     said = _letters(text)
     pieces = [said[at : at + _PIECE] for at in range(0, len(said) - _PIECE + 1, _STEP)]
@@ -78,6 +79,7 @@ def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
     for each in messages:
         message = parse(each.fragment)
         yield message.data
+        yield message.ordering_key
         yield from (message.attributes or {}).values()
         try:
             yield decoded_data(message.data).decode(errors="ignore")

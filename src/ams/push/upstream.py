@@ -43,7 +43,7 @@ class Pulled(NamedTuple):
     publish_time: str
     """As the contract writes it (`ams.core.clock.publish_time`), or as a service wrote it."""
     fragment: Fragment
-    """JSON members: attributes, if any, and data."""
+    """JSON members: ordering key and attributes, if any, and data."""
 
 
 class Verdict(NamedTuple):

@@ -69,6 +69,8 @@ class Message(Line, tag="message"):
     """When it was published."""
     data: str
     attributes: Mapping[str, str] = {}
+    ordering_key: str = msgspec.field(name="orderingKey", default="")
+    """Spelled as in the log, of which these lines are written as they are."""
 
 
 class Lost(Line, tag="lost"):

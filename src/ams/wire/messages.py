@@ -18,6 +18,8 @@ class PublishedMessage(CamelRequest, frozen=True):
 
     data: str | None = None
     attributes: dict[str, str | None] | list[AttributePair] | None = None
+    ordering_key: str | None = None
+    """At most 1024 bytes of UTF-8; empty is none."""
     message_id: str | None = None
     publish_time: str | None = None
 
@@ -47,8 +49,8 @@ class Published(CamelObject, frozen=True):
     message_ids: list[str]
 
 
-class Message(CamelObject, frozen=True, kw_only=True):
-    """A message (contract 12.1); id and time are the service's, and empty in one to be published."""
+class PulledMessage(CamelObject, frozen=True, kw_only=True):
+    """A message as it is delivered (contract 10.2): these fields and no others, as clients fail at any other."""
 
     message_id: Text = ""
     attributes: Mapping[str, str] = {}
@@ -64,19 +66,24 @@ class Message(CamelObject, frozen=True, kw_only=True):
             return base64.b64decode(self.data.replace("\r", "").replace("\n", ""), validate=True)
 
 
-def message(payload: bytes, attributes: Mapping[str, str] | None = None) -> Message:
+class Message(PulledMessage, frozen=True, kw_only=True):
+    """A message (contract 12.1); id and time are the service's, and empty in one to be published."""
+
+    ordering_key: str = ""
+    """Messages of one key are handed on in their order where that is asked for; empty: none."""
+
+
+def message(payload: bytes, attributes: Mapping[str, str] | None = None, ordering_key: str = "") -> Message:
     """Make a message to publish."""
-    return Message(data=base64.b64encode(payload).decode("ascii"), attributes=attributes or {})
+    data = base64.b64encode(payload).decode("ascii")
+    return Message(data=data, attributes=attributes or {}, ordering_key=ordering_key)
 
 
-class PulledMessage(Message, frozen=True):
-    """A message as it is delivered (contract 10.2)."""
-
-
-class ReceivedMessage(CamelObject, frozen=True):
-    """A message and the id that acknowledges it and all before it."""
+class ReceivedMessage(CamelObject, frozen=True, kw_only=True):
+    """A message, its ordering key if it has one, and the id that acknowledges it and all before it."""
 
     ack_id: str
+    ordering_key: str = ""
     message: PulledMessage
 
 

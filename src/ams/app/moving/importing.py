@@ -174,7 +174,8 @@ async def _all(work: Callable[[T], Awaitable[None]], items: Iterable[T]) -> None
 
 
 def _stored(line: Message) -> Stored:
-    return Stored(Offset(line.offset), Milliseconds(line.time), made_message(line.data, line.attributes).fragment)
+    made = made_message(line.data, line.attributes, line.ordering_key)
+    return Stored(Offset(line.offset), Milliseconds(line.time), made.fragment)
 
 
 def _milliseconds(retention: int | None) -> Milliseconds | None:

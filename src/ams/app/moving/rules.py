@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ams.app.moving.files import Numbered, bad_line
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
+from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 from ams.core.rights import checked as checked_rights
@@ -145,6 +146,8 @@ class Rules:
             raise InvalidInput(f"offset {line.offset} where {self._end} or a later one must be")
         if line.time < self._time:
             raise InvalidInput("a publish time before that of the message above")
+        if not is_ordering_key(line.ordering_key):
+            raise InvalidInput(f"an ordering key of more than {MAX_ORDERING_KEY} bytes")
         self._end, self._time = line.offset + 1, line.time
 
     def _leave_log(self) -> None:

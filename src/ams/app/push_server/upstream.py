@@ -22,7 +22,7 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.core.backoff import Backoff
-from ams.core.messages import Fragment
+from ams.core.messages import Fragment, with_ordering_key
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from ams.wire.push import Ready, WaitBody
 
@@ -209,6 +209,7 @@ class _Message(msgspec.Struct, rename="camel"):
 class _Received(msgspec.Struct, rename="camel"):
     ack_id: str
     message: _Message
+    ordering_key: str | None = None
 
 
 class _Pull(msgspec.Struct, rename="camel"):
@@ -327,7 +328,8 @@ def _pull_call(target: Target, max_messages: int) -> Call[_Pull]:
 def _pulled(received: _Received) -> Pulled:
     message = received.message
     offset = int(received.ack_id.rpartition(":")[2])
-    return Pulled(offset, message.message_id, message.publish_time, _fragment(message))
+    fragment = with_ordering_key(_fragment(message), received.ordering_key)
+    return Pulled(offset, message.message_id, message.publish_time, fragment)
 
 
 def _fragment(message: _Message) -> Fragment:

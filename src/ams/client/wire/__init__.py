@@ -113,6 +113,7 @@ from ams.wire.identities import RoleRule as RoleRule
 from ams.wire.identities import Token
 from ams.wire.messages import Message as Message
 from ams.wire.messages import Published as Published
+from ams.wire.messages import PulledMessage as PulledMessage
 from ams.wire.messages import ReadMessage as ReadMessage
 from ams.wire.messages import ReceivedMessage as ReceivedMessage
 from ams.wire.messages import message as message

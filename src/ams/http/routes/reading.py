@@ -85,7 +85,7 @@ def wanted_form(accept: str) -> str:
 def encoded_lines(messages: Sequence[Stored]) -> bytes:
     """Write messages as lines, as `ReadMessage` describes them: one join, so that a fragment is copied once."""
     parts: list[bytes] = []
-    for first, time, fragments, _ in runs_of(messages):
+    for first, time, fragments, *_ in runs_of(messages):
         shown = f'","publishTime":"{publish_time(time)}",'.encode()
         for offset, fragment in enumerate(fragments, first):
             number = b"%d" % offset

@@ -156,7 +156,7 @@ def _one_line(reason: str) -> str:
 
 
 def _with(letter: Message, added: Mapping[str, str]) -> Message:
-    return message(letter.data, {**letter.attributes, **added})
+    return message(letter.data, {**letter.attributes, **added}, letter.ordering_key)
 
 
 def _key(subscription: Subscription, topic: TopicId, offset: Offset) -> str:

@@ -176,9 +176,9 @@ def reads_as_whole(data: bytes) -> bool:
 
 def test_an_index_of_another_version_is_refused():
     head = bytearray(written(SegmentEntries())[:92])
-    head[8] = 2
+    head[8] = 3
 
-    with pytest.raises(Unusable, match="format 2"):
+    with pytest.raises(Unusable, match="format 3"):
         decode_head(bytes(head) + zlib.crc32(head).to_bytes(4, "little"))
 
 

@@ -48,6 +48,7 @@ def records(draw):
     header = Header(
         Kind.MESSAGES, draw(st.booleans()), draw(st.binary(min_size=16, max_size=16)), draw(NUMBER), draw(NUMBER),
         draw(NUMBER), draw(st.integers(0, 2**32 - 1)), len(fragments), len(requests),
+        has_ordering_keys=draw(st.booleans()),
     )  # fmt: skip
     return header, requests, fragments, draw(st.integers(0, 2**32 - 1))
 
@@ -62,7 +63,7 @@ def encoded(header: Header, requests: Sequence[Request], fragments: Sequence[byt
     parts: list[bytes] = [b"before"]
     length = encode_messages(
         parts, Stamp(header.commit, header.durable, seed), header.topic, header.first, header.time, heads,
-        [note for note in notes if note], fragments, header.last,
+        [note for note in notes if note], fragments, header.last, header.has_ordering_keys,
     )  # fmt: skip
     record = b"".join(parts[1:])
     assert length == len(record)
@@ -80,7 +81,9 @@ def test_a_record_is_read_as_it_was_written(record):
     assert found == header._replace(body_bytes=len(body), body_checksum=checksum(body, seed))
     assert found.size == len(data)
     assert requests_of(found, body) == requests
-    assert run_of(found, data, HEADER_BYTES) == (found.first, found.time, fragments, sum(map(len, fragments)))
+    assert run_of(found, data, HEADER_BYTES) == (
+        found.first, found.time, fragments, sum(map(len, fragments)), header.has_ordering_keys,
+    )  # fmt: skip
     assert data_bytes_and_notes(found, body) == (
         sum(each.data_bytes for each in requests),
         type(data_bytes_and_notes(found, body)[1])(each.note for each in requests if each.note),
@@ -142,7 +145,7 @@ def test_small_fragments_are_one_part_and_large_ones_are_written_as_they_are():
 
 def parts_of(fragments: list[bytes]) -> list[bytes]:
     parts: list[bytes] = []
-    encode_messages(parts, Stamp(1, 128, 5), TOPIC, 0, 0, (len(fragments), 1, 0), (), fragments, True)
+    encode_messages(parts, Stamp(1, 128, 5), TOPIC, 0, 0, (len(fragments), 1, 0), (), fragments, True, False)
     return parts
 
 

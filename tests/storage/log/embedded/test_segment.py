@@ -10,6 +10,7 @@ from ams.core.errors import Unusable
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
+    VERSION,
     Cut,
     SegmentHead,
     class_of,
@@ -28,7 +29,19 @@ HEADS = st.builds(
     st.integers(0, 2**63),
     st.none() | st.builds(Cut, st.integers(1, 2**63), st.integers(0, 2**63)),
     st.integers(0, 2**63),
+    st.just(VERSION),
 )
+
+
+def of_version(version, head):
+    copy = bytearray(encode_head(head)[:60])
+    copy[8] = version
+    return 2 * (bytes(copy) + zlib.crc32(copy).to_bytes(4, "little"))
+
+
+@given(HEADS)
+def test_a_header_of_the_first_version_is_read_too(head):
+    assert decode_head(of_version(1, head)) == head._replace(version=1)
 
 
 @given(HEADS)
@@ -56,9 +69,9 @@ def test_a_header_cut_short_is_none(head, size):
 
 def test_a_segment_of_another_version_is_refused():
     copy = bytearray(encode_head(SegmentHead(0, 1, 0))[:60])
-    copy[8] = 2
+    copy[8] = 3
 
-    with pytest.raises(Unusable, match="format 2"):
+    with pytest.raises(Unusable, match="format 3"):
         decode_head(bytes(copy) + zlib.crc32(copy).to_bytes(4, "little"))
 
 

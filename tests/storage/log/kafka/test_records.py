@@ -20,6 +20,7 @@ PARTITION = Partition(new_topic_id(), "ams.x")
 names = st.text(max_size=12) | st.sampled_from(["ams:", "ams::", "ams:text", "ams:key", "ams:::x", "ams", ""])
 attributes = st.dictionaries(names, st.text(max_size=12), max_size=5)
 canonical = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode())
+keys = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 data = canonical | st.text(max_size=40) | st.sampled_from(["QR==", "QUJ=", "QUJD\r\nQUJD", "=", "QQ", "\udc80"])
 
 
@@ -42,11 +43,20 @@ def decoded(data, start=0, partition=PARTITION):
     return [each for batch in found for piece in batch for each in Runs(piece)]
 
 
-@given(data, attributes)
-def test_a_fragment_comes_back_byte_for_byte(data, attributes):
-    sent = message(data, attributes)
+@given(data, attributes, keys)
+def test_a_fragment_comes_back_byte_for_byte(data, attributes, key):
+    sent = message(data, attributes, key)
     value, headers = encode(sent)
     assert fragment_of(value, headers) == sent.fragment
+
+
+def test_an_ordering_key_is_a_header_of_ours():
+    assert encode(message("aGk=", {"ams:key": "other"}, "bed 4")) == (
+        b"hi", [("ams::key", b"other"), ("ams:key", b"bed 4")],
+    )  # fmt: skip
+    assert encode(message("aGk=", {"ams:key": "other"})) == (b"hi", [("ams::key", b"other")])
+    assert fragment_of(b"hi", [("ams:key", b"bed\xff")]) == message("aGk=", {}, "bed\ufffd").fragment
+    assert fragment_of(b"hi", [("ams:key", b"")]) == fragment_of(b"hi", [("ams:key", None)]) == b'"data":"aGk="'
 
 
 @given(data | st.text("ABQRwg/+=", max_size=9))
@@ -60,9 +70,8 @@ def test_data_that_is_the_one_way_to_write_its_bytes_goes_as_these_and_all_else_
     assert encode(message(data)) == expected
 
 
-@given(st.lists(st.tuples(canonical, attributes), min_size=1, max_size=5))
-def test_a_batch_comes_back_whole_and_in_order(sent):
-    messages = [message(data, attributes) for data, attributes in sent]
+@given(st.lists(st.builds(message, canonical, attributes, keys), min_size=1, max_size=5))
+def test_a_batch_comes_back_whole_and_in_order(messages):
     batch = batch_of([(None, *encode(each)) for each in messages])
     assert [each.fragment for each in decoded(batch)] == [each.fragment for each in messages]
 
@@ -90,7 +99,7 @@ def test_foreign_records_are_shown_as_they_can_be():
 
 
 def test_our_own_headers_are_no_attributes():
-    assert fragment_of(b"", [("ams:key", b"k"), ("ams:later", b"x")]) == b'"data":""'
+    assert fragment_of(b"", [("ams:later", b"x"), ("ams:", b"y")]) == b'"data":""'
 
 
 def test_a_batch_that_begins_before_the_start_is_cut():

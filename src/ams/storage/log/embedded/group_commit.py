@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, Stored
+from ams.core.messages import Fragment, Stored, has_ordering_keys
 from ams.core.names import Offset
 from ams.storage.log.base import Appended, check_load
 from ams.storage.log.embedded.record import (
@@ -48,7 +48,7 @@ class Append(msgspec.Struct, eq=False):
     data_bytes: int
     done: asyncio.Future[Appended]
     key: bytes = b""
-    """Empty: none."""
+    """Of idempotency; empty: none."""
     hashed: bytes = b""
     """`key_hash` of the key."""
     content: bytes = b""
@@ -57,6 +57,8 @@ class Append(msgspec.Struct, eq=False):
     """None: the end of the topic, and now."""
     answer: Appended | None = None
     """Where its messages go; they are there when the committer says so."""
+    has_ordering_keys: bool = False
+    """Whether some of its messages have an ordering key."""
 
 
 @dataclass(slots=True, eq=False)
@@ -176,7 +178,7 @@ class Packed:
         heads: list[int] = []
         notes: list[bytes] = []
         fragments: list[Fragment] = []
-        size = 0
+        size, has_keys = 0, False
         for append in appends:
             count = len(append.fragments)
             append.answer = Appended(end, count, time)
@@ -184,8 +186,8 @@ class Packed:
             size += append.size
             if size > RECORD_BYTES or len(heads) == HEAD * MAX_REQUESTS:
                 if heads:
-                    self._add_record(topic, first, time, heads, notes, fragments)
-                    first, heads, notes, fragments, size = end, [], [], [], append.size
+                    self._add_record(topic, first, time, heads, notes, fragments, has_keys)
+                    first, heads, notes, fragments, size, has_keys = end, [], [], [], append.size, False
                 if size > RECORD_BYTES:
                     self._add_large(topic, first, time, append)
                     first, size = Offset(end + count), 0
@@ -193,16 +195,18 @@ class Packed:
                     continue
             heads += (count, append.data_bytes, self._note(append, notes) if append.key else 0)
             fragments += append.fragments
+            has_keys |= append.has_ordering_keys
             end = Offset(end + count)
         if heads:
-            self._add_record(topic, first, time, heads, notes, fragments)
+            self._add_record(topic, first, time, heads, notes, fragments, has_keys)
         return Tail(end, time, published, self._stamp.commit)
 
     def _add_large(self, topic: TopicState, first: Offset, time: Milliseconds, append: Append) -> None:
         """Add the records of one append; only the last one carries its data bytes and key."""
-        fragments, start = append.fragments, 0
+        fragments, start, has_keys = append.fragments, 0, append.has_ordering_keys
         for stop in _cuts(fragments):
-            self._add_record(topic, first, time, (stop - start, 0, 0), (), fragments[start:stop], last=False)
+            head = (stop - start, 0, 0)
+            self._add_record(topic, first, time, head, (), fragments[start:stop], has_keys, last=False)
             first, start = Offset(first + stop - start), stop
         self._add_last(topic, first, time, append, fragments[start:])
 
@@ -212,7 +216,7 @@ class Packed:
         """Add the last record, or the only one, of an append that shares records with no other."""
         notes: list[bytes] = []
         head = (len(fragments), append.data_bytes, self._note(append, notes) if append.key else 0)
-        self._add_record(topic, first, time, head, notes, fragments)
+        self._add_record(topic, first, time, head, notes, fragments, append.has_ordering_keys)
 
     def _note(self, append: Append, notes: list[bytes]) -> int:
         """Add the key note of an append; return its length."""
@@ -230,9 +234,12 @@ class Packed:
         heads: Sequence[int],
         notes: Sequence[bytes],
         fragments: Sequence[Fragment],
+        has_ordering_keys: bool,
         last: bool = True,
     ) -> None:
-        length = encode_messages(self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last)
+        length = encode_messages(
+            self.parts, self._stamp, topic.id, first, time, heads, notes, fragments, last, has_ordering_keys
+        )
         self.records.append(WrittenRecord(topic, first, time, len(fragments), self.end, length))
         self.end += length
 
@@ -269,7 +276,8 @@ def loads(
         fragments = [each.fragment for each in run]
         # No data bytes: what was published elsewhere is known since the topic was created.
         yield Append(
-            topic, fragments, sum(map(len, fragments)), 0, new_answer(), assigned=Assigned(run[0].offset, run[0].time)
+            topic, fragments, sum(map(len, fragments)), 0, new_answer(),
+            assigned=Assigned(run[0].offset, run[0].time), has_ordering_keys=has_ordering_keys(fragments),
         )  # fmt: skip
 
 

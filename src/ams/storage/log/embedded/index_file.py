@@ -58,7 +58,9 @@ from ams.storage.log.embedded.segment_index import (
 )
 
 INDEX_MAGIC = b"\xffAMSidx\n"
-VERSION = 1
+VERSION = 2
+READABLE = (1, VERSION)
+"""Nothing changed here: it is the version of segments, whose heads a start does not read where there are indexes."""
 HEAD_BYTES = 96
 BLOCK = 128
 KEY_BLOCK = 64
@@ -188,7 +190,7 @@ def decode_head(data: bytes) -> IndexHead | None:
     magic, version, *fields = _HEAD.unpack_from(data)
     if magic != INDEX_MAGIC:
         return None
-    if version != VERSION:
+    if version not in READABLE:
         raise Unusable(f"an index of the log has format {version}, this program reads {VERSION}; upgrade it")
     return IndexHead(*fields)
 

@@ -182,7 +182,10 @@ class EmbeddedLog:
         state = self._topic(topic)
         if sent.size > MAX_APPEND_BYTES:
             raise TooLarge
-        append = Append(state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future())
+        append = Append(
+            state, sent.fragments, sent.size, sent.data_bytes, self._loop.create_future(),
+            has_ordering_keys=sent.has_ordering_keys,
+        )  # fmt: skip
         if key is not None:
             if not self._keys.claim_new(append, sent, key):
                 earlier = await self._keys.claim(append, sent, partial(self._released, state))

@@ -16,7 +16,7 @@ segment's sequence number, so that bytes of one segment never pass for bytes of 
       60    4  messages           how many
       64    2  requests           how many
       66    1  kind               1 messages, 2 create, 3 drop, 4 set retention, 5 mark, 6 oldest
-      67    1  flags              bit 0: last record of its append
+      67    1  flags              bit 0: last record of its append; bit 1: some messages have an ordering key
       68       body
 
 The body of a messages record:
@@ -66,7 +66,8 @@ _CHECKED = struct.Struct("<II16sQQQIIHBB")
 _REQUEST = struct.Struct("<IIHH")
 _NOTE = struct.Struct("<QI16s")
 _RETENTION = _PUBLISHED = struct.Struct("<Q")
-_LAST = 1
+_LAST, _ORDERING_KEYS = 1, 2
+"""The flags."""
 _SLICE = 5 * 1024
 _SMALL = 1024
 """Fragments of less than this many bytes, on average, are joined first: each part costs about as much as copying so
@@ -102,6 +103,13 @@ class Header(NamedTuple):
     requests: int
     body_bytes: int = 0
     body_checksum: int = 0
+    has_ordering_keys: bool = False
+    """Whether some of its messages have an ordering key."""
+
+    @property
+    def flags(self) -> int:
+        """What is written of it in one byte."""
+        return self.last * _LAST | self.has_ordering_keys * _ORDERING_KEYS
 
     @property
     def size(self) -> int:
@@ -157,7 +165,7 @@ def checksum(data: bytes | memoryview, seed: int) -> int:
 
 def encode(header: Header, body: bytes, seed: int) -> bytes:
     """Return the bytes of a record; the header's body length and checksum are filled in."""
-    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, header.last * _LAST)
+    checked = _CHECKED.pack(len(body), checksum(body, seed), *header[2:9], header.kind, header.flags)
     return _START.pack(MAGIC, crc32(checked, seed)) + checked + body
 
 
@@ -171,6 +179,7 @@ def encode_messages(
     notes: Sequence[bytes],
     fragments: Sequence[Fragment],
     last: bool,
+    has_ordering_keys: bool,
 ) -> int:
     """Add the bytes of a messages record to `parts`; return how many.
 
@@ -202,7 +211,7 @@ def encode_messages(
         messages,
         len(heads) // HEAD,
         _MESSAGES,
-        _LAST if last else 0,
+        last * _LAST | has_ordering_keys * _ORDERING_KEYS,
     )
     parts.append(b"".join((_START.pack(MAGIC, crc32(checked, seed)), checked, before)))
     parts += fragments
@@ -237,7 +246,8 @@ def decode_header(data: bytes, seed: int, position: int = 0) -> Header | None:
     )
     if magic != MAGIC or crc32(data[position + _START.size : position + HEADER_BYTES], seed) != claimed:
         return None
-    return Header(kind, flags & _LAST == _LAST, topic, first, time, commit, durable, messages, requests, size, body)
+    last, has_keys = bool(flags & _LAST), bool(flags & _ORDERING_KEYS)
+    return Header(kind, last, topic, first, time, commit, durable, messages, requests, size, body, has_keys)
 
 
 def retention_body(retention: Milliseconds | None) -> bytes:
@@ -290,7 +300,8 @@ def run_of(header: Header, data: bytes, body: int) -> Run:
     lengths = struct.unpack_from(f"<{header.messages}I", data, position)
     ends = list(accumulate(lengths, initial=position + header.messages * 4))
     fragments = [data[begin:end] for begin, end in pairwise(ends)]
-    return Run(header.first, header.time, cast("list[Fragment]", fragments), ends[-1] - ends[0])
+    size = ends[-1] - ends[0]
+    return Run(header.first, header.time, cast("list[Fragment]", fragments), size, header.has_ordering_keys)
 
 
 def _read_note(data: bytes) -> KeyNote:

@@ -25,6 +25,7 @@ from ams.storage.log.embedded.scan import ControlRecord, Damage, Scanned, TopicE
 from ams.storage.log.embedded.segment import (
     CLASSES,
     HEAD_BYTES,
+    VERSION,
     Cut,
     Open,
     RetentionClass,
@@ -262,23 +263,26 @@ class _Recovering:
     def _keep(self, segment: Segment, *, last: bool) -> bool:
         """Decide what becomes of a scanned segment: it goes on being written, is sealed, or (False) goes."""
         found = self._scanned[segment.sequence]
-        whole = self._check_head(segment, found)
+        whole, version = self._check_head(segment, found)
         if not found.records and not found.damage and not (last and whole):
             return False
-        fits = segment.length < self._options.segment_bytes
+        fits = segment.length < self._options.segment_bytes and version == VERSION
         if last and whole and fits and not found.damage and segment.sequence not in self._indexed:
             self._go_on(segment, found)
         return True
 
-    def _check_head(self, segment: Segment, found: Scanned) -> bool:
-        """Whether both copies of the header are as they were written; damage if it is not for a torn beginning."""
+    def _check_head(self, segment: Segment, found: Scanned) -> tuple[bool, int]:
+        """Return whether both copies of the header are as they were written, and the version in it.
+
+        If they are not, it is damage but for a torn beginning.
+        """
         data = self._head_bytes(segment)
         head = decode_head(data)
         ours = head is not None and (head.class_code, head.sequence) == (segment.kind.code, segment.sequence)
         whole = ours and head_is_whole(data)
         if not whole and found.records:
             self._damaged(segment.path, 0, "segment header checksum", HEAD_BYTES)
-        return whole
+        return whole, head.version if head is not None else VERSION
 
     def _go_on(self, segment: Segment, found: Scanned) -> None:
         segment.closed = False

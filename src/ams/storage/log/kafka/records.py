@@ -39,6 +39,9 @@ ESCAPED = OURS + ":"
 TEXT = OURS + "text"
 """Header of a message whose value is its data as text."""
 
+KEY = OURS + "key"
+"""Header with the ordering key of a message, as UTF-8."""
+
 HOLE = OURS + "hole"
 """Header of what is no message: it fills an offset that was left out when the topic was loaded from another log."""
 
@@ -62,6 +65,8 @@ LAST_TIME = 253_402_300_799_999
 def encode(sent: Sent) -> tuple[bytes, list[Header]]:
     """Return the value and the headers of a message."""
     headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
+    if sent.ordering_key:
+        headers.append((KEY, sent.ordering_key.encode()))
     text = sent.data
     try:
         raw: bytes = _decode(text, None, True)
@@ -86,9 +91,11 @@ def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     if not headers:
         return Fragment(_PLAIN % _base64(value or b""))
     attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
-    if any(name == TEXT for name, _ in headers):
-        return message(_text(value), attributes).fragment
-    return message(pybase64.b64encode(value or b"").decode(), attributes, plain=True).fragment
+    ours = {name: text for name, text in headers if name in (TEXT, KEY)}
+    key = (ours.get(KEY) or b"").decode("utf-8", "replace")
+    if TEXT in ours:
+        return message(_text(value), attributes, key).fragment
+    return message(_base64(value or b"").decode(), attributes, key, plain=True).fragment
 
 
 def _attribute(header: Header) -> tuple[str | None, str]:

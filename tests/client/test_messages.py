@@ -9,18 +9,19 @@ from ams.client.messages import incoming, outgoing
 from ams.client.wire import ReceivedMessage
 
 
-def received(**fields: object) -> ReceivedMessage:
+def received(ordering_key: str = "", **fields: object) -> ReceivedMessage:
     usual = {"message_id": "7", "publish_time": "2024-03-05T10:20:30.123Z"}
-    return ReceivedMessage(ack_id="projects/P/subscriptions/S:7", message=wire.Message(**(usual | fields)))  # type: ignore[arg-type]  # tests name fields freely
+    message = wire.PulledMessage(**(usual | fields))  # type: ignore[arg-type]  # tests name fields freely
+    return ReceivedMessage(ack_id="projects/P/subscriptions/S:7", ordering_key=ordering_key, message=message)
 
 
-@given(st.binary(), st.dictionaries(st.text(), st.text()))
-def test_data_and_attributes_survive_the_wire(data: bytes, attributes: dict[str, str]) -> None:
-    sent = outgoing(Message(data, attributes))
+@given(st.binary(), st.dictionaries(st.text(), st.text()), st.text())
+def test_what_a_message_says_survives_the_wire(data: bytes, attributes: dict[str, str], key: str) -> None:
+    sent = outgoing(Message(data, attributes, key))
 
-    message = incoming(received(data=sent.data, attributes=sent.attributes))
+    message = incoming(received(sent.ordering_key, data=sent.data, attributes=sent.attributes))
 
-    assert (message.data, message.attributes) == (data, attributes)
+    assert (message.data, message.attributes, message.ordering_key) == (data, attributes, key)
 
 
 def test_a_received_message_has_an_id_a_time_and_what_acknowledges_it() -> None:
@@ -41,6 +42,6 @@ def test_data_that_is_not_base64_is_the_text_that_came() -> None:
 
 
 def test_a_received_message_is_published_again_without_its_id_and_time() -> None:
-    again = outgoing(incoming(received(data="aGk=", attributes={"k": "v"})))
+    again = outgoing(incoming(received("bed 4", data="aGk=", attributes={"k": "v"})))
 
-    assert again == wire.Message(data="aGk=", attributes={"k": "v"})
+    assert again == wire.Message(data="aGk=", attributes={"k": "v"}, ordering_key="bed 4")

@@ -55,7 +55,9 @@ def test_a_message_without_a_key_is_the_bytes_it_always_was(data: str, attribute
 
 
 # Texts that look like what stands around a key.
-KEYS = TEXT | st.sampled_from(['"', '",', ',"', "\\", '\\",\\"', '","data":"x"', '"attributes":{', "\u2028", "\n"])
+KEYS = TEXT | st.sampled_from(
+    ['"', '",', ',"', ",", ",,", "\\", '\\",\\"', '","data":"x"', '"attributes":{', "\u2028", "\n"]
+)
 
 
 @given(DATA | KEYS, st.dictionaries(KEYS, KEYS, max_size=2), KEYS)

@@ -15,8 +15,7 @@ KEYED = b'"orderingKey":"k","data":""'
 
 
 def made(first: int, time: int, fragments: list[bytes]) -> Run:
-    size = sum(map(len, fragments))
-    return Run(Offset(first), Milliseconds(time), [Fragment(each) for each in fragments], size, KEYED in fragments)
+    return Run.of(Offset(first), Milliseconds(time), [Fragment(each) for each in fragments])
 
 
 FRAGMENTS = st.sampled_from([b"", b'"data":"aGk="', b'"attributes":{"a":"b"},"data":""', KEYED])

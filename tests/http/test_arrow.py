@@ -22,21 +22,22 @@ from tests.support.texts import DECODED
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 STORED = st.builds(
-    lambda offset, time, data, attributes: (offset, time, data, attributes),
+    lambda *fields: fields,
     st.integers(0, 2**62),
     st.integers(0, 4_102_444_800_000),
     st.binary(max_size=50),
     st.dictionaries(TEXTS, TEXTS, max_size=3),
+    st.just("") | TEXTS,
 )
 
 
-def stored(offset: int, time: int, data: bytes, attributes: dict[str, str]) -> Stored:
-    made = message(base64.b64encode(data).decode(), attributes)
+def stored(offset: int, time: int, data: bytes, attributes: dict[str, str], key: str = "") -> Stored:
+    made = message(base64.b64encode(data).decode(), attributes, key)
     return Stored(Offset(offset), Milliseconds(time), made.fragment)
 
 
 @given(st.lists(STORED, min_size=1, max_size=5))
-def test_what_was_published_comes_out(given_: list[tuple[int, int, bytes, dict[str, str]]]) -> None:
+def test_what_was_published_comes_out(given_: list[tuple[int, int, bytes, dict[str, str], str]]) -> None:
     made = batch([stored(*each) for each in given_])
 
     made.validate(full=True)
@@ -44,7 +45,8 @@ def test_what_was_published_comes_out(given_: list[tuple[int, int, bytes, dict[s
     assert [
         (row["offset"], round(row["publish_time"].timestamp() * 1000), row["data"], dict(row["attributes"]))
         for row in made.to_pylist()
-    ] == given_
+    ] == [each[:4] for each in given_]
+    assert made.column("ordering_key").to_pylist() == [each[4] or None for each in given_]
 
 
 @given(st.lists(st.binary(max_size=50), max_size=5), st.sampled_from([None, "", "not base64", "YQ==\nYg==", '"', "ü"]))
@@ -102,7 +104,7 @@ def test_data_that_is_not_base64_is_its_own_text(data: str, expected: bytes | No
 def test_the_schema_is_the_one_in_the_reference() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reference" / "reading.md").read_text()
 
-    described = re.findall(r"^\| `(\w+)` \| `([^`]+)`, not null \|", page, re.MULTILINE)
+    described = re.findall(r"^\| `(\w+)` \| `([^`]+)`(, not null)? \|", page, re.MULTILINE)
 
-    assert described == [(field.name, str(field.type)) for field in SCHEMA]
-    assert not any(field.nullable for field in SCHEMA)
+    assert described == [(field.name, str(field.type), "" if field.nullable else ", not null") for field in SCHEMA]
+    assert [field.name for field in SCHEMA if field.nullable] == ["ordering_key"]

@@ -2,6 +2,7 @@ import asyncio
 import json
 import re
 import time
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, TooLarge
-from ams.core.messages import Stored, message
+from ams.core.messages import Message, Stored, message
 from ams.core.names import Offset
 from ams.http import messages
 from ams.http.big_bodies import BIG_BODY, MAX_ATTRIBUTES, MAX_MESSAGES
@@ -78,6 +79,29 @@ async def test_m7_data_that_is_not_base64_is_named_with_what_to_do(bad: str, bef
 
 async def test_m7_line_breaks_beside_attributes_are_stored() -> None:
     assert await read({"messages": [{"data": "\r\n", "attributes": {"k": "v"}}]}) == [("\r\n", {"k": "v"})]
+
+
+async def test_12_1_a_message_may_have_an_ordering_key() -> None:
+    sent = [{"data": "aGk=", "orderingKey": key} for key in ("bed 4", "", None, "x" * 1024)] + [{"data": "aGk="}]
+
+    made = await MessageReader(False).read(json.dumps({"messages": sent}).encode())
+
+    assert [each.ordering_key for each in made] == ["bed 4", "", "", "x" * 1024, ""]
+    assert [each.data for each in made] == ["aGk="] * 5
+
+
+@pytest.mark.parametrize("before", [0, 1, 40_000])
+async def test_12_1_too_long_an_ordering_key_is_named_by_its_place(before: int) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await read({"messages": [*[{"data": "aGk="}] * before, {"data": "aGk=", "orderingKey": "\u00e9" * 513}]})
+
+    reason = f"the ordering key of message {before}, counted from 0, has more than 1024 bytes"
+    assert str(refused.value) == f"Invalid Message Arguments: {reason}"
+
+
+async def test_12_1_a_key_alone_is_no_message() -> None:
+    with pytest.raises(InvalidInput, match="message 0, counted from 0, has neither data nor attributes"):
+        await read({"messages": [{"orderingKey": "bed 4"}]})
 
 
 async def test_m7_the_lenient_setting_stores_any_text() -> None:
@@ -222,6 +246,24 @@ def test_10_2_a_pull_answer_joins_the_fragments() -> None:
             "message": {"messageId": "9", "data": "aGk=", "publishTime": "2016-02-24T11:55:10Z"},
         },
     ]
+
+
+KEYS = st.text(st.characters(exclude_categories=("Cs",)), max_size=5)
+SENT = st.lists(st.builds(message, st.just("aGk="), st.dictionaries(KEYS, KEYS, max_size=1), KEYS), min_size=1)
+
+
+@given(SENT)
+def test_a6_an_ordering_key_stands_beside_the_message_and_all_else_is_as_without(sent: list[Message]) -> None:
+    def pulled(*messages_: Message) -> list[dict[str, Any]]:
+        stored = [Stored(Offset(7 + n), Milliseconds(n // 3), each.fragment) for n, each in enumerate(messages_)]
+        received: list[dict[str, Any]] = json.loads(messages.pulled(PREFIX, stored))["receivedMessages"]
+        return received
+
+    plain = pulled(*(message(each.data, each.attributes) for each in sent))
+    shown = pulled(*sent)
+
+    assert [each.pop("orderingKey", "") for each in shown] == [each.ordering_key for each in sent]
+    assert shown == plain
 
 
 def test_a5_an_empty_pull_is_an_empty_list() -> None:

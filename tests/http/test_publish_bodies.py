@@ -27,10 +27,13 @@ def plainly(body: bytes, lenient: bool) -> list[Message]:
         attributes = named(sent and sent.attributes)
         if not data.strip("\r\n") and not attributes:
             raise refusal(f"message {place}, counted from 0, has neither data nor attributes")
+        key = (sent and sent.ordering_key) or ""
+        if len(key.encode()) > 1024:
+            raise refusal(f"the ordering key of message {place}, counted from 0, has more than 1024 bytes")
         if not lenient and not is_base64(data):
             advice = "encode it, or run the service with the setting lenient_data"
             raise refusal(f"the data of message {place}, counted from 0, is not base64: {advice}")
-        messages.append(message(data, attributes))
+        messages.append(message(data, attributes, key))
     return messages
 
 
@@ -65,6 +68,7 @@ def told(body: bytes, lenient: bool) -> Told:
         made = MessageReader(lenient).read_small(body)
     except InvalidInput as error:
         return str(error)
+    assert made.has_ordering_keys == any(each.ordering_key for each in made)
     return list(made), made.size, made.largest, made.data_bytes
 
 
@@ -80,24 +84,33 @@ ATTRIBUTES = st.one_of(
     st.lists(st.dictionaries(st.sampled_from(["key", "value", "Key", "VALUE"]), TEXT | st.none())),
     st.none() | st.integers() | TEXT,
 )
-FIELDS = {"data": DATA, "attributes": ATTRIBUTES, "messageId": TEXT | st.none(), "publishTime": TEXT}
+KEYS = TEXT | st.none() | st.sampled_from(["\u00e9" * 512, "\u00e9" * 512 + "x", 7])
+FIELDS = {
+    "data": DATA, "attributes": ATTRIBUTES, "orderingKey": KEYS, "messageId": TEXT | st.none(), "publishTime": TEXT,
+}  # fmt: skip
 USUAL = st.fixed_dictionaries(
     {"data": ENCODED.filter(bool)},
     optional={"attributes": st.dictionaries(TEXT, TEXT, max_size=5), "messageId": TEXT, "publishTime": TEXT},
 )
-ODD = st.fixed_dictionaries({}, optional=FIELDS | {"DATA": DATA, "Attributes": ATTRIBUTES, "more": TEXT}) | st.none()
+KEYED = st.tuples(USUAL, st.fixed_dictionaries({"orderingKey": KEYS})).map(lambda parts: parts[0] | parts[1])
+ODD = (
+    st.fixed_dictionaries(
+        {}, optional=FIELDS | {"DATA": DATA, "Attributes": ATTRIBUTES, "orderingkey": KEYS, "x": TEXT}
+    )
+    | st.none()
+)
 
 
 def escaped(text: str, every: int) -> str:
     """Write a JSON text with escapes that no one needs, in the names too."""
     written = text.replace("/", "\\/")
-    return written.replace("a", "\\u0061") if every else written
+    return written.replace("a", "\\u0061").replace("Key", "\\u004bey") if every else written
 
 
 BODIES = st.builds(
     lambda name, messages, indent, every: escaped(json.dumps({name: messages}, indent=indent), every).encode(),
     st.sampled_from(["messages", "messages", "messages", "Messages"]),
-    st.lists(USUAL, max_size=4) | st.lists(USUAL | ODD, max_size=4),
+    st.lists(USUAL, max_size=4) | st.lists(USUAL | KEYED, max_size=4) | st.lists(USUAL | ODD, max_size=4),
     st.none() | st.integers(0, 1),
     st.integers(0, 1),
 )
@@ -110,6 +123,9 @@ BODIES = st.builds(
 @example(b'{"messages":[{"data":"aGl="},{"data":"=AAA"},{"data":"AA=A"},{"data":"AAA"},{"data":"===="}]}', True)
 @example(b'{"messages":[{"attributes":{"k":"v"}},{"data":"aGk="}]}', False)
 @example(b'{"messages":[{"data":"aGk=","attributes":{"\\ud83d\\ude00":"\\u0000\\/"}}]}', False)
+@example(b'{"messages":[{"data":"aGk=","orderingKey":"a","orderingKey":"b"},{"data":"aGk="}]}', False)
+@example(b'{"messages":[{"data":"aGk="},{"data":"aGk=","orderingKey":""},{"data":"aGk=","orderingKey":null}]}', False)
+@example(b'{"messages":[{"orderingKey":"alone"}]}', False)
 @example(b"null", False)
 @example(b"", False)
 def test_any_body_is_read_as_plainly(body: bytes, lenient: bool) -> None:

@@ -71,7 +71,8 @@ def outcome(runner: asyncio.Runner, ask: Callable[[], Awaitable[object]]) -> obj
     try:
         read = runner.run(asked())
         if isinstance(read, Batch):
-            return [*read], read[1:], [*read.fragments], read.size, read.largest, read.data_bytes
+            counted = read.size, read.largest, read.data_bytes, read.has_ordering_keys
+            return [*read], read[1:], [*read.fragments], counted
         return read
     except AmsError as error:
         return type(error), error.message
@@ -101,8 +102,11 @@ ATTRIBUTES = st.one_of(
     ),
     st.just("text"),
 )
+KEYS = st.text(max_size=3) | st.sampled_from([None, 7, "k" * 1024, "k" * 1025])
 MESSAGE = st.one_of(
-    st.fixed_dictionaries({}, optional={"data": DATA, "attributes": ATTRIBUTES, "Data": DATA, "messageId": DATA}),
+    st.fixed_dictionaries(
+        {}, optional={"data": DATA, "attributes": ATTRIBUTES, "Data": DATA, "messageId": DATA, "orderingKey": KEYS}
+    ),
     st.none(),
     st.integers(),
 )
@@ -129,13 +133,14 @@ def test_a_worker_reads_a_big_body_as_it_is_read_in_place(
     "body",
     [
         {"messages": [{"data": "QUJD", "attributes": {"n": str(number)}} for number in range(10_000)]},
+        {"messages": [{"data": "QUJD", "orderingKey": str(number % 7)} for number in range(10_000)]},
         {"messages": [{"data": "QUJD" * 100_000}] * 7},
         {"messages": [*[{"data": "aGk="}] * 40_000, {"data": "aGk"}]},
         {"messages": [{}] * (MAX_MESSAGES + 1)},
         {"messages": [{"attributes": {str(number): "" for number in range(MAX_ATTRIBUTES + 1)}}]},
         {"messages": [{"data": "*" * BIG_BODY}]},
     ],
-    ids=["many", "large", "bad", "too many", "too many attributes", "large and bad"],
+    ids=["many", "with keys", "large", "bad", "too many", "too many attributes", "large and bad"],
 )
 def test_large_ones_are_read_alike(runner: asyncio.Runner, pool: Counted, body: object) -> None:
     assert both(runner, pool, json.dumps(body).encode())

@@ -32,9 +32,9 @@ def target(
     return Target(path, "/projects/P/topics/T", PushConfig(**given), deadline, tuple(secrets), identity, topic_id)
 
 
-def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None) -> Pulled:
+def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None, key: str = "") -> Pulled:
     """Return a message to deliver."""
-    return Pulled(offset, str(offset), "2026-01-01T00:00:00Z", Fragment(message(data, attributes).fragment))
+    return Pulled(offset, str(offset), "2026-01-01T00:00:00Z", Fragment(message(data, attributes, key).fragment))
 
 
 class MemoryUpstream:

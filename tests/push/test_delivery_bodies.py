@@ -18,6 +18,7 @@ TIME = "2026-01-01T00:00:00Z"
 SUBSCRIPTION = "projects/P/subscriptions/S"
 HOOK = "https://chat.example/hooks/abcdefghij"
 ATTRIBUTES = st.dictionaries(st.text(), st.text(), max_size=3)
+KEYS = st.just("") | st.text(max_size=5)
 
 
 def encoded(data: bytes) -> str:
@@ -57,28 +58,40 @@ def test_empty_ids_times_and_attributes_are_left_out() -> None:
     assert json.loads(body(message_).content)["message"] == {"data": ""}
 
 
-@given(st.lists(st.tuples(ATTRIBUTES, st.binary(max_size=20)), min_size=1, max_size=5))
-def test_bodies_hold_what_was_published_in_order(published: list[tuple[Mapping[str, str], bytes]]) -> None:
-    messages = [pulled(offset, encoded(data), each) for offset, (each, data) in enumerate(published)]
+def test_an_ordering_key_is_in_the_message() -> None:
+    shown = b'"message":{"messageId":"7","orderingKey":"bed 4","attributes":{"k":"v"},"data":"aGk="'
+    decoded = b'"message":{"messageId":"7","orderingKey":"bed 4","attributes":{"k":"v"},"data":"hi"'
+
+    for most in (1, 2):
+        assert shown in body(pulled(7, "aGk=", {"k": "v"}, "bed 4"), max_messages=most).content
+        assert decoded in body(pulled(7, "aGk=", {"k": "v"}, "bed 4"), max_messages=most, base64_decode=True).content
+        assert decoded in body(pulled(7, "aG\nk=", {"k": "v"}, "bed 4"), max_messages=most, base64_decode=True).content
+
+
+@given(st.lists(st.tuples(ATTRIBUTES, st.binary(max_size=20), KEYS), min_size=1, max_size=5))
+def test_bodies_hold_what_was_published_in_order(published: list[tuple[Mapping[str, str], bytes, str]]) -> None:
+    messages = [pulled(offset, encoded(data), each, key) for offset, (each, data, key) in enumerate(published)]
 
     items = json.loads(body(*messages, max_messages=5).content)["messages"]
 
     assert [each["subscription"] for each in items] == [SUBSCRIPTION] * len(messages)
     assert [each["message"]["messageId"] for each in items] == [str(offset) for offset in range(len(messages))]
-    assert [each["message"]["data"] for each in items] == [encoded(data) for _, data in published]
-    assert [each["message"].get("attributes", {}) for each in items] == [each for each, _ in published]
+    assert [each["message"]["data"] for each in items] == [encoded(data) for _, data, _ in published]
+    assert [each["message"].get("attributes", {}) for each in items] == [each for each, _, _ in published]
+    assert [each["message"].get("orderingKey", "") for each in items] == [key for _, _, key in published]
 
 
 def test_data_that_had_to_be_escaped_is_sent_as_it_was_published() -> None:
     assert json.loads(body(pulled(0, 'no "base64"\n')).content)["message"]["data"] == 'no "base64"\n'
 
 
-@given(st.text(), ATTRIBUTES)
-def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dict[str, str]) -> None:
-    made = body(pulled(3, encoded(text.encode()), attributes), base64_decode=True)
+@given(st.text(), ATTRIBUTES, KEYS)
+def test_text_is_sent_decoded_where_that_is_asked_for(text: str, attributes: dict[str, str], key: str) -> None:
+    made = body(pulled(3, encoded(text.encode()), attributes, key), base64_decode=True)
 
     expected = {"messageId": "3", "data": text, "publishTime": TIME}
-    assert json.loads(made.content)["message"] == expected | ({"attributes": attributes} if attributes else {})
+    expected |= {name: value for name, value in (("attributes", attributes), ("orderingKey", key)) if value}
+    assert json.loads(made.content)["message"] == expected
     assert made.undecodable == 0
 
 

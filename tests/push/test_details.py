@@ -115,11 +115,11 @@ def test_a_secret_within_a_page_is_hidden() -> None:
     "text",
     [
         "cannot read SGVsbG8sIHdvcmxkIG9mIGJlZHM=", "cannot read: Hello, world of beds", "got 'world of beds'",
-        "Hello,  'WORLD' of", "no bed named roses 7",
+        "Hello,  'WORLD' of", "no bed named roses 7", "bad key: GREENHOUSE 12",
     ],
 )  # fmt: skip
 def test_a_text_that_repeats_a_message_is_noticed(text: str) -> None:
-    message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"})
+    message = pulled(1, "SGVsbG8sIHdvcmxkIG9mIGJlZHM=", {"bed": "roses-7"}, "greenhouse-12")
 
     assert repeats(text, [pulled(0, ""), message])
 

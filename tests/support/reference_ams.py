@@ -39,6 +39,8 @@ class ReferenceAms:
     asked: list[tuple[str, str, Any]] = field(default_factory=list)
     faults: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     """Answers given instead, first to last, to paths that end so."""
+    ordering_key: str = ""
+    """Of every message, as a service that knows keys shows it."""
     leases: bool = False
     waits: bool = False
     leased: list[Json] = field(default_factory=list)
@@ -138,6 +140,7 @@ class ReferenceAms:
         return [
             {
                 "ackId": f"{path[1:]}:{first + index}",
+                **({"orderingKey": self.ordering_key} if self.ordering_key else {}),
                 "message": {"messageId": str(first + index), "data": data, "publishTime": "2026-01-01T00:00:00Z",
                             "attributes": {"k": "v"}},
             }

@@ -22,8 +22,13 @@ class Run(NamedTuple):
     fragments: Sequence[Fragment]
     size: int
     """Bytes of the fragments."""
-    has_ordering_keys: bool = True
+    has_ordering_keys: bool
     """Whether some of them may have an ordering key; False where none has, so that nobody needs to look."""
+
+    @classmethod
+    def of(cls, first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> "Run":
+        """Return a run of these messages, looked at."""
+        return cls(first, time, fragments, sum(map(len, fragments)), has_ordering_keys(fragments))
 
     @property
     def end(self) -> Offset:
@@ -83,20 +88,16 @@ def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:
     """Return messages in offset order as runs."""
     if isinstance(messages, Runs):
         return messages.runs
-    runs: list[Run] = []
+    found: list[tuple[Offset, Milliseconds, list[Fragment]]] = []
     fragments: list[Fragment] = []
     end, moment = Offset(-1), Milliseconds(-1)
     for offset, time, fragment in messages:
         if offset != end or time != moment:
             fragments, moment = [], time
-            runs.append(Run(offset, time, fragments, 0))
+            found.append((offset, time, fragments))
         fragments.append(fragment)
         end = Offset(offset + 1)
-    return [_measured(*run[:3]) for run in runs]
-
-
-def _measured(first: Offset, time: Milliseconds, fragments: Sequence[Fragment]) -> Run:
-    return Run(first, time, fragments, sum(map(len, fragments)), has_ordering_keys(fragments))
+    return [Run.of(*each) for each in found]
 
 
 def sizes(messages: Sequence[Stored]) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def encode(parts: Sequence[memoryview]) -> Sequence[bytes]:
     runs, place, numbers = [], 0, array("Q", heads)
     for first, time, count in zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True):
         part = fragments[place : place + count]
-        runs.append(Run(Offset(first), Milliseconds(time), part, sum(map(len, part))))
+        runs.append(Run.of(Offset(first), Milliseconds(time), part))
         place += count
     return [_encoded(_arrow(), Runs(runs))]
 

@@ -78,8 +78,12 @@ class Api:
 
     async def publish(self, topic: str, *texts: str) -> Any:
         messages = [
-            {"attributes": {"n": text, "é": '"'}, "data": base64.b64encode(f'"{text}"'.encode()).decode()}
-            for text in texts
+            {
+                "attributes": {"n": text, "é": '"'},
+                "data": base64.b64encode(f'"{text}"'.encode()).decode(),
+                "orderingKey": f'"{number}' if number % 3 else "",
+            }
+            for number, text in enumerate(texts)
         ]
         return await self.ask("POST", f"/projects/P/topics/{topic}:publish", {"messages": messages})
 

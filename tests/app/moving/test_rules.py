@@ -54,6 +54,7 @@ BAD = {
     "a name that is none": ([line("user", name="a b")], 2, "Invalid user name"),
     "a negative offset": ([LOG, message(-1)], 3, ">= 0"),
     "an attribute that is no text": ([LOG, message(5) | {"attributes": {"a": 1}}], 3, "attributes"),
+    "too long an ordering key": ([LOG, message(5) | {"orderingKey": "é" * 513}], 3, "key of more than 1024"),
     "two users of one name": ([USER, USER | {"token": "o"}], 3, "a second user u"),
     "two users with one token": ([USER, USER | {"name": "v"}], 3, "a token that another user has"),
     "two users with one id": ([USER | {"id": UUID}, line("user", name="v", id=UUID)], 3, f"id {UUID}"),
@@ -248,7 +249,7 @@ def test_every_kind_and_every_field_is_in_the_reference():
     fields = {
         field
         for each in (*get_args(AnyLine), Tally, Revision, PushSecret, RoleRule)
-        for field in each.__struct_fields__
+        for field in each.__struct_encode_fields__
     }
     kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
     push = {field.name for field in dataclasses.fields(PushConfig)}

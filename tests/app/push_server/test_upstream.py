@@ -59,6 +59,16 @@ async def test_messages_come_in_order_and_the_last_one_acknowledges_them(service
     assert service.acked == {path: 2}
 
 
+async def test_an_ordering_key_is_part_of_the_message(service: ReferenceAms) -> None:
+    path = service.add("s")
+    service.ordering_key = 'bed "4"'
+    service.publish(path, "YQ==")
+    async with pulling(service) as upstream:
+        [pulled] = await pull(upstream, target(path))
+
+    assert pulled.fragment == b'"orderingKey":"bed \\"4\\"","attributes":{"k":"v"},"data":"YQ=="'
+
+
 async def test_what_is_not_acknowledged_comes_again(service: ReferenceAms) -> None:
     path = service.add("s")
     service.publish(path, "YQ==")

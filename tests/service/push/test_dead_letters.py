@@ -83,12 +83,12 @@ async def publish(use_cases: UseCases, *messages: Message) -> Appended:
 
 
 async def test_a_letter_is_the_message_and_why_it_is_one(use_cases: UseCases) -> None:
-    stored = await publish(use_cases, message("AAEC", {"kind": "seed"}), message("", {"n": "1"}))
+    stored = await publish(use_cases, message("AAEC", {"kind": "seed"}, "bed 4"), message("", {"n": "1"}))
 
     await dead_letter(use_cases, 0)
 
     [letter] = await letters(use_cases)
-    assert letter.data == "AAEC"
+    assert (letter.data, letter.ordering_key) == ("AAEC", "bed 4")
     assert letter.attributes == {
         "kind": "seed",
         "deadLetterSubscription": "projects/P/subscriptions/s",

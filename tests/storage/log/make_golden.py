@@ -1,4 +1,4 @@
-"""A small data folder with one of everything, checked in under `tests/storage/log/golden` and opened by `test_golden`.
+"""A small data folder with one of everything, checked in for each version of the format and opened by `test_golden`.
 
 It keeps us from changing the format on disk unawares: what was written once must be readable for ever. Make it anew,
 for a new version of the format and beside the old one, with `python -m tests.storage.log.make_golden FOLDER`.
@@ -11,14 +11,14 @@ import sys
 
 from ams.core.clock import ManualClock
 from ams.core.errors import LogUnavailable
-from ams.core.messages import message
+from ams.core.messages import Message, message
 from ams.core.names import TopicId
 from ams.storage.log.embedded import EmbeddedLog
 from tests.storage.log.engines import HOUR, Embedded
 
-FOLDER = os.path.join(os.path.dirname(__file__), "golden")
+FOLDERS = {version: os.path.join(os.path.dirname(__file__), name) for version, name in ((1, "golden"), (2, "golden2"))}
 START = 1_700_000_000_000
-HOURLY, WEEKLY, YEARLY, MOVED, DROPPED, EMPTY = (TopicId(bytes([number]) * 16) for number in range(1, 7))
+HOURLY, WEEKLY, YEARLY, MOVED, DROPPED, EMPTY, KEYED = (TopicId(bytes([number]) * 16) for number in range(1, 8))
 
 
 async def write(log: EmbeddedLog, engine: Embedded) -> None:
@@ -45,6 +45,24 @@ async def write(log: EmbeddedLog, engine: Embedded) -> None:
     with contextlib.suppress(LogUnavailable):
         await log.append(WEEKLY, [message("refused")])
     await log.append(WEEKLY, [message("after the failure")])
+    await write_ordering_keys(log)
+
+
+def keyed(number: int) -> list[Message]:
+    """Return the messages of an append, of which some have ordering keys."""
+    return [
+        message(f"plain{number}"),
+        message(f"keyed{number}", {}, "bed 4"),
+        message(f"both{number}", {"n": str(number)}, 'b\u00e9d "5",'),
+    ]
+
+
+async def write_ordering_keys(log: EmbeddedLog) -> None:
+    """Add a topic with ordering keys, which are there since version 2."""
+    await log.create(KEYED)
+    for number in range(6):
+        await log.append(KEYED, keyed(number), key=f"append{number}")
+    await log.append(KEYED, [message("without")])
 
 
 async def make() -> Embedded:

@@ -1,4 +1,4 @@
-"""The golden data folder: what was written by the first version of the format is read as it was meant."""
+"""The golden data folders: what was written in each version of the format is read as it was meant."""
 
 import os
 import shutil
@@ -6,21 +6,49 @@ import shutil
 import pytest
 
 from ams.core.clock import ManualClock
-from ams.core.messages import message
+from ams.core.messages import message, ordering_key_of
+from ams.core.names import TopicId
+from ams.core.runs import runs_of
 from ams.storage.files import Disk
 from ams.storage.log.base import Appended, Bounds
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from tests.storage.log.engines import SMALL, Embedded, all_fragments, fragments
-from tests.storage.log.make_golden import DROPPED, EMPTY, FOLDER, HOURLY, MOVED, START, WEEKLY, YEARLY, export, make
+from tests.storage.log.make_golden import (
+    DROPPED,
+    EMPTY,
+    FOLDERS,
+    HOURLY,
+    KEYED,
+    MOVED,
+    START,
+    WEEKLY,
+    YEARLY,
+    export,
+    keyed,
+    make,
+)
 
-TORN = ("0000000000000001.log", "0000000000000003.log", "0000000000000006.log")
-REFUSED = "0000000000000005.log"
-"""Holds bytes of an append that failed, as its successor tells."""
+NO_RECORD = "bytes that are no record"
+TORN = {
+    1: {
+        "0000000000000001.log": NO_RECORD,
+        "0000000000000003.log": NO_RECORD,
+        "0000000000000005.log": "refused by the disk",  # an append that failed, as its successor tells
+        "0000000000000006.log": NO_RECORD,
+    },
+    2: dict.fromkeys(("0000000000000001.log", "0000000000000003.log", "0000000000000007.log"), NO_RECORD),
+}
+"""By version: what the ends of segments are that the next start cuts."""
+
+
+@pytest.fixture(params=FOLDERS)
+def version(request):
+    return request.param
 
 
 @pytest.fixture
-def folder(tmp_path):
-    return shutil.copytree(FOLDER, tmp_path / "log")
+def folder(tmp_path, version):
+    return shutil.copytree(FOLDERS[version], tmp_path / "log")
 
 
 async def opened(folder) -> EmbeddedLog:
@@ -29,9 +57,12 @@ async def opened(folder) -> EmbeddedLog:
     )
 
 
-async def assert_golden(log: EmbeddedLog) -> None:
+async def assert_golden(log: EmbeddedLog, version: int) -> None:
     """Compare every message, end, time, key and count with what `make_golden` wrote."""
-    assert await log.topics() == {HOURLY, WEEKLY, YEARLY, MOVED, EMPTY}
+    later = {KEYED} if version > 1 else set()
+    assert await log.topics() == {HOURLY, WEEKLY, YEARLY, MOVED, EMPTY} | later
+    for topic in later:
+        await assert_ordering_keys(log, topic)
     assert DROPPED not in await log.topics()
     assert await log.bounds(EMPTY) == Bounds(0, 0)
     assert await all_fragments(log, HOURLY) == fragments([message(f"hourly{n}") for n in range(6)])
@@ -51,37 +82,49 @@ async def assert_golden(log: EmbeddedLog) -> None:
     assert again == Appended(0, 1, START + 6000)
 
 
-async def test_the_golden_folder_is_read_as_it_was_written(folder):
+async def assert_ordering_keys(log: EmbeddedLog, topic: TopicId) -> None:
+    messages = [each for number in range(6) for each in keyed(number)] + [message("without")]
+    assert await all_fragments(log, topic) == fragments(messages)
+    read = await log.read(topic, 0, max_messages=99, max_bytes=9999)
+    assert [ordering_key_of(each.fragment) for each in read] == [each.ordering_key for each in messages]
+    assert [run.has_ordering_keys for run in runs_of(read)] == [True] * 6 + [False]
+    for number in range(6):
+        assert (await log.append(topic, keyed(number), key=f"append{number}")).first == 3 * number
+    assert (await log.totals(topic)).bytes == sum(len(each.data) for each in messages)
+
+
+async def test_the_golden_folder_is_read_as_it_was_written(folder, version):
     log = await opened(folder)
 
-    await assert_golden(log)
+    await assert_golden(log, version)
 
     assert log.recovered.damage == ()
     reasons = {os.path.basename(each.file): each.reason for each in log.recovered.trimmed}
-    assert reasons == dict.fromkeys(TORN, "bytes that are no record") | {REFUSED: "refused by the disk"}
+    assert reasons == TORN[version]
     await log.close()
 
 
 async def test_the_golden_folder_goes_on_being_used(folder):
     log = await opened(folder)
     assert (await log.append(WEEKLY, [message("next")])).first == 19
-    assert (await log.append(MOVED, [message("next")])).first == 6
+    assert (await log.append(MOVED, [message("next", {}, "bed 4")])).first == 6
     await log.close()
 
     log = await opened(folder)
     assert (await all_fragments(log, WEEKLY))[-1] == message("next").fragment
+    assert (await all_fragments(log, MOVED))[-1] == message("next", {}, "bed 4").fragment
     assert log.recovered.trimmed == ()
     await log.close()
 
 
-def test_the_golden_folder_is_sound(folder):
+def test_the_golden_folder_is_sound(folder, version):
     before = contents(folder)
 
     report = check(str(folder))
 
     assert not report.damage
-    assert (report.topics, report.indexes) == (5, 2)
-    assert {os.path.basename(each.file) for each in report.torn} == {*TORN, REFUSED}
+    assert (report.topics, report.indexes) == (5 if version == 1 else 6, 2)
+    assert {os.path.basename(each.file) for each in report.torn} == set(TORN[version])
     assert contents(folder) == before
 
 
@@ -91,8 +134,21 @@ async def test_the_folder_made_today_says_the_same(tmp_path):
 
     log = await opened(tmp_path / "log")
 
-    await assert_golden(log)
+    await assert_golden(log, max(FOLDERS))
     await log.close()
+
+
+async def test_a_segment_of_an_earlier_version_is_read_and_not_written_any_more(tmp_path):
+    folder = shutil.copytree(FOLDERS[1], tmp_path / "log")
+    before = {name: sizes for name, sizes in contents(folder).items() if name.endswith(".log")}
+    log = await opened(folder)
+    for topic in (HOURLY, WEEKLY, YEARLY):
+        await log.append(topic, [message("next", {}, "bed 4")])
+    await log.close()
+
+    after = contents(folder)
+    assert all(before[name].startswith(after[name]) for name in before)
+    assert {data[8] for name, data in after.items() if name.endswith(".log") and name not in before} == {2}
 
 
 def contents(folder) -> dict[str, bytes]:

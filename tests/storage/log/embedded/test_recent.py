@@ -94,9 +94,7 @@ ROOM = 4000
 
 
 def run(first: int, size: int = 100, messages: int = 1) -> Run:
-    return Run(
-        Offset(first), Milliseconds(10**12 + first), [Fragment(bytes(size)) for _ in range(messages)], size * messages
-    )
+    return Run.of(Offset(first), Milliseconds(10**12 + first), [Fragment(bytes(size)) for _ in range(messages)])
 
 
 def test_a_record_is_kept_when_it_is_read_for_the_second_time() -> None:

@@ -22,7 +22,7 @@ from ams.storage.log.kafka.message_cache import (
 
 def stored(*offsets, size=10):
     """Return messages that were published one by one."""
-    return [Run(Offset(offset), Milliseconds(1), [Fragment(b"x" * size)], size) for offset in offsets]
+    return [Run.of(Offset(offset), Milliseconds(1), [Fragment(b"x" * size)]) for offset in offsets]
 
 
 runs = st.lists(

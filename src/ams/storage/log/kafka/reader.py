@@ -118,7 +118,7 @@ class Reader:
         """Note what was appended by this node: reads at the tail find it in memory, and waits end."""
         end = Offset(appended.first + appended.count)
         if self._cache.accepts(partition.topic, appended.first):
-            run = Run(appended.first, appended.time, fragments, sum(map(len, fragments)))
+            run = Run.of(appended.first, appended.time, fragments)
             self._cache.add(partition.topic, appended.first, end, (run,))
         self._follower.grown(partition.topic, end)
 

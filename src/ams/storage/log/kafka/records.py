@@ -150,7 +150,7 @@ def _runs(records: list[Any], first: Offset, start: Offset) -> Sequence[Run]:
     oldest, newest = records[0], records[-1]
     # Times are given by the broker, one for a batch, or by the writer.
     if oldest.timestamp_type and newest.offset - oldest.offset == len(records) - 1:
-        return (Run(Offset(oldest.offset + first), oldest.timestamp, fragments, sum(map(len, fragments))),)
+        return (Run.of(Offset(oldest.offset + first), oldest.timestamp, fragments),)
     offsets: Any = [each + first for each in map(_offset_of, records)]
     times = [_sane(each.timestamp) for each in records]
     return runs_of(list(map(Stored, offsets, times, fragments)))

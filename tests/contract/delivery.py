@@ -57,6 +57,10 @@ BAD_ACK = error("IA", "Invalid ack id")
 WRONG, NONE_PENDING = error("IA", "wrong ack"), error("IA", "no ack pending")
 TIMEOUT = Answer({"error": {"code": 408, "message": "ack timeout", "status": "TIMEOUT"}}, 408)
 PUBLISH_TIME = Like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{0,8}[1-9])?Z")
+ACK_ID = "projects/$P/subscriptions/S:"
+LONG_KEY = error(
+    "IA", "Invalid Message Arguments: the ordering key of message 1, counted from 0, has more than 1024 bytes"
+)
 TOO_LARGE = refused(413, "INVALID_ARGUMENT", "Message size is too large")
 
 
@@ -67,7 +71,7 @@ def messages(*sent: object) -> Ask:
 def came(**message: object) -> Answer:
     """A pull's answer with one message that looks like this."""
     whole = {"messageId": "0", "publishTime": PUBLISH_TIME, "data": "", **message}
-    return Answer({"receivedMessages": [{"ackId": "projects/$P/subscriptions/S:0", "message": whole}]})
+    return Answer({"receivedMessages": [{"ackId": ACK_ID + "0", "message": whole}]})
 
 
 def ids(*texts: str) -> Ask:
@@ -104,6 +108,23 @@ PUBLISHING = [
         (*BOTH, messages({"data": "aG\r\nk="}))),
     Row("12.1", "attributes may be a list of pairs and come out as a map", pull(), came(attributes={"a": "1", "b": ""}),
         (*BOTH, messages({"attributes": [{"key": "a", "value": "1"}, {"key": "b"}]}))),
+    Row("12.1, 10.2, clients A6", "an ordering key stands beside the message", pull(2),
+        Answer({"receivedMessages": [
+            {"ackId": ACK_ID + "0", "orderingKey": HARD["inject"], "message":
+                {"messageId": "0", "publishTime": PUBLISH_TIME, "data": "aGk=", "attributes": HARD}},
+            {"ackId": ACK_ID + "1", "message": {"messageId": "1", "publishTime": PUBLISH_TIME, "data": "aGk="}},
+        ]}),
+        (*BOTH, messages({"data": "aGk=", "attributes": HARD, "orderingKey": HARD["inject"]},
+                         {"data": "aGk=", "orderingKey": ""}))),
+    Row("12.1", "keys of one request may differ, and their name is spelled as one likes", pull(1), came(data="MA=="),
+        (*BOTH, messages({"data": "MA==", "ORDERINGKEY": None}, {"data": "MQ==", "orderingKey": "a"},
+                         {"data": "Mg==", "orderingKey": "b"}))),
+    Row("12.1, 12.2", "too long an ordering key",
+        messages({"data": "aGk="}, {"data": "aGk=", "orderingKey": "ü" * 513}), LONG_KEY, BOTH,
+        ((ASK_OFFSETS, offsets(0, 0, 0)),)),
+    Row("12.1, 12.2", "an ordering key that is no text", messages({"data": "aGk=", "orderingKey": 7}), BAD_MESSAGE,
+        (A_TOPIC,)),
+    Row("12.1", "an ordering key alone is no message", messages({"orderingKey": "k"}), empty_message(), (A_TOPIC,)),
     Row("17.1 M3, clients A7", "any text in attributes survives", pull(), came(attributes=HARD),
         (*BOTH, messages({"attributes": HARD}))),
     Row("12.2", "no messages", post(PUBLISH, {"messages": []}), Answer({"messageIds": []}), (A_TOPIC,)),

@@ -21,14 +21,19 @@ PLACE = StructType(
 )
 """Where a message stands: the first columns of `MESSAGES`, and the struct `source` of what was read out of one."""
 
-MESSAGES = StructType(
+CONTENT = StructType(
     [
         *PLACE.fields,
         StructField("attributes", MapType(StringType(), StringType(), valueContainsNull=False), nullable=False),
         StructField("data", BinaryType(), nullable=False),
     ]
 )
-"""A message; `data` is decoded from base64, `publish_time` is a whole number of milliseconds."""
+"""What records are read out of."""
 
-BROKEN = StructType([*MESSAGES.fields, StructField("reason", StringType(), nullable=False)])
+MESSAGES = StructType([*CONTENT.fields, StructField("ordering_key", StringType())])
+"""A message; `data` is decoded from base64, `publish_time` is a whole number of milliseconds, a message without an
+`ordering_key` has null.
+"""
+
+BROKEN = StructType([*CONTENT.fields, StructField("reason", StringType(), nullable=False)])
 """A message that was set aside, and why."""

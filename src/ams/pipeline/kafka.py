@@ -5,8 +5,8 @@ nothing, so no subscription moves.
 
 A topic is on Kafka under `PREFIX.PROJECT.TOPIC.IDENTITY[-FIRST]`, one partition each; offset `n` there is `n + FIRST`
 here. A record's value is the data, its headers are the attributes. Headers that begin with `ams:` are the service's
-own: `ams:hole` marks what is no message, `ams:text` a value that is the text which was sent in the place of base64; an
-attribute whose name begins so is written with another colon after that.
+own: `ams:hole` marks what is no message, `ams:text` a value that is the text which was sent in the place of base64,
+`ams:key` is the ordering key; an attribute whose name begins so is written with another colon after that.
 """
 
 import re
@@ -26,7 +26,7 @@ MAX_NAME = 249
 IDENTITY = "[0-9a-f]{32}(-[0-9]{1,18})?"
 _LONGEST_END = 33 + 19
 
-OURS, HOLE, TEXT = "ams:", "ams:hole", "ams:text"
+OURS, HOLE, TEXT, KEY = "ams:", "ams:hole", "ams:text", "ams:key"
 BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 LAST_TIME = "9999-12-31 23:59:59.999"
 
@@ -63,7 +63,7 @@ def pattern(prefix: str, topic: Name) -> str:
 def messages(records: DataFrame, topic: Name) -> DataFrame:
     """Return records of Spark's Kafka source in the columns of a message.
 
-    None of them is ever null, though Spark, which cannot know it, says that they may be.
+    None of them but the ordering key is ever null, though Spark, which cannot know it, says that they may be.
     """
     headers = F.coalesce("headers", F.array())
     named = records.select(
@@ -82,6 +82,7 @@ def messages(records: DataFrame, topic: Name) -> DataFrame:
         _time("timestamp").alias("publish_time"),
         _attributes().alias("attributes"),
         _data().alias("data"),
+        _ordering_key().alias("ordering_key"),
     )
 
 
@@ -111,6 +112,12 @@ def _name(header: Column) -> Column:
 
 def _text(value: Column) -> Column:
     return F.make_valid_utf8(F.coalesce(value, F.lit(b"")).cast("string"))
+
+
+def _ordering_key() -> Column:
+    """Return the ordering key of a record, of several the last; null when there is none."""
+    last = F.try_element_at(F.filter("headers", lambda each: each["key"] == KEY), F.lit(-1))
+    return F.nullif(_text(last["value"]), F.lit(""))
 
 
 def _data() -> Column:

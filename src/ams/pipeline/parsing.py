@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
-from ams.pipeline.columns import BROKEN, MESSAGES, PLACE
+from ams.pipeline.columns import BROKEN, CONTENT, PLACE
 from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
 from ams.pipeline.errors import PipelineError
 
@@ -23,7 +23,7 @@ _UNFIT = (pa.ArrowException, ArithmeticError, TypeError, ValueError)
 """What Arrow raises at values that are not of their columns, such as numbers of more than 64 bits."""
 
 Message = dict[str, Any]
-"""A message, by `columns.MESSAGES`."""
+"""A message, by `columns.CONTENT`."""
 Row = dict[str, Any]
 """A record, or a message that is set aside, by `_parsed_schema`."""
 Record = Mapping[str, Any]
@@ -45,7 +45,7 @@ class Parsed(NamedTuple):
 def parsed(
     messages: DataFrame, parse: Parse, schema: StructType, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER
 ) -> Iterator[Parsed]:
-    """Parse messages (`columns.MESSAGES`) into records with the columns of `schema`.
+    """Parse messages (`columns.CONTENT`) into records with the columns of `schema`.
 
     Both results are gone through, so that what came of the messages is kept until the block ends.
     """
@@ -61,7 +61,7 @@ def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
 
     `record` is null where `reason` is not, and the other way round.
     """
-    return messages.select(*MESSAGES.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
+    return messages.select(*CONTENT.names).mapInArrow(_mapper(parse, _parsed_schema(schema)), _parsed_schema(schema))
 
 
 def split(rows: DataFrame, schema: StructType) -> Parsed:
@@ -80,8 +80,8 @@ def _parsed_schema(schema: StructType) -> StructType:
         [
             StructField("source", PLACE, nullable=False),
             StructField("record", schema),
-            MESSAGES["attributes"],
-            StructField("data", MESSAGES["data"].dataType),
+            CONTENT["attributes"],
+            StructField("data", CONTENT["data"].dataType),
             StructField("reason", StringType()),
         ]
     )

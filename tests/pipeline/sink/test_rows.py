@@ -64,6 +64,16 @@ def test_data_and_attributes_travel_as_the_service_wants_them() -> None:
     ]
 
 
+def test_an_ordering_key_travels_where_there_is_one() -> None:
+    found = _messages({"data": [b"1", b"2", b"3"], "ordering_key": ["bed 4", None, ""]})
+
+    assert [message for _, message in found] == [
+        {"data": "MQ==", "orderingKey": "bed 4"}, {"data": "Mg=="}, {"data": "Mw=="},
+    ]  # fmt: skip
+    with pytest.raises(WrongRow, match="^row 0 of partition 3 has an ordering key of more than 1024 bytes$"):
+        _messages({"data": [b"1"], "ordering_key": ["é" * 513]})
+
+
 def test_texts_are_published_as_utf_8() -> None:
     assert _messages({"data": ["ä"]}) == [("rain/p3", {"data": "w6Q="})]
 

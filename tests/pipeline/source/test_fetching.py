@@ -45,9 +45,12 @@ def headers(first: int, stop: int, end: int) -> dict[str, str]:
 
 def stream(*pieces: Sequence[int]) -> bytes:
     """Return an answer in Arrow with a record batch for each piece."""
-    batches = [arrow.batch([stored(offset) for offset in piece]) for piece in pieces]
+    return written(*(arrow.batch([stored(offset) for offset in piece]) for piece in pieces))
+
+
+def written(*batches: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, arrow.SCHEMA) as writer:
+    with pa.ipc.new_stream(sink, batches[0].schema if batches else arrow.SCHEMA) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return bytes(sink.getvalue())
@@ -114,6 +117,37 @@ def test_lines_are_read_where_there_is_no_arrow(stub: Stub) -> None:
 
     assert fetch(stub) == ALL
     assert asked(stub)[-1] == "from=3&to=10&max=7"
+
+
+def keys_of(stub: Stub, stop: int) -> list[str | None]:
+    access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=1.0)
+    with Service(access) as service:
+        [batch] = Fetch(service, Part(TOPIC, 0, stop)).batches()
+    assert batch.schema == SCHEMA
+    return list(batch.column("ordering_key").to_pylist())
+
+
+def test_ordering_keys_are_read_in_both_forms(stub: Stub) -> None:
+    of_arrow = pa.ipc.open_stream(stream([0, 1])).read_next_batch()
+    of_arrow = of_arrow.set_column(4, arrow.SCHEMA.field("ordering_key"), pa.array(["bed 4", None]))
+    line = b'{"offset":%d,"messageId":"0","publishTime":"2024-03-05T10:20:30.12Z",%b"data":"eA=="}\n'
+    stub.script = [
+        Reply(200, written(of_arrow), headers(0, 2, 2)),
+        Reply(
+            200,
+            line % (0, b'"orderingKey":"bed 4",') + line % (1, b""),
+            headers(0, 2, 2) | {"content-type": "application/x-ndjson"},
+        ),
+    ]
+
+    assert keys_of(stub, 2) == keys_of(stub, 2) == ["bed 4", None]
+
+
+def test_a_service_that_knows_no_ordering_keys_is_read_too(stub: Stub) -> None:
+    whole = pa.ipc.open_stream(stream([0, 1])).read_next_batch()
+    stub.script = [Reply(200, written(whole.drop_columns(["ordering_key"])), headers(0, 2, 2))]
+
+    assert keys_of(stub, 2) == [None, None]
 
 
 def test_a_service_that_stays_away_is_one_error(stub: Stub) -> None:

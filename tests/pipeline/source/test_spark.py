@@ -17,7 +17,7 @@ from tests.pipeline.garden import Garden, numbered
 
 
 def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden) -> None:
-    odd = Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y"})
+    odd = Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y"}, 'bed "4"')
     garden.topic("plants", [odd, Message(attributes={"n": "1"}), *numbered(1)])
 
     found = spark.read.format("ams").options(**garden.options, topic="plants", minPartitions="2").load()
@@ -26,6 +26,7 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
     rows = found.orderBy("offset").collect()
     assert [row.offset for row in rows] == [0, 1, 2]
     assert [row.message_id for row in rows] == ["0", "1", "2"]
+    assert [row.ordering_key for row in rows] == ['bed "4"', None, None]
     assert {(row.project, row.topic) for row in rows} == {(garden.name, "plants")}
     assert [(bytes(row.data), row.attributes) for row in rows] == [
         (odd.data, dict(odd.attributes)),

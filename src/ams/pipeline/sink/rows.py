@@ -2,6 +2,7 @@
 
     data         binary or string     what the message holds; needed
     attributes   map<string,string>   absent: none
+    ordering_key string               absent, null or empty: none
     topic        string               where to, unless the option `topic` says it for all rows
     lane         integer              whose order is kept (`arranging`); absent: the partition
 
@@ -18,26 +19,29 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
+from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import is_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
 from ams.pipeline.sink.chunks import Encoded, Lane
 from ams.pipeline.sink.keys import place
 
-DATA, ATTRIBUTES, TOPIC, LANE = "data", "attributes", "topic", "lane"
+DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     DATA: ((BinaryType, StringType), "binary or string"),
     ATTRIBUTES: ((MapType,), "map<string,string>"),
+    ORDERING_KEY: ((StringType,), "string"),
     TOPIC: ((StringType,), "string"),
     LANE: ((IntegralType,), "a whole number"),
 }
 
 
-class _Message(msgspec.Struct, omit_defaults=True):
+class _Message(msgspec.Struct, omit_defaults=True, rename="camel"):
     """A message of a publish; bytes are written as base64."""
 
     data: bytes = b""
     attributes: dict[str, str] = {}
+    ordering_key: str = ""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -52,6 +56,7 @@ class Layout:
     order_by: tuple[str, ...]
     """Columns that must never fall within a lane."""
     has_attributes: bool
+    has_ordering_key: bool
     has_lane: bool
 
 
@@ -71,8 +76,11 @@ def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) 
             raise WrongOption("orderBy", f"{name} is {schema[name].dataType.simpleString()}, which has no order")
     for name in schema.names:
         if name not in {*_TYPES, *PLACE.names, *order_by}:
-            raise WrongOption("columns", f"{name} is no part of a message; select data, attributes and topic")
-    return Layout(topic, tuple(order_by), ATTRIBUTES in schema.names, LANE in schema.names)
+            raise WrongOption(
+                "columns", f"{name} is no part of a message; select data, attributes, ordering_key and topic"
+            )
+    there = (name in schema.names for name in (ATTRIBUTES, ORDERING_KEY, LANE))
+    return Layout(topic, tuple(order_by), *there)
 
 
 def _is(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
@@ -93,12 +101,12 @@ class Rows:
 
     def messages(self, batch: pa.RecordBatch) -> Iterator[tuple[Lane, Encoded]]:
         """Yield the messages of a batch, each with its lane."""
-        for data, attributes, topic, lane, order in zip(*self._columns(batch), strict=False):
+        for data, attributes, key, topic, lane, order in zip(*self._columns(batch), strict=False):
             self._row += 1
             where = self._lanes.get((topic, lane)) or self._lane(topic, lane)
             if order:
                 self._in_order(where, order)
-            yield where, Encoded(self._encoded(data, attributes), self.name(order))
+            yield where, Encoded(self._encoded(data, attributes, key or ""), self.name(order))
 
     def name(self, order: tuple[Any, ...]) -> str:
         """Say which row is at hand, by its place and the columns it is ordered by."""
@@ -113,6 +121,7 @@ class Rows:
         return [
             batch.column(DATA).to_pylist(),
             batch.column(ATTRIBUTES).to_pylist() if given.has_attributes else repeat(None),
+            batch.column(ORDERING_KEY).to_pylist() if given.has_ordering_key else repeat(None),
             repeat(given.topic) if given.topic else batch.column(TOPIC).to_pylist(),
             batch.column(LANE).to_pylist() if given.has_lane else repeat(None),
             zip(*(batch.column(name).to_pylist() for name in given.order_by), strict=True)
@@ -134,14 +143,16 @@ class Rows:
             raise self._wrong(f"comes after a larger one of topic {lane.topic}; sort within partitions by orderBy")
         self._last[lane] = key
 
-    def _encoded(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None) -> bytes:
+    def _encoded(self, data: bytes | str | None, attributes: list[tuple[str, str]] | None, key: str) -> bytes:
         given = data.encode() if isinstance(data, str) else data or b""
+        if not is_ordering_key(key):
+            raise self._wrong(f"has an ordering key of more than {MAX_ORDERING_KEY} bytes")
         if not attributes:
-            return _encode(_Message(given)) if given else self._no_content()
+            return _encode(_Message(given, {}, key)) if given else self._no_content()
         named = dict(attributes)
         if None in named.values():
             raise self._wrong("has an attribute without a value")
-        return _encode(_Message(given, named))
+        return _encode(_Message(given, named, key))
 
     def _no_content(self) -> NoReturn:
         raise self._wrong("has neither data nor attributes")

@@ -95,6 +95,7 @@ def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
         "publish_time": pa.array(times, SCHEMA.field("publish_time").type),
         "attributes": pa.array([list(each.attributes.items()) for each in lines], SCHEMA.field("attributes").type),
         "data": pa.array([data_of(each) for each in lines], pa.binary()),
+        "ordering_key": pa.array([each.ordering_key or None for each in lines], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)
 
@@ -109,6 +110,8 @@ def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
         batch.column("publish_time"),
         batch.column("attributes"),
         batch.column("data"),
+        # A service of a version before there were ordering keys knows no such column.
+        batch.column("ordering_key") if "ordering_key" in batch.schema.names else pa.nulls(rows, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(
         [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA

@@ -35,6 +35,8 @@ class Shape:
     partition_by: tuple[str, ...]
     ranges: tuple[str, ...] = ()
     """Columns of which the manifest shall know the least and the greatest value in each folder."""
+    earlier: tuple[str, ...] = ()
+    """Columns it may have had before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ class Commits:
                 f"{self.root} knows batch {last.batch} already, and this is batch {batch}: the checkpoint is older "
                 "than the table; give another folder, or the newer checkpoint"
             )
-        if (last.columns, last.partition_by) != (shape.columns, shape.partition_by):
+        if last.columns not in (shape.columns, *shape.earlier) or last.partition_by != shape.partition_by:
             raise WrongTable(f"{self.root} has other columns or partitions than this job writes; give another folder")
 
     def _check_merge(self, state: State, partitions: Sequence[str], folders: Sequence[Folder]) -> None:

@@ -45,6 +45,8 @@ class Table:
     """Columns of which the manifest shall know the least and the greatest value in each folder."""
     order: tuple[str, ...] = ()
     """Columns by which the rows of a file are sorted."""
+    earlier: tuple[StructType, ...] = ()
+    """Columns the table may have had before: those of `schema`, without some that may be null."""
 
     def append(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
         """Add a batch of a streaming query, unless it is there. One call for a batch: unite what belongs to it first.
@@ -108,7 +110,8 @@ class Table:
         return Commits(files_of(self.spark, self.root), self.root)
 
     def _shape(self) -> Shape:
-        return Shape(self.schema.simpleString(), self.partition_by, self.ranges)
+        earlier = tuple(each.simpleString() for each in self.earlier)
+        return Shape(self.schema.simpleString(), self.partition_by, self.ranges, earlier)
 
     def _state(self) -> State:
         return self._commits().recover()
@@ -126,11 +129,11 @@ class Table:
         return frame(self.spark, self.root, self.schema, folders)
 
 
-def reading(spark: SparkSession, root: str, schema: StructType) -> list[Folder]:
+def reading(spark: SparkSession, root: str, schema: StructType, *earlier: StructType) -> list[Folder]:
     """Return the folders of a table that another run may be writing just now; `frame` makes rows of them.
 
-    Raises `WrongTable` where there is no table, where it has none of the columns of `schema`, and when the run that
-    wrote it was killed in the middle of a commit and did not start again.
+    Raises `WrongTable` where there is no table, where it has neither the columns of `schema` nor earlier ones
+    (`Table.earlier`), and when the run that wrote it was killed in the middle of a commit and did not start again.
     """
     commits = Commits(files_of(spark, root), root)
     until = time.monotonic() + _PATIENCE_SECONDS
@@ -143,7 +146,7 @@ def reading(spark: SparkSession, root: str, schema: StructType) -> list[Folder]:
         if time.monotonic() > until:
             raise WrongTable(f"{root} was left in the middle of a commit; start the run that writes it once more")
         time.sleep(0.05)
-    if state.last.columns != schema.simpleString():
+    if state.last.columns not in [each.simpleString() for each in (schema, *earlier)]:
         raise WrongTable(f"{root} has other columns: {state.last.columns}")
     return list(state.all())
 

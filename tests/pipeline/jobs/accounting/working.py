@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline.columns import CONTENT
 from ams.pipeline.jobs.accounting.columns import RECORD
 from ams.pipeline.jobs.accounting.job import Results
 from ams.pipeline.jobs.accounting.reader import Reader
@@ -19,7 +19,7 @@ def messages(spark: SparkSession, texts: Sequence[str], first: int) -> DataFrame
         Row("accounting", "gLite-APEL", place, str(place), NOW, {"empaid": "1"}, text.encode())
         for place, text in enumerate(texts, first)
     ]
-    return spark.createDataFrame(rows, MESSAGES)
+    return spark.createDataFrame(rows, CONTENT)
 
 
 def work_through(spark: SparkSession, folder: Path, batches: Sequence[Sequence[str]]) -> Results:

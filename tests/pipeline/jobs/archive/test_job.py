@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,27 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message
-from ams.pipeline.errors import CheckFailed, WrongOption
+from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
+from ams.pipeline.jobs.archive.closing import merge_closed
 from ams.pipeline.jobs.archive.job import CheckOptions, Options, run, run_check
-from ams.pipeline.jobs.archive.table import Selection, archived
+from ams.pipeline.jobs.archive.table import (
+    PARTITIONS,
+    RANGES,
+    WITHOUT_KEYS,
+    Selection,
+    archive_table,
+    archived,
+    dated,
+)
 from ams.pipeline.running import Run
+from ams.pipeline.tables import Table
 from tests.pipeline.garden import Garden, numbered
 
 DAY = 86_400_000
 
 
 def by_duckdb(path: Path, query: str) -> list[Any]:
-    files = f"read_parquet('{path}/project=*/**/*.parquet', hive_partitioning=true)"
+    files = f"read_parquet('{path}/project=*/**/*.parquet', hive_partitioning=true, union_by_name=true)"
     return duckdb.sql(query.replace("ARCHIVE", files)).fetchall()
 
 
@@ -64,6 +75,27 @@ def test_a_project_is_archived_merged_and_checked(
     assert {(row.topic, row.offset) for row in selected.collect()} <= {("plants", number) for number in range(7)}
 
     check_finds(spark, path, capsys)
+
+
+def test_an_archive_of_before_there_were_ordering_keys_is_gone_on_with(
+    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    garden.topic("plants", numbered(2), [Message(b"2", {}, "bed 4")])
+    messages = spark.read.format("ams").options(**garden.options, topic="plants").load()
+    before = Table(spark, str(tmp_path / "a"), WITHOUT_KEYS, PARTITIONS, ranges=RANGES, order=("offset",))
+    before.append(dated(messages.where("offset < 2")), 0, "query")
+
+    archive_table(spark, str(tmp_path / "a")).append(dated(messages.where("offset = 2")), 1, "query")
+
+    found = archived(spark, str(tmp_path / "a")).orderBy("offset").collect()
+    assert [(bytes(row.data), row.ordering_key) for row in found] == [(b"0", None), (b"1", None), (b"2", "bed 4")]
+    assert by_duckdb(tmp_path / "a", 'SELECT ordering_key FROM ARCHIVE ORDER BY "offset"') == [
+        (None,), (None,), ("bed 4",),
+    ]  # fmt: skip
+    merge_closed(archive_table(spark, str(tmp_path / "a")), date.max, 0, 2**20)
+    assert archived(spark, str(tmp_path / "a")).orderBy("offset").collect() == found
+    with pytest.raises(WrongTable, match="other columns"):
+        before.append(dated(messages), 2, "query")
 
 
 def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[str]) -> None:

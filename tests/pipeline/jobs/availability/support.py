@@ -9,7 +9,7 @@ from typing import Any
 from fastavro import schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline.columns import CONTENT, MESSAGES
 from ams.pipeline.jobs.availability.job import follow
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import SCHEMAS, Shape
@@ -49,7 +49,7 @@ def messages(spark: SparkSession, samples: Iterable[bytes | Sample], first: int 
         ("demo", each.topic, offset, str(offset), at, dict(each.attributes), each.data)
         for offset, each in enumerate(whole, first)
     ]
-    return spark.createDataFrame(rows, MESSAGES)
+    return spark.createDataFrame(rows, CONTENT)
 
 
 def feed(batch: DataFrame, folder: Path) -> None:

@@ -19,7 +19,7 @@ from tests.pipeline.garden import Garden, numbered
 def test_a_range_is_published_again_once_in_order_and_marked(
     spark: SparkSession, garden: Garden, tmp_path: Path
 ) -> None:
-    garden.topic("plants", numbered(3), [Message(b"3", {"site": "HILL"})], numbered(4, 4))
+    garden.topic("plants", numbered(3), [Message(b"3", {"site": "HILL"}, "bed 4")], numbered(4, 4))
     messages = spark.read.format("ams").options(**garden.options, topic="plants").load()
     archive_table(spark, str(tmp_path / "archive")).append(dated(messages.repartition(2)), 0, "query")
     third = garden.client.call(wire.read_topic(garden.name, "plants", start=3, most=1))[0].publish_time
@@ -31,6 +31,7 @@ def test_a_range_is_published_again_once_in_order_and_marked(
 
     again = garden.client.call(wire.read_topic(garden.name, "again"))
     assert [each.payload() for each in again] == [b"3", b"4", b"5", b"6"]
+    assert [each.ordering_key for each in again] == ["bed 4", "", "", ""]
     assert again[0].attributes == {
         "site": "HILL",
         "ams-replayed-from": f"{garden.name}/plants",

@@ -18,7 +18,7 @@ RULES = (
 )
 MESSAGES = [
     Message(b"0", {"site": "HILL"}),
-    Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}),
+    Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
     Message(b"2", {"site": "HILL", "type": "heartbeat"}),
     Message(b"3", {"site": "SEA", "service": "ce"}),
     Message(b"4", {"site": "SEA"}),
@@ -43,6 +43,7 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
         "rest": ["6"],
     }
     [lake, _] = garden.client.call(wire.read_topic(garden.name, "SITE_LAKE"))
+    assert lake.ordering_key == "bed 4"
     assert lake.attributes == {"site": "LAKE", "ams-origin-topic": f"{garden.name}/in", "ams-origin-offset": "1"}
     assert _set_aside(spark, tmp_path) == [
         (4, "it lacks an attribute that makes the name of the topic SITE_{site}_{service}"),

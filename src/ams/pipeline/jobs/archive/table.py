@@ -14,6 +14,8 @@ from ams.pipeline.tables.manifest import Folder
 
 ARCHIVE = StructType([*MESSAGES.fields, StructField("date", DateType(), nullable=False)])
 """A message, and the day of its publish time in UTC. The columns of `PARTITIONS` stand in the names of the folders."""
+WITHOUT_KEYS = StructType([field for field in ARCHIVE.fields if field.name != "ordering_key"])
+"""An archive of a version before there were ordering keys; it is gone on with."""
 PARTITIONS = ("project", "topic", "date")
 RANGES = ("offset", "publish_time")
 _DAY_MILLISECONDS = 86_400_000
@@ -21,7 +23,7 @@ _DAY_MILLISECONDS = 86_400_000
 
 def archive_table(spark: SparkSession, path: str) -> Table:
     """Return the archive in a folder, for writing."""
-    return Table(spark, path, ARCHIVE, PARTITIONS, ranges=RANGES, order=("offset",))
+    return Table(spark, path, ARCHIVE, PARTITIONS, ranges=RANGES, order=("offset",), earlier=(WITHOUT_KEYS,))
 
 
 def dated(messages: DataFrame) -> DataFrame:
@@ -62,7 +64,7 @@ def archived(spark: SparkSession, path: str, selection: Selection | None = None)
 
 def folders_of(spark: SparkSession, path: str, selection: Selection) -> list[Folder]:
     """Return what the manifest of an archive says of its folders."""
-    return [each for each in reading(spark, path, ARCHIVE) if selection.holds(each.values)]
+    return [each for each in reading(spark, path, ARCHIVE, WITHOUT_KEYS) if selection.holds(each.values)]
 
 
 def matches(name: str, patterns: Collection[str]) -> bool:

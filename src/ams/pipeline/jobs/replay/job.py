@@ -97,14 +97,14 @@ def selected(spark: SparkSession, options: Options) -> DataFrame:
 
 
 def replayed(messages: DataFrame) -> DataFrame:
-    """Return messages as they are published again: `data`, `attributes` and, to order them by, `offset`."""
+    """Return messages as they are published again, and `offset`, to order them by."""
     utc = F.to_utc_timestamp("publish_time", F.current_timezone())
     marks = {
         FROM: F.concat_ws("/", "project", "topic"),
         OFFSET: F.col("offset").cast("string"),
         TIME: F.date_format(utc, "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"),
     }
-    return messages.select("data", marked(marks).alias("attributes"), "offset")
+    return messages.select("data", marked(marks).alias("attributes"), "ordering_key", "offset")
 
 
 def _begun(run: Run, options: Options) -> Progress:

@@ -40,9 +40,8 @@ def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     marks = {ORIGIN_TOPIC: source, ORIGIN_OFFSET: F.col("offset").cast("string")}
     attributes = marked(marks) if origin else F.col("attributes")
     going = copies.where(F.col("to").isNotNull())
-    return going.select(
-        F.col("to").alias("topic"), "data", attributes.alias("attributes"), source.alias("source"), "offset", "copy"
-    )
+    sent = (F.col("to").alias("topic"), "data", attributes.alias("attributes"), "ordering_key")
+    return going.select(*sent, source.alias("source"), "offset", "copy")
 
 
 def set_aside(copies: DataFrame) -> DataFrame:

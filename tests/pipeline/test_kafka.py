@@ -103,8 +103,9 @@ async def test_both_ways_give_the_same_rows(spark: SparkSession, kafka: Kafka, g
     found = rows(read_topic(spark, "garden/plants", kafka=kafka))
 
     assert found == rows(read_topic(spark, "plants", **garden.options))
-    assert [row[2] for row in found] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]
-    assert [bytes(row[6]) for row in found[3:7]] == [b"YQ==\nYg==", b"a", "no base64 ☃".encode(), b"hello"]
+    assert [row[2] for row in found] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13]
+    assert [bytes(row[6]) for row in found[4:8]] == [b"YQ==\nYg==", b"a", "no base64 ☃".encode(), b"hello"]
+    assert [(row[2], row[7]) for row in found if row[7] is not None] == [(2, "b\u00e9d 4"), (11, "caf\ufffd")]
 
 
 def test_a_stream_of_kafka_is_one_of_messages(spark: SparkSession, kafka: Kafka) -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.postgres  # the service that is compared keeps its regi
 ODD = [
     Message(bytes(range(256)), {"naïve": "☃", "": "", "ams:x": "y", "ams::z": "ams:text"}),
     Message(b"plain"),
-    Message(b"keyed", {"ams:key": "other"}, "b\u00e9d 4"),
+    Message(b"keyed", {"ams:orderingKey": "other"}, "b\u00e9d 4"),
     Message(attributes={"n": "1"}),
 ]
 AS_TEXT = ["YQ==\nYg==", "YR==", "no base64 ☃", "aGVsbG8=\n"]
@@ -34,8 +34,8 @@ OF_OTHERS = [
     (None, []),
     (b"\xff\xfe", [("twice", b"1"), ("twice", b"2"), ("none", None), ("bytes", b"caf\xe9 \xe2\x82")]),
     (b"", [("ams:hole", b"")]),
-    (b"keys", [("ams:key", b"one"), ("ams:key", b"caf\xe9")]),
-    (b"no key", [("ams:key", b"")]),
+    (b"keys", [("ams:orderingKey", b"one"), ("ams:orderingKey", b"caf\xe9")]),
+    (b"no key", [("ams:orderingKey", b"")]),
     (b"last", []),
 ]
 

@@ -6,7 +6,7 @@ nothing, so no subscription moves.
 A topic is on Kafka under `PREFIX.PROJECT.TOPIC.IDENTITY[-FIRST]`, one partition each; offset `n` there is `n + FIRST`
 here. A record's value is the data, its headers are the attributes. Headers that begin with `ams:` are the service's
 own: `ams:hole` marks what is no message, `ams:text` a value that is the text which was sent in the place of base64,
-`ams:key` is the ordering key; an attribute whose name begins so is written with another colon after that.
+`ams:orderingKey` is the ordering key; an attribute whose name begins so is written with another colon after that.
 """
 
 import re
@@ -26,7 +26,7 @@ MAX_NAME = 249
 IDENTITY = "[0-9a-f]{32}(-[0-9]{1,18})?"
 _LONGEST_END = 33 + 19
 
-OURS, HOLE, TEXT, KEY = "ams:", "ams:hole", "ams:text", "ams:key"
+OURS, HOLE, TEXT, ORDERING_KEY = "ams:", "ams:hole", "ams:text", "ams:orderingKey"
 BASE64 = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 LAST_TIME = "9999-12-31 23:59:59.999"
 
@@ -116,7 +116,7 @@ def _text(value: Column) -> Column:
 
 def _ordering_key() -> Column:
     """Return the ordering key of a record, of several the last; null when there is none."""
-    last = F.try_element_at(F.filter("headers", lambda each: each["key"] == KEY), F.lit(-1))
+    last = F.try_element_at(F.filter("headers", lambda each: each["key"] == ORDERING_KEY), F.lit(-1))
     return F.nullif(_text(last["value"]), F.lit(""))
 
 

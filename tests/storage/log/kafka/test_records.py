@@ -17,7 +17,9 @@ from ams.storage.log.kafka.records import batches, encode, fragment_of, pieces
 
 PARTITION = Partition(new_topic_id(), "ams.x")
 
-names = st.text(max_size=12) | st.sampled_from(["ams:", "ams::", "ams:text", "ams:key", "ams:::x", "ams", ""])
+names = st.text(max_size=12) | st.sampled_from(
+    ["ams:", "ams::", "ams:text", "ams:key", "ams:orderingKey", "ams:::x", "ams", ""]
+)
 attributes = st.dictionaries(names, st.text(max_size=12), max_size=5)
 canonical = st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode())
 keys = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
@@ -51,12 +53,16 @@ def test_a_fragment_comes_back_byte_for_byte(data, attributes, key):
 
 
 def test_an_ordering_key_is_a_header_of_ours():
-    assert encode(message("aGk=", {"ams:key": "other"}, "bed 4")) == (
-        b"hi", [("ams::key", b"other"), ("ams:key", b"bed 4")],
+    assert encode(message("aGk=", {"ams:orderingKey": "other"}, "bed 4")) == (
+        b"hi", [("ams::orderingKey", b"other"), ("ams:orderingKey", b"bed 4")],
     )  # fmt: skip
-    assert encode(message("aGk=", {"ams:key": "other"})) == (b"hi", [("ams::key", b"other")])
-    assert fragment_of(b"hi", [("ams:key", b"bed\xff")]) == message("aGk=", {}, "bed\ufffd").fragment
-    assert fragment_of(b"hi", [("ams:key", b"")]) == fragment_of(b"hi", [("ams:key", None)]) == b'"data":"aGk="'
+    assert encode(message("aGk=", {"ams:orderingKey": "other"})) == (b"hi", [("ams::orderingKey", b"other")])
+    assert fragment_of(b"hi", [("ams:orderingKey", b"bed\xff")]) == message("aGk=", {}, "bed\ufffd").fragment
+    assert (
+        fragment_of(b"hi", [("ams:orderingKey", b"")])
+        == fragment_of(b"hi", [("ams:orderingKey", None)])
+        == b'"data":"aGk="'
+    )
 
 
 @given(data | st.text("ABQRwg/+=", max_size=9))
@@ -99,7 +105,7 @@ def test_foreign_records_are_shown_as_they_can_be():
 
 
 def test_our_own_headers_are_no_attributes():
-    assert fragment_of(b"", [("ams:later", b"x"), ("ams:", b"y")]) == b'"data":""'
+    assert fragment_of(b"", [("ams:key", b"k"), ("ams:later", b"x"), ("ams:", b"y")]) == b'"data":""'
 
 
 def test_a_batch_that_begins_before_the_start_is_cut():

@@ -39,7 +39,7 @@ ESCAPED = OURS + ":"
 TEXT = OURS + "text"
 """Header of a message whose value is its data as text."""
 
-KEY = OURS + "key"
+ORDERING_KEY = OURS + "orderingKey"
 """Header with the ordering key of a message, as UTF-8."""
 
 HOLE = OURS + "hole"
@@ -66,7 +66,7 @@ def encode(sent: Sent) -> tuple[bytes, list[Header]]:
     """Return the value and the headers of a message."""
     headers: list[Header] = [_header(*each) for each in sent.attributes.items()] if sent.attributes else []
     if sent.ordering_key:
-        headers.append((KEY, sent.ordering_key.encode()))
+        headers.append((ORDERING_KEY, sent.ordering_key.encode()))
     text = sent.data
     try:
         raw: bytes = _decode(text, None, True)
@@ -91,8 +91,8 @@ def fragment_of(value: bytes | None, headers: Sequence[Header]) -> Fragment:
     if not headers:
         return Fragment(_PLAIN % _base64(value or b""))
     attributes = {name: text for name, text in map(_attribute, headers) if name is not None}
-    ours = {name: text for name, text in headers if name in (TEXT, KEY)}
-    key = (ours.get(KEY) or b"").decode("utf-8", "replace")
+    ours = {name: text for name, text in headers if name in (TEXT, ORDERING_KEY)}
+    key = (ours.get(ORDERING_KEY) or b"").decode("utf-8", "replace")
     if TEXT in ours:
         return message(_text(value), attributes, key).fragment
     return message(_base64(value or b"").decode(), attributes, key, plain=True).fragment

@@ -8,16 +8,18 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 NUMBERS = st.integers(0, 2**63 - 1)
 
 
-@given(NUMBERS, NUMBERS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=4))
-def test_a_message_comes_back_byte_for_byte(offset: int, time: int, data: str, attributes: dict[str, str]) -> None:
-    stored = Stored(offset, time, message(data, attributes).fragment)
+@given(NUMBERS, NUMBERS, TEXTS, st.dictionaries(TEXTS, TEXTS, max_size=4), st.just("") | TEXTS)
+def test_a_message_comes_back_byte_for_byte(
+    offset: int, time: int, data: str, attributes: dict[str, str], key: str
+) -> None:
+    stored = Stored(offset, time, message(data, attributes, key).fragment)
 
     line = encoded_message(stored)
     read = decoded(line)
 
     assert line.count(b"\n") == 1
     assert isinstance(read, Message)
-    assert Stored(read.offset, read.time, message(read.data, read.attributes).fragment) == stored
+    assert Stored(read.offset, read.time, message(read.data, read.attributes, read.ordering_key).fragment) == stored
 
 
 @given(TEXTS, TEXTS)

@@ -17,6 +17,7 @@ from argo_ams_library import (
     ArgoMessagingService,
 )
 
+from ams.client import Client, Message
 from tests.support.service import LiveService, live_service
 
 pytestmark = pytest.mark.acceptance
@@ -212,6 +213,23 @@ def test_messages(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     assert ams.pullack_sub("S", **tls) == []
 
     assert topic.publish([last], **tls) == {"messageIds": ["6"]}  # a pulled message, id and time and all
+
+
+def test_messages_with_ordering_keys_are_pulled_by_a_library_that_knows_none(
+    ams: ArgoMessagingService, service: LiveService, tls: dict[str, Any]
+) -> None:
+    ams.create_topic("T", **tls)
+    ams.create_sub("S", "T", **tls)
+    with Client(service.base_url, service.token, ca=str(service.ca)) as client:
+        client.project(ams.project).topic("T").publish([Message(b"keyed", {"k": "v"}, "bed 4"), Message(b"plain")])
+
+    pulled = ams.pull_sub("S", 2, return_immediately=True, **tls)
+
+    assert [(message.get_data(), message.get_attr()) for _, message in pulled] == [
+        (b"keyed", {"k": "v"}),
+        (b"plain", ""),
+    ]
+    assert ams.ack_sub("S", [ack_id for ack_id, _ in pulled], **tls)
 
 
 def test_offsets(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:

@@ -231,11 +231,12 @@ def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> Non
     topic.create()
     subscription.create("T", ack_deadline=20)
 
-    ids = topic.publish([Message(b"one", {"k": "v"}), Message(b"two"), Message(attributes={"only": "these"})])
+    ids = topic.publish([Message(b"one", {"k": "v"}, "bed 4"), Message(b"two"), Message(attributes={"only": "these"})])
     [first] = subscription.pull()
     received = list(subscription.messages(batch=2, follow=False))
 
     assert (first.data, first.attributes, ids) == (b"one", {"k": "v"}, ["0", "1", "2"])
+    assert [each.ordering_key for each in (first, *received)] == ["bed 4", "bed 4", "", ""]
     assert [(each.id, each.data, each.attributes) for each in received] == [
         ("0", b"one", {"k": "v"}),
         ("1", b"two", {}),

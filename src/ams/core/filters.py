@@ -1,0 +1,297 @@
+r"""Filters of parallel subscriptions: which messages are delivered, by their attributes alone.
+
+    expr    = unary { "AND" unary } | unary { "OR" unary }       both in one level need parentheses
+    unary   = [ "NOT" | "-" ] ( "(" expr ")" | test )
+    test    = "attributes" ":" KEY                               the attribute is there
+            | "attributes" "." KEY ( "=" | "!=" ) STRING
+            | "hasPrefix" "(" "attributes" "." KEY "," STRING ")"
+    KEY     = letters, digits, _ and -, or STRING
+    STRING  = text in double quotes, with \" \\ \n \uXXXX \xHH \OOO (three octal digits)
+
+Words are spelled exactly so. Blanks may stand between all parts. `!=` is true of an attribute that is not there, and
+`hasPrefix` is not.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn, Protocol
+
+from ams.core.errors import InvalidInput
+
+MAX_BYTES = 256
+"""Of a filter's text in UTF-8."""
+TOO_LONG = f"Invalid filter: it has more than {MAX_BYTES} bytes"
+
+Attributes = Mapping[str, str]
+
+_BLANKS = re.compile(r"[ \t\r\n]*")
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+_PLAIN = re.compile(r'[^"\\]+')
+"""What stands in a string without an escape."""
+_ESCAPE = re.compile(r'\\(?:(["\\n])|u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|([0-3][0-7]{2}))')
+_ONE_LETTER = {'"': '"', "\\": "\\", "n": "\n"}
+
+
+class Condition(Protocol):
+    """What is asked of the attributes of a message."""
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return the answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """Whether an attribute is there."""
+
+    key: str
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether it is."""
+        return self.key in attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Equals:
+    """Whether an attribute is there and has a value."""
+
+    key: str
+    value: str
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether it has."""
+        return attributes.get(self.key) == self.value
+
+
+@dataclass(frozen=True, slots=True)
+class StartsWith:
+    """Whether an attribute is there and begins with a text."""
+
+    key: str
+    prefix: str
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether it does."""
+        value = attributes.get(self.key)
+        return value is not None and value.startswith(self.prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite of a test."""
+
+    test: Condition
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether it does not match."""
+        return not self.test.matches(attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Several tests, all of which have to match."""
+
+    tests: tuple[Condition, ...]
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether all do."""
+        return all(each.matches(attributes) for each in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """Several tests, one of which has to match."""
+
+    tests: tuple[Condition, ...]
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether one does."""
+        return any(each.matches(attributes) for each in self.tests)
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter that was read."""
+
+    text: str
+    """As it was given."""
+    test: Condition
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Return whether a message with these attributes is delivered."""
+        return self.test.matches(attributes)
+
+
+def parse(text: str) -> Filter:
+    """Read a filter; raise `InvalidInput` that says at which character, from 1, and what was expected there."""
+    if len(text.encode(errors="replace")) > MAX_BYTES:
+        raise InvalidInput(TOO_LONG)
+    return Filter(text, _Parser(text).expression())
+
+
+@dataclass(slots=True)
+class _Level:
+    """What was read of one level of parentheses."""
+
+    negated: bool = False
+    """Whether NOT stands before its parenthesis."""
+    joined_by: str = ""
+    """AND or OR; empty until one was read."""
+    tests: list[Condition] = field(default_factory=list)
+
+    def closed(self) -> Condition:
+        """Return the level as one test.
+
+        Parentheses around a single test are nothing, nor is NOT twice: so a filter nests only as deep as it has room
+        for tests, a dozen levels, however many parentheses it has.
+        """
+        test = self.tests[0] if len(self.tests) == 1 else _JOINED[self.joined_by](tuple(self.tests))
+        return _negated(test) if self.negated else test
+
+
+_JOINED: Mapping[str, Callable[[tuple[Condition, ...]], Condition]] = {"AND": Every, "OR": Some}
+
+
+def _negated(test: Condition) -> Condition:
+    return test.test if isinstance(test, Not) else Not(test)
+
+
+class _Parser:
+    """Reads one text from left to right; levels are on a list, as a text may have a hundred of them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._levels = [_Level()]
+
+    def expression(self) -> Condition:
+        """Read the whole text."""
+        while True:
+            negated = self._negation()
+            if self._skip("("):
+                self._levels.append(_Level(negated))
+                continue
+            test = self._test()
+            self._levels[-1].tests.append(_negated(test) if negated else test)
+            self._close_levels()
+            if not self._join():
+                return self._levels[0].closed()
+
+    def _negation(self) -> bool:
+        return self._skip("-") or self._skip_word("NOT")
+
+    def _close_levels(self) -> None:
+        while len(self._levels) > 1 and self._skip(")"):
+            closed = self._levels.pop().closed()
+            self._levels[-1].tests.append(closed)
+
+    def _join(self) -> bool:
+        """Read AND or OR; return False at the end of the text."""
+        level, start = self._levels[-1], self._next()
+        for word in _JOINED:
+            if self._skip_word(word):
+                if level.joined_by not in ("", word):
+                    self._fail(start, "parentheses around AND or OR where both are used")
+                level.joined_by = word
+                return True
+        if len(self._levels) > 1:
+            self._fail(start, 'AND, OR or ")"')
+        if start < len(self._text):
+            self._fail(start, "AND, OR or the end")
+        return False
+
+    def _test(self) -> Condition:
+        start, word = self._next(), self._word()
+        if word == "hasPrefix":
+            self._expect("(")
+            key = self._attribute()
+            self._expect(",")
+            prefix = self._string("a string in double quotes")
+            self._expect(")")
+            return StartsWith(key, prefix)
+        if word != "attributes":
+            self._fail(start, 'NOT, "(", attributes or hasPrefix')
+        if self._skip(":"):
+            return Has(self._key())
+        if not self._skip("."):
+            self._fail(self._next(), '":" or "." after attributes')
+        return self._comparison(self._key())
+
+    def _comparison(self, key: str) -> Condition:
+        if self._skip("!="):
+            return Not(Equals(key, self._string("a string in double quotes")))
+        if self._skip("="):
+            return Equals(key, self._string("a string in double quotes"))
+        return self._fail(self._next(), '"=" or "!="')
+
+    def _attribute(self) -> str:
+        start = self._next()
+        if self._word() != "attributes":
+            self._fail(start, "attributes")
+        self._expect(".")
+        return self._key()
+
+    def _key(self) -> str:
+        return self._word() or self._string("a key: letters, digits, _ and -, or a string in double quotes")
+
+    def _string(self, expected: str) -> str:
+        start = self._next()
+        if not self._skip('"'):
+            self._fail(start, expected)
+        parts: list[str] = []
+        while not self._text.startswith('"', self._at):
+            if self._at == len(self._text):
+                self._fail(self._at, "a double quote at the end of the string")
+            found = _PLAIN.match(self._text, self._at)
+            parts.append(found[0] if found else self._escaped())
+            self._at += len(found[0]) if found else 0
+        self._at += 1
+        return "".join(parts)
+
+    def _escaped(self) -> str:
+        start, found = self._at, _ESCAPE.match(self._text, self._at)
+        if found is None:
+            self._fail(start, r"\", \\, \n, \uXXXX, \xHH or \OOO")
+        self._at = found.end()
+        if found[1]:
+            return _ONE_LETTER[found[1]]
+        code = int(found[4], 8) if found[4] else int(found[2] or found[3], 16)
+        if 0xD800 <= code <= 0xDFFF:
+            self._fail(start, "a character: this is half of one")
+        return chr(code)
+
+    def _next(self) -> int:
+        """Pass over blanks; return where the next part begins."""
+        blanks = _BLANKS.match(self._text, self._at)
+        assert blanks is not None
+        self._at = blanks.end()
+        return self._at
+
+    def _word(self) -> str:
+        """Read letters, digits, _ and -; empty when something else stands there."""
+        found = _WORD.match(self._text, self._next())
+        if found is None:
+            return ""
+        self._at = found.end()
+        return found[0]
+
+    def _skip(self, part: str) -> bool:
+        if not self._text.startswith(part, self._next()):
+            return False
+        self._at += len(part)
+        return True
+
+    def _skip_word(self, word: str) -> bool:
+        start = self._next()
+        if self._word() == word:
+            return True
+        self._at = start
+        return False
+
+    def _expect(self, part: str) -> None:
+        if not self._skip(part):
+            self._fail(self._at, f'"{part}"')
+
+    def _fail(self, at: int, expected: str) -> NoReturn:
+        raise InvalidInput(f"Invalid filter at character {at + 1}: expected {expected}")

@@ -1,6 +1,7 @@
 """Time, injectable: wall time for stamps people see, monotonic time for deadlines and waits."""
 
 import functools
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -117,6 +118,32 @@ def span_text(span: Milliseconds) -> str:
     """
     size, unit = next((each for each in _UNITS if span >= each[0]), (1000, "s"))
     return f"{span / size:.1f}".removesuffix(".0") + unit
+
+
+_SECONDS = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?s")
+
+
+def seconds_span(text: str) -> Milliseconds:
+    """Read a span as JSON of protocol buffers has it, rounded up to milliseconds; raise `ValueError` for what is none.
+
+    >>> seconds_span("10s"), seconds_span("0.5s")
+    (10000, 500)
+    """
+    found = _SECONDS.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no span such as 10s or 0.5s")
+    fraction = (found[2] or "").ljust(9, "0")
+    return Milliseconds(int(found[1]) * 1000 - -int(fraction) // 1_000_000)
+
+
+def seconds_text(span: Milliseconds) -> str:
+    """Write a span so.
+
+    >>> seconds_text(Milliseconds(10_000)), seconds_text(Milliseconds(500))
+    ('10s', '0.500s')
+    """
+    seconds, milliseconds = divmod(span, 1000)
+    return f"{seconds}.{milliseconds:03d}s" if milliseconds else f"{seconds}s"
 
 
 DAY = 86_400_000

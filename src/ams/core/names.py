@@ -15,6 +15,7 @@ from ams.core.errors import InvalidInput
 ProjectName = NewType("ProjectName", str)
 TopicName = NewType("TopicName", str)
 SubscriptionName = NewType("SubscriptionName", str)
+SnapshotName = NewType("SnapshotName", str)
 UserName = NewType("UserName", str)
 SchemaName = NewType("SchemaName", str)
 TokenName = NewType("TokenName", str)
@@ -86,6 +87,11 @@ def topic_path(project: str, topic: str) -> str:
 def subscription_path(project: str, subscription: str) -> str:
     """Return the resource name of a subscription as answers show it, with a leading slash."""
     return f"/projects/{project}/subscriptions/{subscription}"
+
+
+def snapshot_path(project: str, snapshot: str) -> str:
+    """Return the resource name of a snapshot as answers show it, with a leading slash."""
+    return f"/projects/{project}/snapshots/{snapshot}"
 
 
 def topic_reference(project: str, reference: str) -> TopicName:

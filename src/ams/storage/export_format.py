@@ -12,6 +12,7 @@ import msgspec
 from ams.core.clock import DAY
 from ams.core.errors import InvalidInput
 from ams.core.messages import Stored
+from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
 from ams.core.rights import Right
 
@@ -214,6 +215,22 @@ class Subscription(Line, tag="subscription"):
     """Of a parallel subscription: what is done above `offset`, each from the first offset up to but without the second.
     """
     tally: Tally | None = None
+    parallel: ParallelOptions | None = None
+    """Of a parallel subscription; None: an ordered one."""
+
+
+class Snapshot(Line, tag="snapshot"):
+    """Where a parallel subscription stood."""
+
+    project: str
+    name: str
+    topic: str
+    created_on: Time
+    expires_on: Time
+    floor: Count = 0
+    """All messages before it were acknowledged."""
+    done: bytes = b""
+    """Which were from there on: a Roaring bitmap in its portable format, in base64."""
 
 
 class Registration(Person, tag="registration"):
@@ -296,8 +313,8 @@ class End(Line, tag="end"):
 
 
 AnyLine = (
-    Header | Log | Message | Lost | User | Project | Membership | Schema | Topic | Subscription | Registration
-    | NamedToken | Binding | Issuer | End
+    Header | Log | Message | Lost | User | Project | Membership | Schema | Topic | Subscription | Snapshot
+    | Registration | NamedToken | Binding | Issuer | End
 )  # fmt: skip
 
 _decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)

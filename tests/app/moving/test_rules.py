@@ -12,6 +12,7 @@ from ams.app.moving import check
 from ams.core import issuer as identity
 from ams.core.errors import Unusable
 from ams.core.names import IssuerName
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.push_config import PushConfig
 from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
 from ams.storage.registry.logins import issuer_on
@@ -32,6 +33,7 @@ TOKEN = line("named_token", user="u", name="n", hash=HASH)
 BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
 ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
 RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles": ["consumer"]}
+SNAPSHOT = line("snapshot", project="p", name="n", topic="t", created_on=1, expires_on=2)
 ASKED = ISSUER | {"introspect": "opaque", "client_id": "ams"}
 
 
@@ -45,6 +47,10 @@ def message(offset: int, time: int = 1000) -> Fields:
 
 def sub(name: str = "s", **fields: object) -> Fields:
     return line("subscription", project="p", name=name, topic="t", **fields)
+
+
+def parallel(**options: object) -> Fields:
+    return sub(parallel=options)
 
 
 BAD = {
@@ -104,6 +110,16 @@ BAD = {
     "a push secret of nothing": ([PROJECT, sub(push_secrets=[SECRET])], 3, "without a push endpoint"),
     "a push secret that is none": ([PROJECT, sub(push=HTTPS, push_secrets=[{"secret": "x"}])], 3, "whsec_"),
     "three push secrets": ([PROJECT, sub(push=HTTPS, push_secrets=[SECRET] * 3)], 3, "more than 2"),
+    "a backoff of an hour": ([PROJECT, parallel(retry_policy={"maximum_backoff": 3_600_000})], 3, "600s"),
+    "four attempts": ([PROJECT, parallel(dead_letter_policy={"topic": "d", "max_attempts": 4})], 3, "5 and 100"),
+    "dead letters of it to no name": ([PROJECT, parallel(dead_letter_policy={"topic": "."})], 3, "dead letter topic"),
+    "dead letters of it to its own topic": ([PROJECT, parallel(dead_letter_policy={"topic": "t"})], 3, "own"),
+    "a filter that is none": ([PROJECT, parallel(filter="a = b")], 3, "at character 1"),
+    "a parallel deadline of 9 s": ([PROJECT, parallel() | {"ack_deadline_seconds": 9}], 3, "10 or more"),
+    "two snapshots of one name": ([PROJECT, TOPIC, SNAPSHOT, SNAPSHOT], 5, "a second snapshot n"),
+    "a snapshot of an unknown topic": ([PROJECT, SNAPSHOT], 3, "topic t is not on any line"),
+    "a snapshot beyond the end": ([PROJECT, TOPIC, SNAPSHOT | {"floor": 1}], 4, "beyond the end of the topic, 0"),
+    "a snapshot of no base64": ([PROJECT, TOPIC, SNAPSHOT | {"done": "="}], 4, "base64"),
     "two pending registrations": ([line("registration", name="n")] * 2, 3, "pending"),
     "two counts of lost messages": ([line("lost", messages=1)] * 2, 3, "a second line of kind lost"),
     "a token of somebody unknown": ([TOKEN], 2, "user u is not on any line before"),
@@ -251,7 +267,10 @@ def test_every_kind_and_every_field_is_in_the_reference():
         for each in (*get_args(AnyLine), Tally, Revision, PushSecret, RoleRule)
         for field in each.__struct_encode_fields__
     }
+    options = {
+        field.name for each in (ParallelOptions, RetryPolicy, DeadLetterPolicy) for field in dataclasses.fields(each)
+    }
     kinds = {str(each.__struct_config__.tag) for each in get_args(AnyLine)}
     push = {field.name for field in dataclasses.fields(PushConfig)}
 
-    assert {word for word in fields | kinds | push if f"`{word}`" not in text} == set()
+    assert {word for word in fields | kinds | push | options if f"`{word}`" not in text} == set()

@@ -7,8 +7,20 @@ import pytest
 
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import new_topic_id
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.rights import Right
-from ams.storage.export_format import Binding, Issuer, Line, Membership, NamedToken, Project, Topic, User
+from ams.storage.export_format import (
+    Binding,
+    Issuer,
+    Line,
+    Membership,
+    NamedToken,
+    Project,
+    Snapshot,
+    Subscription,
+    Topic,
+    User,
+)
 from ams.storage.registry.export import Loaded, RegistryImport
 from ams.storage.registry.registry import Registry
 from ams.storage.secrets import token_hash
@@ -25,6 +37,14 @@ IDENTITY = (
     Binding(user="u", name="b", issuer="https://issuer.example", subject="s"),
     Issuer(name="i", url="https://issuer.example", audiences=("ams",), client_secret="x"),
 )
+
+PARALLEL = (
+    Subscription(
+        project="P", name="S", topic="T",
+        parallel=ParallelOptions(RetryPolicy(), DeadLetterPolicy("D", 7), "attributes:a", retain_acked_messages=True),
+    ),
+    Snapshot(project="P", name="N", topic="T", created_on=1, expires_on=2, floor=3, done=b"a bitmap"),
+)  # fmt: skip
 
 
 def nothing(filling: RegistryImport) -> None:
@@ -63,6 +83,14 @@ async def test_a_named_token_opens_by_its_hash_alone_and_identities_are_filled_i
     token, binding, issuer = (await contents(registry))[-3:]
     assert (token.hash, token.user, token.created_by) == (IDENTITY[0].hash, "u", None)
     assert (binding.issuer, binding.subject, issuer.client_secret) == ("https://issuer.example", "s", "x")
+
+
+async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were(registry: Registry):
+    await registry.fill([*LINES, *PARALLEL], {}, nothing)
+
+    subscription, snapshot = (await contents(registry))[-2:]
+    assert subscription.parallel == PARALLEL[0].parallel
+    assert snapshot == PARALLEL[1]
 
 
 async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):

@@ -1,10 +1,12 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from ams.core.clock import ManualClock
-from ams.core.errors import AlreadyExists, NotFound
+from ams.core.errors import AlreadyExists, Conflict, NotFound, SubscriptionGone
 from ams.core.names import ProjectId, ProjectName, SubscriptionId, SubscriptionName, TopicName, new_uuid
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.storage.registry.records import PageRequest, Project, Subscription
 from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project, make_user
@@ -68,6 +70,35 @@ async def test_a_changed_deadline_counts_at_once(registry: Registry, project: Pr
     assert found is not None
     assert found.ack_deadline_seconds == 0
     assert not await registry.subscriptions.set_ack_deadline(project.id, SubscriptionName("other"), 0)
+
+
+async def test_options_are_found_as_they_were_made_and_changed(registry: Registry, project: Project) -> None:
+    options = ParallelOptions(RetryPolicy(), DeadLetterPolicy(T, 7), "attributes:a", enable_message_ordering=True)
+    identity = SubscriptionId(new_uuid())
+    made = await registry.subscriptions.create(identity, project.id, S, T, 10, options=options)
+    assert made.parallel == options
+    assert await registry.subscriptions.find(project.id, S) == made
+
+    await registry.subscriptions.change_options(project.id, S, lambda before: replace(before, retry_policy=None))
+
+    found = await registry.subscriptions.find(project.id, S)
+    assert found is not None
+    assert found.parallel == replace(options, retry_policy=None)
+    assert (await registry.subscriptions.all())[0].parallel == found.parallel
+
+
+async def test_a_change_of_options_that_is_refused_changes_nothing(registry: Registry, project: Project) -> None:
+    made = await make(registry, project.id)
+
+    def refuse(before: ParallelOptions | None) -> ParallelOptions:
+        assert before is None
+        raise Conflict("no")
+
+    with pytest.raises(Conflict):
+        await registry.subscriptions.change_options(project.id, S, refuse)
+    with pytest.raises(SubscriptionGone):
+        await registry.subscriptions.change_options(project.id, SubscriptionName("other"), refuse)
+    assert await registry.subscriptions.find(project.id, S) == made
 
 
 async def test_what_is_deleted_is_gone_at_once(registry: Registry, project: Project) -> None:

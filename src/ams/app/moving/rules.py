@@ -16,6 +16,8 @@ from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name
+from ams.core.parallel_options import MIN_ACK_DEADLINE
+from ams.core.parallel_options import check as check_options
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
 from ams.core.rights import checked as checked_rights
 from ams.push import delivery
@@ -36,6 +38,7 @@ from ams.storage.export_format import (
     Project,
     Registration,
     Schema,
+    Snapshot,
     Subscription,
     Topic,
     User,
@@ -48,7 +51,7 @@ Name = tuple[str, str]
 
 _ORDER: tuple[tuple[type[Line], ...], ...] = (
     (Header,), (Log, Message), (Lost,), (User,), (Project,), (Membership,), (Schema,), (Topic,), (Subscription,),
-    (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
+    (Snapshot,), (Registration,), (NamedToken,), (Binding,), (Issuer,), (End,),
 )  # fmt: skip
 _PLACE = {each: place for place, kinds in enumerate(_ORDER) for each in kinds}
 _ONCE = (Header, Lost, End)
@@ -91,13 +94,14 @@ class Rules:
         self._schemas: set[Name] = set()
         self._topics: set[Name] = set()
         self._subscriptions: set[Name] = set()
+        self._snapshots: set[Name] = set()
         self._pending: set[str] = set()
         self._identities = _IdentityRules()
         self._judge: Mapping[type[Line], Callable[[Any], None]] = {
             Header: self._header, Log: self._begin_log, Message: self._message, Lost: self._nothing, User: self._user,
             Project: self._project, Membership: self._membership, Schema: self._schema, Topic: self._topic,
-            Subscription: self._subscription, Registration: self._registration, NamedToken: self._named_token,
-            Binding: self._binding, Issuer: self._issuer, End: self._finish,
+            Subscription: self._subscription, Snapshot: self._snapshot, Registration: self._registration,
+            NamedToken: self._named_token, Binding: self._binding, Issuer: self._issuer, End: self._finish,
         }  # fmt: skip
 
     def see(self, line: AnyLine, number: int) -> None:
@@ -207,11 +211,18 @@ class Rules:
         self._identity("subscription", line.id)
         checked_name("topic", line.topic)
         topic = (line.project, line.topic)
-        if topic in self._topics and line.offset > self._ends.get(topic, 0):
-            raise InvalidInput(f"offset {line.offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
+        self._within(topic, line.offset)
         _check_done(line, self._ends.get(topic, 0) if topic in self._topics else None)
         self._listed(line.authorized)
         _check_push(line)
+        _check_parallel(line)
+
+    def _snapshot(self, line: Snapshot) -> None:
+        self._known_project(line.project)
+        self._fresh_in("snapshot", self._snapshots, line.project, line.name)
+        if (line.project, line.topic) not in self._topics:
+            raise InvalidInput(f"topic {line.topic} is not on any line before")
+        self._within((line.project, line.topic), line.floor)
 
     def _registration(self, line: Registration) -> None:
         self._identity("registration", line.id)
@@ -265,6 +276,10 @@ class Rules:
     def _known_user(self, name: str | None) -> None:
         if name is not None and name not in self._users:
             raise InvalidInput(f"user {name} is not on any line before")
+
+    def _within(self, topic: Name, offset: int) -> None:
+        if topic in self._topics and offset > self._ends.get(topic, 0):
+            raise InvalidInput(f"offset {offset} is beyond the end of the topic, {self._ends.get(topic, 0)}")
 
     def _known_project(self, name: str) -> None:
         if name not in self._projects:
@@ -362,6 +377,18 @@ def _check_push(line: Subscription) -> None:
         if line.push.dead_letter_topic == line.topic:
             raise InvalidInput("a dead letter topic that is the subscription's own")
     _check_secrets(line)
+
+
+def _check_parallel(line: Subscription) -> None:
+    """Raise `InvalidInput` for options of a parallel subscription that cannot be."""
+    if line.parallel is None:
+        return
+    check_options(line.parallel)
+    if line.ack_deadline_seconds < MIN_ACK_DEADLINE:
+        raise InvalidInput(f"ack_deadline_seconds of a parallel subscription is {MIN_ACK_DEADLINE} or more")
+    letters = line.parallel.dead_letter_policy
+    if letters is not None and checked_name("dead letter topic", letters.topic) == line.topic:
+        raise InvalidInput("a dead letter topic that is the subscription's own")
 
 
 def _check_config(push: PushConfig) -> None:

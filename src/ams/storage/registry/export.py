@@ -28,12 +28,13 @@ from ams.storage.export_format import (
     Registration,
     Revision,
     Schema,
+    Snapshot,
     Subscription,
     Tally,
     Topic,
     User,
 )
-from ams.storage.registry import push
+from ams.storage.registry import parallel, push
 from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, rights_written, sealed, secret_of
 from ams.storage.registry.statements import with_creator, with_user_and_creator
 from ams.storage.registry.tables import (
@@ -48,6 +49,7 @@ from ams.storage.registry.tables import (
     registrations,
     schema_revisions,
     schemas,
+    snapshots,
     subscription_access,
     subscription_tallies,
     subscriptions,
@@ -76,11 +78,12 @@ _TABLES: Mapping[type[msgspec.Struct], Table] = {
     Revision: schema_revisions,
     Topic: topics,
     Subscription: subscriptions,
+    Snapshot: snapshots,
     Registration: registrations,
     NamedToken: named_tokens,
     Binding: bindings,
 }
-_OTHERWISE = frozenset({"created_by", "modified_by", "roles", "service_roles", "push", "rights"})
+_OTHERWISE = frozenset({"created_by", "modified_by", "roles", "service_roles", "push", "parallel", "rights"})
 """What columns hold in another form than lines: identities rather than names, and JSON."""
 _SAME: Mapping[type[msgspec.Struct], Sequence[str]] = {
     kind: [name for name in kind.__struct_fields__ if name in table.c and name not in _OTHERWISE]
@@ -132,6 +135,7 @@ class Contents:
         yield from map(self._schema, self._rows(_in_project(schemas)))
         yield from map(self._topic, self._rows(_TOPICS))
         yield from map(self._subscription, self._rows(_in_project(subscriptions)))
+        yield from (_line(Snapshot, row, project=row.project, topic=row.topic) for row in self._rows(_SNAPSHOTS))
         yield from map(self._registration, self._rows(_made(registrations, "modified_by")))
         if self._secrets is not None:  # a named token is nothing but a secret: no other could be made for it
             yield from (_named_token(row, self._secrets) for row in self._rows(with_user_and_creator(named_tokens)))
@@ -170,7 +174,7 @@ class Contents:
             Subscription, row, project=row.project, push=self._push(push.read(row.push)),
             push_secrets=self._push_secrets(row.id), authorized=self._listed(subscription_access, row.id),
             offset=standing.offset, lost=standing.lost, done=tuple(standing.done),
-            tally=self._tally(_OF_SUBSCRIPTIONS, row.id),
+            tally=self._tally(_OF_SUBSCRIPTIONS, row.id), parallel=parallel.read(row.parallel),
         )  # fmt: skip
 
     def _registration(self, row: Row[Any]) -> Registration:
@@ -241,6 +245,9 @@ _TOPICS = (
     .add_columns(schemas.c.name.label("schema"))
     .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
     .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
+)
+_SNAPSHOTS = (
+    _in_project(snapshots).add_columns(topics.c.name.label("topic")).join(topics, topics.c.id == snapshots.c.topic_id)
 )
 
 
@@ -345,7 +352,8 @@ class RegistryImport:
     @add.register
     def _(self, line: Subscription) -> None:
         identity = line.id or new_uuid()
-        self._insert_line(line, id=identity, push=push.stored(_with_secrets(line.push)))
+        options = parallel.stored(line.parallel)
+        self._insert_line(line, id=identity, push=push.stored(_with_secrets(line.push)), parallel=options)
         for each in line.push_secrets:
             sealed = self._secrets.seal_push(each.secret, SubscriptionId(identity))
             values = {"subscription_id": identity, "created_on": self._now, "until": each.until}
@@ -356,6 +364,10 @@ class RegistryImport:
         done = [(Offset(begin), Offset(end)) for begin, end in line.done]
         place = Placed(SubscriptionId(identity), topic_id(topic) if topic else None, line.offset, line.lost, done)
         self.cursors.append(place)
+
+    @add.register
+    def _(self, line: Snapshot) -> None:
+        self._insert_line(line, topic_id=self._topics[line.project, line.topic])
 
     @add.register
     def _(self, line: Registration) -> None:

@@ -7,11 +7,13 @@ from typing import Generic, TypeVar
 from ams.core.clock import Milliseconds
 from ams.core.names import (
     BindingName,
+    Offset,
     ProjectId,
     ProjectName,
     RegistrationId,
     SchemaId,
     SchemaName,
+    SnapshotName,
     SubscriptionId,
     SubscriptionName,
     TokenId,
@@ -21,6 +23,7 @@ from ams.core.names import (
     UserId,
     UserName,
 )
+from ams.core.parallel_options import ParallelOptions
 from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 
@@ -189,6 +192,25 @@ class Subscription:
     created_on: Milliseconds
     authorized: frozenset[UserId] = NO_USERS
     """Its access list, as in `Topic`."""
+    parallel: ParallelOptions | None = None
+    """None: an ordered subscription."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Where a parallel subscription stood when it was made."""
+
+    project_id: ProjectId
+    name: SnapshotName
+    topic_id: TopicId
+    topic: TopicName
+    floor: Offset
+    """All messages before it were acknowledged."""
+    created_on: Milliseconds
+    expires_on: Milliseconds
+    """When it is gone by itself."""
+    done: bytes = field(default=b"", repr=False)
+    """Which were acknowledged from there on: a Roaring bitmap in its portable format; empty in lists."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
+from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.projects import ProjectRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
 from ams.storage.registry.resources import SchemaRecords, SubscriptionRecords, TopicRecords
@@ -46,6 +47,7 @@ class Registry:
         self.topics = TopicRecords(database, clock, cache_size)
         self.schemas = SchemaRecords(database, clock)
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
+        self.snapshots = SnapshotRecords(database, clock)
         self.push_secrets = PushSecretRecords(database, secrets, clock)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)

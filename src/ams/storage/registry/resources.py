@@ -22,10 +22,11 @@ from ams.core.names import (
     topic_id,
     topic_id_text,
 )
+from ams.core.parallel_options import OptionsChange, ParallelOptions
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache, Invalidation
-from ams.storage.registry import push
+from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.records import (
     NO_USERS,
@@ -353,10 +354,13 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         ack_deadline_seconds: int,
         config: PushConfig | None = None,
         worker: UserId | None = None,
+        *,
+        options: ParallelOptions | None = None,
     ) -> Subscription:
         """Register a subscription; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
 
-        `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on.
+        `ack_deadline_seconds` is in seconds; `worker` is who delivers, if `config` is to be delivered from now on;
+        `options` are those of a parallel subscription, None for an ordered one.
         """
         now = self._clock.wall()
         row = insert(subscriptions).values(
@@ -367,6 +371,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             ack_deadline_seconds=ack_deadline_seconds,
             push=push.stored(config),
             created_on=now,
+            parallel=parallel.stored(options),
         )
 
         def work(connection: Connection) -> None:
@@ -375,7 +380,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
                 _place_worker(connection, project, identity, worker, delivered=True)
 
         await self._database.write(work)
-        return Subscription(identity, project, name, topic, ack_deadline_seconds, config, now)
+        return Subscription(identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options)
 
     async def set_ack_deadline(self, project: ProjectId, name: SubscriptionName, seconds: int) -> bool:
         """Change the deadline; False when there is no such subscription."""
@@ -384,6 +389,22 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             lambda connection: connection.execute(change).rowcount, self._forget(project, name)
         )
         return changed > 0
+
+    async def change_options(self, project: ProjectId, name: SubscriptionName, change: OptionsChange) -> None:
+        """Replace the options of a subscription in one step; raise `SubscriptionGone`, then all that `change` raises.
+
+        No change makes a parallel subscription of an ordered one, nor the other way round.
+        """
+
+        def work(connection: Connection) -> None:
+            query = select(subscriptions.c.parallel).where(self._is(project, name)).with_for_update()
+            row = connection.execute(query).first()
+            if row is None:
+                raise SubscriptionGone
+            after = parallel.stored(change(parallel.read(row.parallel)))
+            connection.execute(update(subscriptions).where(self._is(project, name)).values(parallel=after))
+
+        await self._database.write(work, self._forget(project, name))
 
     async def change_push(
         self, project: ProjectId, name: SubscriptionName, change: PushChange, worker: UserId | None
@@ -433,10 +454,10 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         return await self._database.write(work, self._forget(project, name))
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
-        config = push.read(row.push)
         return Subscription(
-            row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, config, row.created_on, authorized
-        )
+            row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, push.read(row.push), row.created_on,
+            authorized, parallel.read(row.parallel),
+        )  # fmt: skip
 
 
 def _place_worker(

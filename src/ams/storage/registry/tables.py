@@ -35,6 +35,7 @@ TAKEN = {
     "memberships_user_id_unique": "User is already a member of the project",
     "topics_project_id_unique": "Topic already exists",
     "subscriptions_project_id_unique": "Subscription already exists",
+    "snapshots_project_id_unique": "Snapshot already exists",
     "schemas_project_id_unique": "Schema already exists",
     "registrations_one_pending": "User registration already exists",
     "named_tokens_user_id_unique": "Token already exists",
@@ -124,6 +125,7 @@ subscriptions = _identified(
     Column("ack_deadline_seconds", Integer, nullable=False, comment="seconds"),
     Column("push", Text, comment="JSON; null: a pull subscription"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("parallel", Text, comment="JSON; null: an ordered subscription"),
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
@@ -136,6 +138,19 @@ Index(
     postgresql_where=subscriptions.c.push.is_not(None),
 )
 """What is to be delivered is asked for every few seconds, by every node."""
+
+snapshots = _numbered(
+    "snapshots",
+    _project(),
+    Column("name", Text, nullable=False),
+    _of("topic_id", "topics.id", nullable=False, index=True),
+    Column("floor", BigInteger, nullable=False, comment="the first offset that was not acknowledged"),
+    Column("done", LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    UniqueConstraint("project_id", "name"),
+)
+"""Where parallel subscriptions stood once; without the topic that is nowhere."""
 
 
 def _access(name: str, resources: Table) -> Table:
@@ -364,7 +379,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0006",
+    head="0007",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

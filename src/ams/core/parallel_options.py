@@ -1,0 +1,122 @@
+"""What a parallel subscription has beyond an ordered one, and the rules by which it changes.
+
+Pure values; `check` has every limit. A filter, and whether messages of a key come in order, stay as they were made.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from ams.core import filters
+from ams.core.clock import DAY, Milliseconds
+from ams.core.errors import InvalidInput
+
+ORDERED, PARALLEL = "ordered", "parallel"
+"""The two types of subscriptions."""
+
+SECOND = 1000
+"""Milliseconds."""
+MAX_BACKOFF = Milliseconds(600 * SECOND)
+DEFAULT_MINIMUM, DEFAULT_MAXIMUM = Milliseconds(10 * SECOND), MAX_BACKOFF
+MIN_ATTEMPTS, MAX_ATTEMPTS = 5, 100
+DEFAULT_ATTEMPTS = 5
+MIN_TTL = Milliseconds(DAY)
+MIN_RETENTION, MAX_RETENTION = Milliseconds(600 * SECOND), Milliseconds(31 * DAY)
+MIN_ACK_DEADLINE = 10
+"""Seconds; the most is that of any subscription."""
+
+BAD_TYPE = "Subscription type can only be of 'ordered' or 'parallel'"
+BAD_BACKOFF = "Fields minimumBackoff and maximumBackoff should be between 0s and 600s"
+BAD_BACKOFFS = "Field minimumBackoff should not be more than maximumBackoff"
+BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between {MIN_ATTEMPTS} and {MAX_ATTEMPTS}"
+NO_DEAD_LETTER_TOPIC = "Field deadLetterPolicy needs a deadLetterTopic"
+BAD_TTL = "Field ttl of expirationPolicy should be 86400s or more"
+BAD_RETENTION = "Field messageRetentionDuration should be between 600s and 2678400s"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a message waits after a failure: from the minimum, longer each time, up to the maximum."""
+
+    minimum_backoff: Milliseconds = DEFAULT_MINIMUM
+    maximum_backoff: Milliseconds = DEFAULT_MAXIMUM
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPolicy:
+    """Where messages go that failed too often."""
+
+    topic: str
+    """Name of a topic of the same project; as long as it is asked for, a reference `projects/P/topics/T` too."""
+    max_attempts: int = DEFAULT_ATTEMPTS
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelOptions:
+    """The options of a parallel subscription."""
+
+    retry_policy: RetryPolicy | None = None
+    """None: a message that failed comes again at once."""
+    dead_letter_policy: DeadLetterPolicy | None = None
+    """None: it comes again without limit."""
+    filter: str = ""
+    """Which messages are delivered (`ams.core.filters`); empty: all."""
+    enable_message_ordering: bool = False
+    enable_exactly_once_delivery: bool = False
+    retain_acked_messages: bool = False
+    """Whether acknowledged messages can be sought for as long as the others."""
+    expiration_ttl: Milliseconds | None = None
+    """How long it stays without being used; None: for ever."""
+    message_retention: Milliseconds | None = None
+    """How long its messages are kept at least; None: as long as the topic keeps them."""
+    detached: bool = False
+    """Whether it gets nothing any more, for good."""
+
+
+class Changes(TypedDict, total=False):
+    """Options that change, with their new values; the others stay."""
+
+    retry_policy: RetryPolicy | None
+    dead_letter_policy: DeadLetterPolicy | None
+    enable_exactly_once_delivery: bool
+    retain_acked_messages: bool
+    expiration_ttl: Milliseconds | None
+    message_retention: Milliseconds | None
+
+
+OptionsChange = Callable[[ParallelOptions | None], ParallelOptions]
+"""Makes new options of the present ones, None of an ordered one; what it raises leaves everything as it was."""
+
+
+def check(options: ParallelOptions) -> None:
+    """Raise `InvalidInput` for the first option, in the order of their declaration, that cannot be.
+
+    Whether the dead letter topic is there is seen later.
+    """
+    _check_retry(options.retry_policy)
+    _check_dead_letters(options.dead_letter_policy)
+    if options.filter:
+        filters.parse(options.filter)
+    if options.expiration_ttl is not None and options.expiration_ttl < MIN_TTL:
+        raise InvalidInput(BAD_TTL)
+    if options.message_retention is not None and not MIN_RETENTION <= options.message_retention <= MAX_RETENTION:
+        raise InvalidInput(BAD_RETENTION)
+
+
+def _check_retry(policy: RetryPolicy | None) -> None:
+    if policy is None:
+        return
+    for backoff in (policy.minimum_backoff, policy.maximum_backoff):
+        if not 0 <= backoff <= MAX_BACKOFF:
+            raise InvalidInput(BAD_BACKOFF)
+    if policy.minimum_backoff > policy.maximum_backoff:
+        raise InvalidInput(BAD_BACKOFFS)
+
+
+def _check_dead_letters(policy: DeadLetterPolicy | None) -> None:
+    if policy is None:
+        return
+    if not MIN_ATTEMPTS <= policy.max_attempts <= MAX_ATTEMPTS:
+        raise InvalidInput(BAD_ATTEMPTS)
+    if not policy.topic:
+        raise InvalidInput(NO_DEAD_LETTER_TOPIC)

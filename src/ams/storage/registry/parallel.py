@@ -1,0 +1,107 @@
+"""Parallel subscriptions in the registry: their options, and snapshots of where they stood."""
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
+from ams.core.parallel_options import ParallelOptions
+from ams.storage.database.database import Database
+from ams.storage.registry.records import Page, PageRequest, Snapshot
+from ams.storage.registry.statements import read_page
+from ams.storage.registry.tables import snapshots, topics
+
+_options = msgspec.json.Decoder(ParallelOptions)
+
+
+def stored(options: ParallelOptions | None) -> str | None:
+    """Return options as the table holds them."""
+    return None if options is None else msgspec.json.encode(options).decode()
+
+
+def read(text: str | None) -> ParallelOptions | None:
+    """Read what the table holds."""
+    return None if text is None else _options.decode(text)
+
+
+class SnapshotRecords:
+    """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def create(
+        self,
+        project: ProjectId,
+        name: SnapshotName,
+        topic: TopicId,
+        floor: Offset,
+        done: bytes,
+        created_on: Milliseconds,
+        expires_on: Milliseconds,
+    ) -> bool:
+        """Make a snapshot; return False when the topic is gone.
+
+        `done` is what was acknowledged from `floor` on, in the portable format of Roaring bitmaps. Raises
+        `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
+        """
+        identity = topic_id_text(topic)
+        row = insert(snapshots).values(
+            project_id=project, name=name, topic_id=identity, floor=floor, done=done,
+            created_on=created_on, expires_on=expires_on,
+        )  # fmt: skip
+        expired = delete(snapshots).where(_is(project, name) & (snapshots.c.expires_on <= self._clock.wall()))
+
+        def work(connection: Connection) -> bool:
+            if connection.scalar(select(topics.c.id).where(topics.c.id == identity)) is None:
+                return False
+            connection.execute(expired)
+            connection.execute(row)
+            return True
+
+        return await self._database.write(work)
+
+    async def find(self, project: ProjectId, name: SnapshotName) -> Snapshot | None:
+        """Return a snapshot, None when there is none."""
+        query = self._there(_LISTED.add_columns(snapshots.c.done)).where(_is(project, name))
+        row = await self._database.read(lambda connection: connection.execute(query).first())
+        return _snapshot(row, row.done) if row else None
+
+    async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
+        """Return a page of the snapshots of a project, newest first; raise `InvalidInput` "Invalid page token"."""
+        query = self._there(_LISTED).where(snapshots.c.project_id == project)
+        return await self._database.read(
+            lambda connection: read_page(connection, query, snapshots.c.number, page).map(_snapshot)
+        )
+
+    async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
+        """Remove a snapshot; return whether there was one."""
+        removal = self._there(delete(snapshots)).where(_is(project, name))
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0)
+
+    async def delete_expired(self) -> int:
+        """Remove those that have expired; return how many."""
+        removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount)
+
+    def _there(self, statement: Any) -> Any:
+        return statement.where(snapshots.c.expires_on > self._clock.wall())
+
+
+_LISTED: Select[Any] = select(
+    snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
+    snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on,
+).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
+
+
+def _is(project: ProjectId, name: SnapshotName) -> ColumnElement[bool]:
+    return (snapshots.c.project_id == project) & (snapshots.c.name == name)
+
+
+def _snapshot(row: Row[Any], done: bytes = b"") -> Snapshot:
+    return Snapshot(
+        row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, row.created_on, row.expires_on, done
+    )

@@ -1,0 +1,96 @@
+"""Snapshots in the registry: names, pages, and that they end."""
+
+import pytest
+
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.errors import AlreadyExists, NotFound
+from ams.core.names import Offset, ProjectId, SnapshotName, TopicName, new_topic_id
+from ams.storage.registry.records import PageRequest, Project, Snapshot, Topic
+from ams.storage.registry.registry import Registry
+from tests.support.administration import make_project
+
+N = SnapshotName("N")
+LATER = 1000
+"""Milliseconds that a snapshot stays."""
+
+
+@pytest.fixture
+async def project(registry: Registry) -> Project:
+    return await make_project(registry)
+
+
+@pytest.fixture
+async def topic(registry: Registry, project: Project) -> Topic:
+    return await registry.topics.create(new_topic_id(), project.id, TopicName("T"))
+
+
+async def make(registry: Registry, clock: ManualClock, topic: Topic, name: str = "N") -> bool:
+    until = Milliseconds(clock.wall() + LATER)
+    return await registry.snapshots.create(
+        topic.project_id, SnapshotName(name), topic.id, Offset(3), b"a bitmap", clock.wall(), until
+    )
+
+
+async def test_a_snapshot_is_found_as_it_was_made(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    assert await make(registry, clock, topic)
+
+    until = Milliseconds(clock.wall() + LATER)
+    made = Snapshot(topic.project_id, N, topic.id, topic.name, Offset(3), clock.wall(), until, b"a bitmap")
+    assert await registry.snapshots.find(topic.project_id, N) == made
+    assert await registry.snapshots.find(topic.project_id, SnapshotName("n")) is None
+
+
+async def test_pages_are_newest_first_and_without_bitmaps(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    for name in ("A", "B", "C"):
+        await make(registry, clock, topic, name)
+
+    first = await registry.snapshots.page(topic.project_id, PageRequest(2))
+    second = await registry.snapshots.page(topic.project_id, PageRequest(2, first.next_token))
+
+    assert [each.name for each in (*first.items, *second.items)] == ["C", "B", "A"]
+    assert (first.total, second.total, second.next_token) == (3, 3, "")
+    assert {each.done for each in first.items} == {b""}
+
+
+async def test_a_name_is_taken_until_it_is_deleted(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    await make(registry, clock, topic)
+    with pytest.raises(AlreadyExists, match=r"^Snapshot already exists$"):
+        await make(registry, clock, topic)
+
+    assert await registry.snapshots.delete(topic.project_id, N)
+    assert not await registry.snapshots.delete(topic.project_id, N)
+    assert await make(registry, clock, topic)
+
+
+async def test_one_that_has_expired_is_not_there(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    for name in ("N", "M"):
+        await make(registry, clock, topic, name)
+    clock.advance(LATER)
+
+    assert await registry.snapshots.find(topic.project_id, N) is None
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 0
+    assert not await registry.snapshots.delete(topic.project_id, N)
+    assert await make(registry, clock, topic), "its name is free again"
+    assert await registry.snapshots.delete_expired() == 1
+    assert await registry.snapshots.find(topic.project_id, N) is not None
+
+
+async def test_it_goes_with_its_topic_and_is_not_made_without(
+    registry: Registry, clock: ManualClock, topic: Topic
+) -> None:
+    await make(registry, clock, topic)
+
+    await registry.topics.delete(topic)
+
+    assert await registry.snapshots.find(topic.project_id, N) is None
+    assert not await make(registry, clock, topic)
+
+
+async def test_it_is_not_made_in_a_project_that_is_gone(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    with pytest.raises(NotFound, match=r"^project doesn't exist$"):
+        await registry.snapshots.create(
+            ProjectId("gone"), N, topic.id, Offset(0), b"", clock.wall(), Milliseconds(clock.wall() + LATER)
+        )
+    assert not await registry.snapshots.create(
+        topic.project_id, N, new_topic_id(), Offset(0), b"", clock.wall(), Milliseconds(clock.wall() + LATER)
+    )

@@ -140,6 +140,7 @@ OWN_TABLE = """
 88 issuers:create                   service  SA
 89 issuers:update                   service  SA
 90 issuers:delete                   service  SA
+91 subscriptions:update             project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -78,6 +78,7 @@ PATHS = {
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
     "service:doctor": ("GET", "/doctor"),
+    "subscriptions:update": ("POST", SUBSCRIPTION + ":update"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "push:wait": ("POST", "/push:wait"),

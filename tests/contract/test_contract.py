@@ -13,6 +13,7 @@ from tests.contract import (
     metrics,
     ours,
     ours_push,
+    parallel,
     people,
     push,
     registrations,
@@ -33,7 +34,7 @@ from tests.contract.runner import Runner, is_hot
 MODULES = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
     metrics, usage, clients, ours, ours_push, signing,
-    dead_letters, tokens,
+    dead_letters, tokens, parallel,
 )  # fmt: skip
 ROWS = [row for module in MODULES for row in module.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

@@ -143,6 +143,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:pushStatus": _DELIVER,
     "subscriptions:deadLetter": frozenset({PUSH_WORKER}),
     "audit:list": _SERVICE,
+    "subscriptions:update": _PROJECT,
     "tokens:list": _OWNER,
     "tokens:show": _OWNER,
     "tokens:create": _OWNER,

@@ -1,15 +1,26 @@
 """Administration of subscriptions (HTTP contract 9)."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound, SubscriptionGone
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, UserName, new_uuid, topic_reference
+from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, SubscriptionGone
+from ams.core.names import (
+    Offset,
+    SubscriptionId,
+    SubscriptionName,
+    TopicId,
+    TopicName,
+    UserName,
+    new_uuid,
+    topic_reference,
+)
+from ams.core.parallel_options import MIN_ACK_DEADLINE, Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
-from ams.service.lookup import find_subscription, find_topic
+from ams.service.lookup import find_dead_letter_topic, find_subscription, find_topic
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
@@ -22,7 +33,8 @@ DEFAULT_ACK_DEADLINE = 10
 MAX_ACK_DEADLINE = 600
 """Seconds."""
 BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
-
+BAD_PARALLEL_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments"
+NOT_PARALLEL = "Subscription is not of type parallel"
 
 NO_TOPIC = TopicId(bytes(16))
 """Stands for the topic of a subscription whose topic is gone."""
@@ -69,16 +81,26 @@ class Subscriptions:
         ack_deadline_seconds: int = 0,
         *,
         push: AskedPush | None = None,
+        options: ParallelOptions | None = None,
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
         `topic` is a reference `projects/P/topics/T`; `ack_deadline_seconds` in seconds, 0 for the default; `push` the
-        configuration asked for, None for a pull subscription. Raises, in this order: `InvalidInput` for the deadline,
-        then for the reference; `TopicGone`; what `Pushing.for_creation` does; `AlreadyExists`.
+        configuration asked for, None for a pull subscription; `options` those of a parallel subscription, None for an
+        ordered one. Raises, in this order: `InvalidInput` for the options, the deadline, the reference; `TopicGone`;
+        what `Pushing.for_creation` does; `TopicGone` and `InvalidInput` for the dead letter topic of the options;
+        `AlreadyExists`.
         """
+        if options is not None:
+            check(options)
         _check_deadline(ack_deadline_seconds)
+        if options is not None and ack_deadline_seconds:
+            _check_parallel_deadline(ack_deadline_seconds)
         target = await self._topic(caller, topic)
         config, worker = await self._pushing.for_creation(caller, target.name, push) if push else (None, None)
+        if options is not None:
+            letters = await self._dead_letters(caller, target.name, options.dead_letter_policy)
+            options = replace(options, dead_letter_policy=letters)
         if await self._registry.subscriptions.find(caller.here.id, name) is not None:
             raise AlreadyExists("Subscription already exists")
         identity = SubscriptionId(new_uuid())
@@ -93,6 +115,7 @@ class Subscriptions:
                 ack_deadline_seconds or DEFAULT_ACK_DEADLINE,
                 config,
                 worker,
+                options=options,
             )
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
@@ -100,6 +123,24 @@ class Subscriptions:
             raise
         await self._pushing.created(made)
         return made
+
+    async def change(self, caller: Caller, name: SubscriptionName, changes: Changes) -> Subscription:
+        """Change options of a parallel subscription; return it as it is then.
+
+        Raises, in this order: `InvalidInput` for the options, `NotFound`, `Conflict` for an ordered subscription,
+        `InvalidInput` and `TopicGone` for the dead letter topic.
+        """
+        check(ParallelOptions(**changes))
+        subscription = await find_subscription(self._registry, caller, name)
+        _parallel(subscription.parallel)
+        letters = changes.get("dead_letter_policy")
+        if letters is not None:
+            found = await self._dead_letters(caller, subscription.topic, letters)
+            changes = {**changes, "dead_letter_policy": found}
+        await self._registry.subscriptions.change_options(
+            caller.here.id, name, lambda present: replace(_parallel(present), **changes)
+        )
+        return await self.show(caller, name)
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Remove a subscription, its place in the topic and its access list; raise `NotFound`.
@@ -117,11 +158,14 @@ class Subscriptions:
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
         """Change the deadline, also of what is handed out now.
 
-        Raises `InvalidInput` outside 0 to 600, `NotFound`, or `NotAllowed` for a consumer not on the access list (A5).
+        Raises `InvalidInput` outside 0 to 600, `NotFound`, `NotAllowed` for a consumer not on the access list (A5),
+        or `InvalidInput` outside 10 to 600 for a parallel subscription.
         """
         _check_deadline(seconds)
         subscription = await self.show(caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
+        if subscription.parallel is not None:
+            _check_parallel_deadline(seconds)
         if not await self._registry.subscriptions.set_ack_deadline(caller.here.id, name, seconds):
             raise SubscriptionGone
 
@@ -151,6 +195,25 @@ class Subscriptions:
 
     async def _topic(self, caller: Caller, reference: str) -> Topic:
         return await find_topic(self._registry, caller, topic_reference(caller.here.name, reference))
+
+    async def _dead_letters(
+        self, caller: Caller, topic: TopicName, asked: DeadLetterPolicy | None
+    ) -> DeadLetterPolicy | None:
+        """Return a dead letter policy of a subscription to `topic` with the name of its topic, which exists."""
+        if asked is None:
+            return None
+        return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
+
+
+def _parallel(options: ParallelOptions | None) -> ParallelOptions:
+    if options is None:
+        raise Conflict(NOT_PARALLEL)
+    return options
+
+
+def _check_parallel_deadline(seconds: int) -> None:
+    if seconds < MIN_ACK_DEADLINE:
+        raise InvalidInput(BAD_PARALLEL_DEADLINE)
 
 
 def _check_deadline(seconds: int) -> None:

@@ -2,16 +2,57 @@
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, Raw, UnsetType
+
 from ams.wire.base import CamelObject, CamelRequest, ListPage, Object, Request, Text
+from ams.wire.parallel import (
+    DeadLetterPolicy,
+    DeadLetterPolicyBody,
+    ExpirationPolicy,
+    ExpirationPolicyBody,
+    RetryBackoff,
+    RetryBackoffBody,
+)
 from ams.wire.push import PushConfig, PushConfigBody
 
 
 class NewSubscription(CamelRequest, frozen=True):
-    """A subscription to make (contract 9.3)."""
+    """A subscription to make (contract 9.3). What follows `type` is for parallel ones alone (contract 19)."""
 
     topic: str | None = None
     ack_deadline_seconds: int | None = None
     push_config: PushConfigBody | None = None
+    type: str | None = None
+    """`ordered` or `parallel`; absent: ordered."""
+    retry_policy: RetryBackoffBody | None = None
+    """Absent: what failed comes again at once."""
+    dead_letter_policy: DeadLetterPolicyBody | None = None
+    """Absent: it comes again without limit."""
+    filter: str | None = None
+    """At most 256 bytes; absent: all messages."""
+    enable_message_ordering: bool | None = None
+    enable_exactly_once_delivery: bool | None = None
+    retain_acked_messages: bool | None = None
+    expiration_policy: ExpirationPolicyBody | None = None
+    message_retention_duration: str | None = None
+    """600s to 2678400s; absent: as long as the topic keeps them."""
+
+
+class SubscriptionChanges(CamelRequest, frozen=True):
+    """Options to change of a parallel subscription (contract 19).
+
+    What is absent stays, and null is what it is without being said. The last three are refused: they never change.
+    """
+
+    retry_policy: RetryBackoffBody | UnsetType | None = UNSET
+    dead_letter_policy: DeadLetterPolicyBody | UnsetType | None = UNSET
+    enable_exactly_once_delivery: bool | UnsetType | None = UNSET
+    retain_acked_messages: bool | UnsetType | None = UNSET
+    expiration_policy: ExpirationPolicyBody | UnsetType | None = UNSET
+    message_retention_duration: str | UnsetType | None = UNSET
+    type: Raw | UnsetType = UNSET
+    filter: Raw | UnsetType = UNSET
+    enable_message_ordering: Raw | UnsetType = UNSET
 
 
 class AckDeadline(CamelRequest, frozen=True):
@@ -34,7 +75,7 @@ class Seek(Request, frozen=True):
 
 
 class Subscription(CamelObject, frozen=True):
-    """A subscription (contract 9.1)."""
+    """A subscription (contract 9.1). What follows `type` is there for parallel ones alone, when it is set."""
 
     name: str
     """Its resource name, as the topic's."""
@@ -43,6 +84,18 @@ class Subscription(CamelObject, frozen=True):
     ack_deadline_seconds: int
     created_on: Text = ""
     push_status: str = ""
+    type: str = ""
+    """`parallel`; absent: ordered."""
+    retry_policy: RetryBackoff | None = None
+    dead_letter_policy: DeadLetterPolicy | None = None
+    filter: str = ""
+    enable_message_ordering: bool = False
+    enable_exactly_once_delivery: bool = False
+    retain_acked_messages: bool = False
+    expiration_policy: ExpirationPolicy | None = None
+    message_retention_duration: str = ""
+    detached: bool = False
+    """Whether it gets nothing any more."""
 
 
 class Subscriptions(ListPage, frozen=True):

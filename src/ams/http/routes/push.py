@@ -118,7 +118,7 @@ class DeadLetterRoutes:
 
 def asked(config: PushConfigBody | None) -> AskedPush | None:
     """Return what a body asks for; None when it is absent, or has only empty values (HTTP contract 9.3)."""
-    if config is None or _is_empty(config):
+    if config is None or is_empty(config):
         return None
     header = config.authorization_header or AuthorizationHeaderBody()
     retry = config.retry_policy or RetryPolicyBody()
@@ -138,9 +138,10 @@ def asked(config: PushConfigBody | None) -> AskedPush | None:
     )
 
 
-def _is_empty(value: Any) -> bool:
+def is_empty(value: Any) -> bool:
+    """Whether a part of a body says nothing: it is absent, or has only empty values."""
     if isinstance(value, Request):
-        return all(_is_empty(member) for member in msgspec.structs.astuple(value))
+        return all(is_empty(member) for member in msgspec.structs.astuple(value))
     return not value
 
 

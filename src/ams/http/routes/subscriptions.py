@@ -4,11 +4,22 @@ import math
 import re
 from datetime import UTC, datetime
 
+import msgspec
+
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import subscription_path, topic_path
+from ams.core.parallel_options import PARALLEL, ParallelOptions
 from ams.http.bodies import Reader, access_list_reader
 from ams.http.routes import answers
+from ams.http.routes.parallel import (
+    asked_changes,
+    asked_options,
+    shown_dead_letters,
+    shown_expiration,
+    shown_retention,
+    shown_retry,
+)
 from ams.http.routes.push import asked, shown_push
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.service import subscriptions
@@ -25,6 +36,7 @@ from ams.wire.subscriptions import (
     Offsets,
     Seek,
     Subscription,
+    SubscriptionChanges,
     Subscriptions,
 )
 
@@ -33,6 +45,7 @@ _NANOSECONDS = 1_000_000
 """In one millisecond."""
 
 _create = Reader(NewSubscription, lambda: InvalidInput("Invalid Subscription Arguments"))
+_update = Reader(SubscriptionChanges, lambda: InvalidInput("Invalid Subscription Arguments"))
 _ack_deadline = Reader(
     AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
 )
@@ -63,6 +76,14 @@ class SubscriptionRoutes:
                 self.modify_ack_deadline,
                 reads=AckDeadline,
             ),
+            Row(
+                "POST",
+                one + ":update",
+                "subscriptions:update",
+                self.update,
+                reads=SubscriptionChanges,
+                answers=Subscription,
+            ),
             Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete),
@@ -91,7 +112,14 @@ class SubscriptionRoutes:
             wanted.topic or "",
             wanted.ack_deadline_seconds or 0,
             push=asked(wanted.push_config),
+            options=asked_options(wanted),
         )
+        return answers.encode(shown_subscription(call.caller.here.name, subscription))
+
+    async def update(self, call: Call) -> bytes:
+        """Change options of a parallel subscription; answer it as it is then."""
+        changes = asked_changes(_update.read(await call.body()))
+        subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
         return answers.encode(shown_subscription(call.caller.here.name, subscription))
 
     async def delete(self, call: Call) -> bytes:
@@ -169,13 +197,31 @@ class OffsetRoutes:
 
 def shown_subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:
     """Show a subscription of a project, also when its topic is gone."""
-    return Subscription(
+    shown = Subscription(
         name=subscription_path(project, subscription.name),
         topic=topic_path(project, subscription.topic),
         push_config=shown_push(project, subscription.push) if subscription.push else PushConfig(),
         ack_deadline_seconds=subscription.ack_deadline_seconds,
         created_on=resource_date(subscription.created_on),
         push_status=push_status,
+    )
+    options = subscription.parallel
+    return shown if options is None else _with_options(project, shown, options)
+
+
+def _with_options(project: str, shown: Subscription, options: ParallelOptions) -> Subscription:
+    return msgspec.structs.replace(
+        shown,
+        type=PARALLEL,
+        retry_policy=shown_retry(options),
+        dead_letter_policy=shown_dead_letters(project, options),
+        filter=options.filter,
+        enable_message_ordering=options.enable_message_ordering,
+        enable_exactly_once_delivery=options.enable_exactly_once_delivery,
+        retain_acked_messages=options.retain_acked_messages,
+        expiration_policy=shown_expiration(options),
+        message_retention_duration=shown_retention(options),
+        detached=options.detached,
     )
 
 

@@ -58,6 +58,55 @@ def test_the_topic_may_follow_the_name_of_the_subscription(ams: Ams, project: st
     assert json.loads(made.stdout)["topic"] == f"/projects/{project}/topics/jobs"
 
 
+PARALLEL = ("subs", "create", "reader", "jobs", "--type", "parallel")
+
+
+def test_a_parallel_subscription_is_made_shown_and_changed(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+    ams("topics", "create", "dead")
+
+    made = ams(*PARALLEL, "--retry-min", "0.5s", "--retry-max", "1m", "--dead-letter-topic", "dead",
+               "--max-attempts", "7", "--filter", "attributes:site", "--ordering", "--exactly-once",
+               "--retain-acked", "--expires-after", "30d", "--retention", "12h")  # fmt: skip
+
+    facts = (
+        "type          parallel", "retry         after 0.500s to 60s", "dead letters  to dead after 7 attempts",
+        "filter        attributes:site", "ordering      by key", "exactly once  yes", "retains acked yes",
+        "expires       unused for 2592000s", "retention     43200s",
+    )  # fmt: skip
+    lines = {" ".join(line.split()) for line in ams("subs", "show", "reader").stdout.splitlines()}
+    assert {" ".join(fact.split()) for fact in facts} <= lines, made.stderr
+    changed = ams("subs", "update", "reader", "--retry-min", "20s", "--no-exactly-once", "--unset", "dead-letters",
+                  "--unset", "expiry", "-o", "json")  # fmt: skip
+    found = json.loads(changed.stdout)
+    assert found["retryPolicy"] == {"minimumBackoff": "20s", "maximumBackoff": "600s"}
+    assert found["messageRetentionDuration"] == "43200s"
+    assert not found.keys() & {"enableExactlyOnceDelivery", "deadLetterPolicy", "expirationPolicy"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("subs", "create", "r", "jobs", "--type", "Parallel"), "--type 'Parallel' is neither ordered nor parallel"),
+        (
+            ("subs", "create", "r", "jobs", "--ordering"),
+            "those are options of a parallel subscription: give --type parallel",
+        ),
+        ((*PARALLEL, "--retry-min", "soon"), "'soon' is no duration such as 10s, 0.5s or 7d"),
+        (("subs", "update", "reader"), "say what to change"),
+        (
+            ("subs", "update", "reader", "--unset", "filter"),
+            "--unset 'filter' is none of retry, dead-letters, expiry, retention",
+        ),
+        (("subs", "update", "reader", "--retry-min", "1s", "--unset", "retry"), "what is set cannot be --unset too"),
+    ],
+)
+def test_options_that_cannot_be_are_told(ams: Ams, arguments: tuple[str, ...], said: str) -> None:
+    ran = ams(*arguments)
+
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, f"ams: {said}")
+
+
 @pytest.mark.parametrize("topics", [[], ["jobs", "--topic", "jobs"]])
 def test_a_subscription_is_to_one_topic(ams: Ams, topics: list[str]) -> None:
     ran = ams("subs", "create", "reader", *topics)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from ams.client import Client, Message, errors, wire
@@ -224,6 +225,22 @@ def test_a_deadline_of_0_is_one_of_0(either: Any, client: Client, project: str) 
 
     assert made.ack_deadline_seconds == 0
     assert client.call(wire.get_subscription(project, "S")) == made
+
+
+def test_a_parallel_subscription_is_made_and_changed(either: Any, client: Client, project: str) -> None:
+    client.call(wire.create_topic(project, "T"))
+    there = either.project(project).subscription("S")
+
+    made = there.create(
+        "T", ack_deadline=0, parallel=wire.ParallelOptions(wire.RetryBackoff("1s"), filter="attributes:a")
+    )
+    changed = there.update(wire.SubscriptionChanges(retry_policy=None, enable_exactly_once_delivery=True))
+
+    assert (made.type, made.ack_deadline_seconds, made.filter) == ("parallel", 10, "attributes:a")
+    assert made.retry_policy is not None
+    assert (made.retry_policy.minimum_backoff, made.retry_policy.maximum_backoff) == ("1s", "600s")
+    assert changed == msgspec.structs.replace(made, retry_policy=None, enable_exactly_once_delivery=True)
+    assert client.call(wire.get_subscription(project, "S")) == changed
 
 
 def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> None:

@@ -81,11 +81,12 @@ def retention_text(seconds: int) -> str:
 
 def whole_seconds(text: str) -> int | None:
     """Read a duration of whole seconds; None for what is none."""
-    read = _duration(text)
+    read = seconds_said(text)
     return int(read) if read is not None and read % 1 == 0 else None
 
 
-def _duration(text: str) -> float | None:
+def seconds_said(text: str) -> float | None:
+    """Read a duration; None for what is none."""
     with contextlib.suppress(ValueError, KeyError):
         return duration_seconds(text)
     return None

@@ -10,6 +10,20 @@ from ams.cli.command import Group, Page, Session
 from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
+from ams.cli.parallel_options import (
+    DeadLetterTopic,
+    ExactlyOnce,
+    ExpiresAfter,
+    MaxAttempts,
+    RetainAcked,
+    Retention,
+    RetryMax,
+    RetryMin,
+    Unset,
+    shown,
+    spans_and_policies,
+    unset,
+)
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
 from ams.client import wire
 from ams.client.wire import Call
@@ -36,6 +50,7 @@ def _fields(subscription: wire.Subscription) -> dict[str, str]:
         "created": subscription.created_on,
         **_push(subscription.push_config),
         "push status": subscription.push_status,
+        **shown(subscription),
     }
 
 
@@ -64,13 +79,62 @@ def create(
     ] = "",
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
+    kind: Annotated[str, option("ordered, or parallel, for which alone the options below are.", "--type")] = "ordered",
+    retry_min: RetryMin = "",
+    retry_max: RetryMax = "",
+    dead_letter_topic: DeadLetterTopic = "",
+    max_attempts: MaxAttempts = 0,
+    filter_: Annotated[str, option("Deliver only what it matches, such as attributes:lang.", "--filter")] = "",
+    ordering: Annotated[bool, option("Messages of an ordering key one after the other.", "--ordering")] = False,
+    exactly_once: ExactlyOnce = None,
+    retain_acked: RetainAcked = None,
+    expires_after: ExpiresAfter = "",
+    retention: Retention = "",
 ) -> None:
     """Subscribe to a topic, from its end on."""
     if bool(topic) == bool(topic_too):
         raise Usage(f"name one topic: ams subs create {subscription} TOPIC, or --topic TOPIC")
+    options = wire.ParallelOptions(
+        filter=filter_ or None,
+        enable_message_ordering=ordering or None,
+        enable_exactly_once_delivery=exactly_once,
+        retain_acked_messages=retain_acked,
+        **spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention),
+    )
+    if kind not in ("ordered", wire.PARALLEL):
+        raise Usage(f"--type {kind!r} is neither ordered nor parallel")
+    if kind != wire.PARALLEL and options != wire.ParallelOptions():
+        raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
-    made = there.create(topic or topic_too, ack_deadline=ack_deadline)
+    parallel = options if kind == wire.PARALLEL else None
+    made = there.create(topic or topic_too, ack_deadline=ack_deadline, parallel=parallel)
     session.show(made, _fields(made))
+
+
+@app.shows(_fields)
+def update(
+    session: Session,
+    subscription: SubscriptionName,
+    retry_min: RetryMin = "",
+    retry_max: RetryMax = "",
+    dead_letter_topic: DeadLetterTopic = "",
+    max_attempts: MaxAttempts = 0,
+    exactly_once: ExactlyOnce = None,
+    retain_acked: RetainAcked = None,
+    expires_after: ExpiresAfter = "",
+    retention: Retention = "",
+    taken_back: Unset = None,
+) -> Call[wire.Subscription]:
+    """Change options of a parallel subscription; the others stay."""
+    said = spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention)
+    switches = {"enable_exactly_once_delivery": exactly_once, "retain_acked_messages": retain_acked}
+    said |= {name: value for name, value in switches.items() if value is not None}
+    none = unset(taken_back)
+    if said.keys() & none.keys():
+        raise Usage("what is set cannot be --unset too")
+    if not said and not none:
+        raise Usage("say what to change")
+    return wire.update_subscription(session.project, subscription, wire.SubscriptionChanges(**said, **none))
 
 
 @app.lists(

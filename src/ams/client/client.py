@@ -181,9 +181,19 @@ class Subscription:
     project: str
     name: str
 
-    def create(self, topic: str, *, ack_deadline: int | None = None) -> wire.Subscription:
-        """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
-        return self.client._run(self.client._plans.subscribe(self.project, self.name, topic, ack_deadline))
+    def create(
+        self, topic: str, *, ack_deadline: int | None = None, parallel: wire.ParallelOptions | None = None
+    ) -> wire.Subscription:
+        """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10.
+
+        `parallel` are the options of a parallel subscription; without them it is an ordered one.
+        """
+        plan = self.client._plans.subscribe(self.project, self.name, topic, ack_deadline, parallel)
+        return self.client._run(plan)
+
+    def update(self, changes: wire.SubscriptionChanges) -> wire.Subscription:
+        """Change options of a parallel subscription, those that `changes` names; `Conflict` for an ordered one."""
+        return self.client.call(wire.update_subscription(self.project, self.name, changes))
 
     def delete(self) -> None:
         """Remove the subscription and its cursor."""

@@ -167,10 +167,16 @@ class Planner:
         published = yield from self.ask(wire.publish(project, topic, outward, key=key or str(uuid4())))
         return published.message_ids
 
-    def subscribe(self, project: str, subscription: str, topic: str, deadline: int | None) -> Plan[wire.Subscription]:
-        """Make a subscription; a deadline of 0 is set afterwards, as the making takes it for nothing said (9.3)."""
-        made = yield from self.ask(wire.create_subscription(project, subscription, topic, ack_deadline=deadline))
-        if deadline != 0:
+    def subscribe(
+        self, project: str, subscription: str, topic: str, deadline: int | None, parallel: wire.ParallelOptions | None
+    ) -> Plan[wire.Subscription]:
+        """Make a subscription; a deadline of 0 is set afterwards, as the making takes it for nothing said (9.3).
+
+        A parallel one, with its options, has none of 0.
+        """
+        call = wire.create_subscription(project, subscription, topic, ack_deadline=deadline, parallel=parallel)
+        made = yield from self.ask(call)
+        if deadline != 0 or parallel is not None:
             return made
         yield from self.ask(wire.modify_ack_deadline(project, subscription, 0))
         return msgspec.structs.replace(made, ack_deadline_seconds=0)

@@ -26,6 +26,23 @@ class ExpirationPolicyBody(CamelRequest, frozen=True):
     """How long the subscription stays without being used, 86400s or more; absent: for ever."""
 
 
+class ParallelOptions(CamelRequest, frozen=True):
+    """Options of a parallel subscription to make."""
+
+    retry_policy: RetryBackoffBody | None = None
+    """Absent: what failed comes again at once."""
+    dead_letter_policy: DeadLetterPolicyBody | None = None
+    """Absent: it comes again without limit."""
+    filter: str | None = None
+    """At most 256 bytes; absent: all messages."""
+    enable_message_ordering: bool | None = None
+    enable_exactly_once_delivery: bool | None = None
+    retain_acked_messages: bool | None = None
+    expiration_policy: ExpirationPolicyBody | None = None
+    message_retention_duration: str | None = None
+    """600s to 2678400s; absent: as long as the topic keeps them."""
+
+
 class RetryBackoff(CamelObject, frozen=True):
     """How long a message waits after a failure: longer each time."""
 

@@ -10,32 +10,21 @@ from ams.wire.parallel import (
     DeadLetterPolicyBody,
     ExpirationPolicy,
     ExpirationPolicyBody,
+    ParallelOptions,
     RetryBackoff,
     RetryBackoffBody,
 )
 from ams.wire.push import PushConfig, PushConfigBody
 
 
-class NewSubscription(CamelRequest, frozen=True):
-    """A subscription to make (contract 9.3). What follows `type` is for parallel ones alone (contract 19)."""
+class NewSubscription(ParallelOptions, frozen=True):
+    """A subscription to make (contract 9.3); options are for parallel ones alone (contract 19)."""
 
     topic: str | None = None
     ack_deadline_seconds: int | None = None
     push_config: PushConfigBody | None = None
     type: str | None = None
     """`ordered` or `parallel`; absent: ordered."""
-    retry_policy: RetryBackoffBody | None = None
-    """Absent: what failed comes again at once."""
-    dead_letter_policy: DeadLetterPolicyBody | None = None
-    """Absent: it comes again without limit."""
-    filter: str | None = None
-    """At most 256 bytes; absent: all messages."""
-    enable_message_ordering: bool | None = None
-    enable_exactly_once_delivery: bool | None = None
-    retain_acked_messages: bool | None = None
-    expiration_policy: ExpirationPolicyBody | None = None
-    message_retention_duration: str | None = None
-    """600s to 2678400s; absent: as long as the topic keeps them."""
 
 
 class SubscriptionChanges(CamelRequest, frozen=True):

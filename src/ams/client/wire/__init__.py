@@ -35,6 +35,7 @@ from ams.client.wire.service import get_usage_report as get_usage_report
 from ams.client.wire.service import get_va_metrics as get_va_metrics
 from ams.client.wire.service import get_version as get_version
 from ams.client.wire.service import list_events as list_events
+from ams.client.wire.subscriptions import PARALLEL as PARALLEL
 from ams.client.wire.subscriptions import PushLease as PushLease
 from ams.client.wire.subscriptions import PushTarget as PushTarget
 from ams.client.wire.subscriptions import Subscription as Subscription
@@ -59,6 +60,7 @@ from ams.client.wire.subscriptions import pull as pull
 from ams.client.wire.subscriptions import rotate_push_secret as rotate_push_secret
 from ams.client.wire.subscriptions import seek as seek
 from ams.client.wire.subscriptions import time_to_offset as time_to_offset
+from ams.client.wire.subscriptions import update_subscription as update_subscription
 from ams.client.wire.subscriptions import verify_push_endpoint as verify_push_endpoint
 from ams.client.wire.topics import attach_schema as attach_schema
 from ams.client.wire.topics import create_schema as create_schema
@@ -117,6 +119,8 @@ from ams.wire.messages import PulledMessage as PulledMessage
 from ams.wire.messages import ReadMessage as ReadMessage
 from ams.wire.messages import ReceivedMessage as ReceivedMessage
 from ams.wire.messages import message as message
+from ams.wire.parallel import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
+from ams.wire.parallel import ParallelOptions as ParallelOptions
 from ams.wire.projects import Acl as Acl
 from ams.wire.projects import Project as Project
 from ams.wire.projects import Projects as Projects
@@ -144,6 +148,7 @@ from ams.wire.service import UsageReport as UsageReport
 from ams.wire.service import VaMetrics as VaMetrics
 from ams.wire.subscriptions import OffsetAt as OffsetAt
 from ams.wire.subscriptions import Offsets as Offsets
+from ams.wire.subscriptions import SubscriptionChanges as SubscriptionChanges
 from ams.wire.users import Membership as Membership
 from ams.wire.users import MembershipBody, UserBody
 from ams.wire.users import Registration as Registration
@@ -154,6 +159,9 @@ from ams.wire.users import Users as Users
 # What the description of the API calls otherwise.
 AuditEvent = Line
 AuditEvents = Lines
+DeadLetterPolicy = DeadLetterPolicyBody
+ExpirationPolicy = ExpirationPolicyBody
+RetryBackoff = RetryBackoffBody
 AuthorizationHeader = AuthorizationHeaderBody
 Grant = MembershipBody
 NamedToken = Token

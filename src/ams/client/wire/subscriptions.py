@@ -5,8 +5,11 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 from ams.client.wire.call import Call, json_body, nothing, page, reader, segment, subscriptions_path
 from ams.wire.messages import AckBody, PullBody, Received
+from ams.wire.parallel import ParallelOptions
 from ams.wire.projects import Acl, NewAccessList
 from ams.wire.push import (
     MAX_STATES,
@@ -22,9 +25,12 @@ from ams.wire.push import (
 )
 from ams.wire.push import PushTarget as TypedTarget
 from ams.wire.service import Diagnosis
-from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, OffsetAt, Offsets, Seek
+from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, OffsetAt, Offsets, Seek, SubscriptionChanges
 from ams.wire.subscriptions import Subscription as TypedSubscription
 from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
+
+PARALLEL = "parallel"
+"""The type of a parallel subscription."""
 
 
 class Subscription(TypedSubscription, frozen=True):
@@ -62,12 +68,28 @@ def get_subscription(project: str, subscription: str) -> Call[Subscription]:
 
 
 def create_subscription(
-    project: str, subscription: str, topic: str, *, ack_deadline: int | None = None, push: PushConfigBody | None = None
+    project: str,
+    subscription: str,
+    topic: str,
+    *,
+    ack_deadline: int | None = None,
+    push: PushConfigBody | None = None,
+    parallel: ParallelOptions | None = None,
 ) -> Call[Subscription]:
-    """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10."""
+    """Subscribe to a topic of the project, from its end on; the deadline in seconds, absent = the service's 10.
+
+    `parallel` are the options of a parallel subscription; without them it is an ordered one.
+    """
     reference = f"projects/{project}/topics/{segment('topic', topic)}"
-    body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push)
+    options = {} if parallel is None else {"type": PARALLEL, **msgspec.structs.asdict(parallel)}
+    body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
     return Call("PUT", subscriptions_path(project, subscription), reader(Subscription), json_body(body))
+
+
+def update_subscription(project: str, subscription: str, changes: SubscriptionChanges) -> Call[Subscription]:
+    """Change options of a parallel subscription; None makes an option what it is without being said."""
+    path = subscriptions_path(project, subscription, "update")
+    return Call("POST", path, reader(Subscription), json_body(changes))
 
 
 def delete_subscription(project: str, subscription: str) -> Call[None]:

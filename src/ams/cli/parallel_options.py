@@ -1,0 +1,88 @@
+"""Options of parallel subscriptions on the command line, and how people are shown them."""
+
+from typing import Annotated, Any
+
+from ams.cli.arguments import option, seconds_said
+from ams.cli.completing import topic_names
+from ams.cli.exits import Usage
+from ams.cli.output import short_name
+from ams.client import wire
+
+RetryMin = Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")]
+RetryMax = Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")]
+DeadLetterTopic = Annotated[
+    str, option("Topic for messages that failed too often.", metavar="TOPIC", complete=topic_names)
+]
+MaxAttempts = Annotated[int, option("How often that is, 5 to 100; the service's is 5.", min=0)]
+ExactlyOnce = Annotated[bool | None, option("What was acknowledged never comes again.")]
+RetainAcked = Annotated[bool | None, option("A seek can bring acknowledged messages back.")]
+ExpiresAfter = Annotated[str, option("Unused for so long it is deleted; at least 1d.", metavar="DURATION")]
+Retention = Annotated[str, option("How long messages are kept for it, 10m to 31d.", metavar="DURATION")]
+
+_UNSET = {
+    "retry": "retry_policy",
+    "dead-letters": "dead_letter_policy",
+    "expiry": "expiration_policy",
+    "retention": "message_retention_duration",
+}
+Unset = Annotated[list[str] | None, option(f"Take one back: {', '.join(_UNSET)}.", "--unset", metavar="OPTION")]
+
+
+def spans_and_policies(
+    retry_min: str, retry_max: str, dead_letter_topic: str, max_attempts: int, expires_after: str, retention: str
+) -> dict[str, Any]:
+    """Return those fields of options that were said; raise `Usage` for what is no duration."""
+    found: dict[str, Any] = {}
+    if retry_min or retry_max:
+        found["retry_policy"] = wire.RetryBackoff(_span(retry_min), _span(retry_max))
+    if dead_letter_topic or max_attempts:
+        found["dead_letter_policy"] = wire.DeadLetterPolicy(dead_letter_topic or None, max_attempts or None)
+    if expires_after:
+        found["expiration_policy"] = wire.ExpirationPolicy(_span(expires_after))
+    if retention:
+        found["message_retention_duration"] = _span(retention)
+    return found
+
+
+def unset(names: list[str] | None) -> dict[str, Any]:
+    """Return the fields to take back; raise `Usage` for what is none."""
+    for name in names or ():
+        if name not in _UNSET:
+            raise Usage(f"--unset {name!r} is none of {', '.join(_UNSET)}")
+    return {_UNSET[name]: None for name in names or ()}
+
+
+def _span(text: str) -> str | None:
+    if not text:
+        return None
+    seconds = seconds_said(text)
+    if seconds is None:
+        raise Usage(f"{text!r} is no duration such as 10s, 0.5s or 7d")
+    return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+
+
+def shown(subscription: wire.Subscription) -> dict[str, str]:
+    """Return what people want to know of a parallel subscription; nothing of an ordered one."""
+    if not subscription.type:
+        return {}
+    retry, expiry = subscription.retry_policy, subscription.expiration_policy
+    facts = {
+        "type": subscription.type,
+        "retry": f"after {retry.minimum_backoff} to {retry.maximum_backoff}" if retry else "at once",
+        "dead letters": _dead_letters(subscription),
+        "filter": subscription.filter,
+        "ordering": "by key" if subscription.enable_message_ordering else "",
+        "exactly once": "yes" if subscription.enable_exactly_once_delivery else "",
+        "retains acked": "yes" if subscription.retain_acked_messages else "",
+        "expires": f"unused for {expiry.ttl}" if expiry else "",
+        "retention": subscription.message_retention_duration,
+        "detached": "yes: it gets nothing any more" if subscription.detached else "",
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _dead_letters(subscription: wire.Subscription) -> str:
+    policy = subscription.dead_letter_policy
+    if policy is None:
+        return ""
+    return f"to {short_name(policy.dead_letter_topic)} after {policy.max_delivery_attempts} attempts"

@@ -50,6 +50,27 @@ ALTERED: list[tuple[Kind, Fields, tuple[str, str, Any]]] = [
         {"ackDeadline": 0},
         ("POST", f"{P}/subscriptions/n:modifyAckDeadline", {"ackDeadlineSeconds": 0}),
     ),
+    (
+        Kind.SUBSCRIPTION,
+        {"retryPolicy": {}, "retainAckedMessages": False, "messageRetentionDuration": ""},
+        (
+            "POST",
+            f"{P}/subscriptions/n:update",
+            {"retryPolicy": None, "retainAckedMessages": False, "messageRetentionDuration": None},
+        ),
+    ),
+    (
+        Kind.SUBSCRIPTION,
+        {"deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5}, "expirationPolicy": {"ttl": "1s"}},
+        (
+            "POST",
+            f"{P}/subscriptions/n:update",
+            {
+                "deadLetterPolicy": {"deadLetterTopic": "d", "maxDeliveryAttempts": 5},
+                "expirationPolicy": {"ttl": "1s"},
+            },
+        ),
+    ),
     (Kind.SUBSCRIPTION, {"access": ()}, ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": []})),
     (Kind.SUBSCRIPTION, {"push": {}}, ("POST", f"{P}/subscriptions/n:modifyPushConfig", {"pushConfig": {}})),
     (
@@ -106,6 +127,17 @@ def test_a_subscription_is_made_with_its_push_and_the_worker_stays_on_its_access
         ("PUT", f"{P}/subscriptions/n", body),
         ("GET", f"{P}/subscriptions/n:acl", None),
         ("POST", f"{P}/subscriptions/n:modifyAcl", {"authorized_users": ["u", "worker"]}),
+    ]
+
+
+def test_a_parallel_subscription_is_made_with_its_options() -> None:
+    options = {"filter": "attributes:a", "retryPolicy": {"minimumBackoff": "1s", "maximumBackoff": "2s"}}
+    made = sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", type="parallel", expirationPolicy={}, **options)
+
+    body = {"topic": "projects/p/topics/t", "type": "parallel", **options}
+    assert made == [("PUT", f"{P}/subscriptions/n", body)]
+    assert sent(ADD, Kind.SUBSCRIPTION, "n", topic="t", type="ordered") == [
+        ("PUT", f"{P}/subscriptions/n", {"topic": "projects/p/topics/t"})
     ]
 
 

@@ -48,6 +48,13 @@ def in_garden(text: str) -> str:
     return "projects:\n  garden:\n" + textwrap.indent(textwrap.dedent(text).strip("\n"), "    ")
 
 
+def in_parallel(text: str) -> str:
+    """Return a document with a parallel subscription of which this is said on line 7."""
+    if text.startswith("type"):
+        return in_garden(f"subscriptions:\n  s:\n    topic: a\n    {text}")
+    return in_garden("subscriptions:\n  s:\n    topic: a\n    type: parallel\n" + textwrap.indent(text, "    "))
+
+
 def test_everything_that_can_be_declared_is_read(tmp_path: Path) -> None:
     (tmp_path / "grams.avsc").write_text('{"type": "int"}')
 
@@ -148,6 +155,27 @@ WRONG = [
     (in_garden("subscriptions:\n  s:"), ":4: a subscription must name its topic"),
     (in_garden("subscriptions:\n  s: {topic: }"), ":4: text is expected here, not nothing"),
     (in_garden("subscriptions:\n  s:\n    topic: a\n    ackDeadline: 601"), ":6: a whole number from 0 to 600"),
+    (in_parallel("type: Parallel"), ":6: 'Parallel' is none of ordered, parallel"),
+    (
+        in_garden("subscriptions:\n  s:\n    topic: a\n    filter: attributes:x"),
+        ":6: filter is of parallel subscriptions: say type",
+    ),
+    (in_parallel("ackDeadline: 9"), ":7: a parallel subscription has 10 seconds or more"),
+    (in_parallel("retryPolicy: {minimumBackoff: 1}"), ":7: '1' is no span such as 10s"),
+    (
+        in_parallel("retryPolicy: {minimumBackoff: 20s, maximumBackoff: 19s}"),
+        ":7: Field minimumBackoff should not be more",
+    ),
+    (
+        in_parallel("retryPolicy: {maximumBackoff: 601s}"),
+        ":7: Fields minimumBackoff and maximumBackoff should be between",
+    ),
+    (in_parallel("deadLetterPolicy: {}"), ":7: Field deadLetterPolicy needs a deadLetterTopic"),
+    (in_parallel("deadLetterPolicy: {deadLetterTopic: a, maxDeliveryAttempts: 4}"), ":7: a whole number from 5 to 100"),
+    (in_parallel("filter: a = b"), ":7: Invalid filter at character 1: expected NOT"),
+    (in_parallel("enableMessageOrdering: 1"), ":7: true or false is expected here"),
+    (in_parallel("expirationPolicy: {ttl: 1s}"), ":7: Field ttl of expirationPolicy should be 86400s or more"),
+    (in_parallel("messageRetentionDuration: 599s"), ":7: Field messageRetentionDuration should be between"),
     (in_garden("schemas:\n  x: {type: xml, attributes: {a: 1}}"), ":4: the type of a schema is json or avro"),
     (in_garden("schemas:\n  x: {schema: 5}"), ":4: names with values are expected here, not '5'"),
     (in_garden("schemas:\n  x: {schema: {}, file: y}"), ":4: give the schema here or in a file, not both"),
@@ -170,6 +198,26 @@ def test_what_is_wrong_is_said_with_file_and_line(tmp_path: Path, text: str, rea
 
     assert reason in str(raised.value)
     assert str(raised.value).startswith(str(tmp_path))
+
+
+def test_options_are_read_as_the_service_shows_them(tmp_path: Path) -> None:
+    text = in_parallel(
+        "retryPolicy: {minimumBackoff: 0.5s}\ndeadLetterPolicy: {deadLetterTopic: b}\nfilter: attributes:a\n"
+        "retainAckedMessages: true\nexpirationPolicy: {ttl: 86400.0s}\nmessageRetentionDuration: ~"
+    )
+    found = declared(tmp_path, text)
+
+    assert found.fields[Key(Kind.SUBSCRIPTION, "garden", "s")] == {
+        "topic": "a",
+        "type": "parallel",
+        "retryPolicy": {"minimumBackoff": "0.500s", "maximumBackoff": "600s"},
+        "deadLetterPolicy": {"deadLetterTopic": "b", "maxDeliveryAttempts": 5},
+        "filter": "attributes:a",
+        "retainAckedMessages": True,
+        "expirationPolicy": {"ttl": "86400s"},
+        "messageRetentionDuration": "",
+    }
+    assert Key(Kind.TOPIC, "garden", "b") in {each.target for each in found.references}
 
 
 def test_a_document_may_be_json(tmp_path: Path) -> None:

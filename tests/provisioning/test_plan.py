@@ -19,7 +19,14 @@ EMPTY: Mapping[Kind, Fields] = {
     Kind.MEMBER: {"roles": ()},
     Kind.SCHEMA: {"type": "json", "schema": {}, "attributes": {}},
     Kind.TOPIC: {"schema": "", "retention": 0, "access": ()},
-    Kind.SUBSCRIPTION: {"topic": "", "ackDeadline": 10, "push": {"type": ""}, "access": ()},
+    Kind.SUBSCRIPTION: {
+        "topic": "",
+        "ackDeadline": 10,
+        "push": {"type": ""},
+        "access": (),
+        "retryPolicy": {},
+        "messageRetentionDuration": "",
+    },
 }
 """A resource of which nothing was said, as it is shown."""
 
@@ -40,7 +47,13 @@ FIELDS: Mapping[Kind, Mapping[str, st.SearchStrategy[Any]]] = {
         "attributes": objects,
     },
     Kind.TOPIC: {"schema": st.sampled_from(["", "s"]), "retention": retention, "access": access},
-    Kind.SUBSCRIPTION: {"ackDeadline": st.integers(0, 2), "push": push, "access": access},
+    Kind.SUBSCRIPTION: {
+        "ackDeadline": st.integers(0, 2),
+        "push": push,
+        "access": access,
+        "retryPolicy": st.sampled_from([{}, {"minimumBackoff": "1s", "maximumBackoff": "2s"}]),
+        "messageRetentionDuration": st.sampled_from(["", "600s"]),
+    },
 }
 WHOLE = {Kind.MEMBER, Kind.SCHEMA}
 """Kinds whose fields are always all declared."""
@@ -187,6 +200,17 @@ def test_a_reference_to_what_exists_is_enough_unless_it_is_pruned() -> None:
     assert [step.change for step in plan(declared, existing)] == [Change.ADD, Change.ADD]
     with pytest.raises(BadDocument, match="neither declared nor there"):
         plan(declared, existing, PlanOptions(prune=True))
+
+
+@pytest.mark.parametrize("changed", [{"type": "parallel"}, {"filter": "attributes:a"}, {"enableMessageOrdering": True}])
+def test_a_subscription_stays_what_it_was_made(changed: Fields) -> None:
+    key = Key(Kind.SUBSCRIPTION, "p", "s")
+    there = {"topic": "t", "type": "ordered", "filter": "", "enableMessageOrdering": False}
+    declared = Declared({key: {"topic": "t", **changed}}, {key: PLACE})
+
+    (name,) = changed
+    with pytest.raises(BadDocument, match=f"has another {name}, which a subscription cannot change; delete it first"):
+        plan(declared, Existing({key: there}))
 
 
 def test_a_subscription_cannot_change_its_topic() -> None:

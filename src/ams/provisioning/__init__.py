@@ -2,6 +2,7 @@
 
 declared                what can be declared, and the steps of a plan, as values
 document, fields        what files of `ams apply` declare
+parallel                options of parallel subscriptions there: read, shown and sent
 state                   what AMS and the certificate service hold now
 plan                    from both to the steps that are missing: pure, and nothing to do the second time
 carrying_out            does the steps; one that fails ends all, or only those of the same owner

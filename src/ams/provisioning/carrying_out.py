@@ -21,6 +21,7 @@ from ams.client.errors import (
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
 from ams.core.settings import environment
+from ams.provisioning import parallel
 from ams.provisioning.declared import NOTHING, SECRETS, Ask, Change, Existing, Fields, Key, Kind, Step
 from ams.provisioning.fields import ALL, ISSUER, TOKEN_FILE
 
@@ -255,6 +256,9 @@ class CarryingOut:
         project, name, said = step.key.project, step.key.name, step.fields
         if "ackDeadline" in said:
             self._send(wire.modify_ack_deadline(project, name, said["ackDeadline"]))
+        changes = parallel.changes(said)
+        if changes is not None:
+            self._send(wire.update_subscription(project, name, changes))
         if "access" in said:
             self._send(wire.modify_subscription_acl(project, name, said["access"]))
         if "push" in said:
@@ -265,7 +269,10 @@ class CarryingOut:
         project, name, said = step.key.project, step.key.name, step.fields
         deadline, access, push = said.get("ackDeadline"), said.get("access"), _push_config(said)
         # With its push configuration, or not at all: as a pull subscription it would be another (HTTP contract 9.3).
-        self._send(wire.create_subscription(project, name, said["topic"], ack_deadline=deadline, push=push))
+        call = wire.create_subscription(
+            project, name, said["topic"], ack_deadline=deadline, push=push, parallel=parallel.made(said)
+        )
+        self._send(call)
         if deadline == 0:
             # At creation the service reads 0 as nothing said (HTTP contract 9.3).
             self._send(wire.modify_ack_deadline(project, name, 0))

@@ -8,7 +8,8 @@ what exists are all that were read. Both spell values alike, so that equal means
     member        roles: sorted names
     schema        type: json or avro; schema, attributes: JSON objects
     topic         schema: name, "" = none; retention: seconds, 0 = the project's; access: sorted names
-    subscription  topic: name; ackDeadline: seconds; push: fields of pushConfig, {} = pull; access: sorted names
+    subscription  topic: name; ackDeadline: seconds; push: fields of pushConfig, {} = pull; access: sorted names;
+                  type: ordered or parallel; options as in the API, nothing is {} or ""
     issuer        url, jwks_url, introspect, introspection_url, client_id: text; audiences, clients, entitlement_claims:
                   sorted texts; client_secret: where it is; create_users: switch; roles: sorted PROJECT=ROLE=ENTITLEMENT
     identity      issuer, subject: text; of a user

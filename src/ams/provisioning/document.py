@@ -117,7 +117,8 @@ class _Reading:
         said = value.mapping()
         push = said["push"].mapping() if "push" in said else {}
         named = [(said.get("topic"), Kind.TOPIC), (said.get("schema"), Kind.SCHEMA)]
-        named.append((push.get("deadLetterTopic"), Kind.TOPIC))
+        letters = said["deadLetterPolicy"].mapping() if "deadLetterPolicy" in said else {}
+        named += [(each.get("deadLetterTopic"), Kind.TOPIC) for each in (push, letters)]
         named += [(user, Kind.MEMBER) for user in said["access"].values()] if "access" in said else []
         for each, kind in named:
             if each is not None and not each.is_null:

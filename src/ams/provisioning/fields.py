@@ -13,9 +13,11 @@ from typing import Any
 from ams.core.clock import utc_text
 from ams.core.distinguished_names import normalised
 from ams.core.errors import BadDocument
+from ams.core.parallel_options import ORDERED, PARALLEL
 from ams.core.rights import is_resource
 from ams.core.settings import retention_seconds
 from ams.core.yaml_tree import Value, bad, read_capped
+from ams.provisioning import parallel
 from ams.provisioning.declared import Fields, Key, Kind
 
 ALL = "all"
@@ -54,7 +56,9 @@ def topic_fields(value: Value) -> Fields:
 
 def subscription_fields(value: Value) -> Fields:
     """Return the fields of a subscription."""
-    return _fields(value, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
+    found = _fields(value, _SUBSCRIPTION, "a subscription must name its {}", ("topic",))
+    parallel.check_type(value.mapping(), found)
+    return found
 
 
 def member_fields(value: Value) -> Fields:
@@ -293,6 +297,8 @@ _SUBSCRIPTION: Readers = {
     "ackDeadline": _number(MAX_ACK_DEADLINE, 0),
     "push": push_fields,
     "access": _names,
+    "type": _one_of(ORDERED, PARALLEL),
+    **parallel.OPTIONS,
 }
 ISSUER: Readers = {
     **dict.fromkeys(("url", "jwks_url", "introspection_url", "client_id"), _text_or_none),

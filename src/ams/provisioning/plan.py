@@ -9,6 +9,7 @@ from typing import Any
 
 from ams.client.wire.issuers import OF_SETTINGS
 from ams.core.yaml_tree import bad
+from ams.provisioning import parallel
 from ams.provisioning.declared import SECRETS, Change, Declared, Existing, Fields, Key, Kind, Step
 from ams.provisioning.fields import TOKEN_FILE
 from ams.provisioning.state import short_name
@@ -88,6 +89,9 @@ def _fixed(kind: Kind, changed: Fields, found: Fields) -> str:
         return f"is of type {found['type']}, and a service type cannot change its type"
     if "topic" in changed:
         return f"is on topic {found['topic']}, and a subscription cannot change its topic"
+    fixed = [name for name in parallel.FIXED if kind is Kind.SUBSCRIPTION and name in changed]
+    if fixed:
+        return f"has another {', '.join(fixed)}, which a subscription cannot change"
     if changed.get("schema") == {}:
         return "holds a schema of payloads, and the service cannot take that part away"
     return ""

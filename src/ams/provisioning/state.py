@@ -9,6 +9,7 @@ from ams.client import wire
 from ams.client.errors import NotAuthenticated, NotFound
 from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
+from ams.provisioning import parallel
 from ams.provisioning.declared import Ask, Declared, Existing, Fields, Key, Kind
 from ams.provisioning.fields import ALL, ISSUER, SERVICE_TYPE, USER
 
@@ -156,10 +157,12 @@ class _State:
         pages = self._pages(functools.partial(wire.list_subscriptions, project))
         for subscription in (each for page in pages for each in page.subscriptions):
             key = Key(Kind.SUBSCRIPTION, project, short_name(subscription.name))
+            letters = subscription.dead_letter_policy
             fields = {
                 "topic": short_name(subscription.topic),
                 "ackDeadline": subscription.ack_deadline_seconds,
                 "push": subscription.push_config,
+                **parallel.existing(subscription, short_name(letters.dead_letter_topic) if letters else ""),
             }
             yield key, fields | self._access(key, wire.get_subscription_acl)
 

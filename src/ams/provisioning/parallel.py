@@ -1,0 +1,153 @@
+"""Options of parallel subscriptions in declarations: how a file says them, how they are shown, and how they are sent.
+
+They are spelled as in the API, spans as the service writes them; nothing is `{}` of a policy, and an empty text.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from ams.client import wire
+from ams.core import parallel_options
+from ams.core.clock import Milliseconds, seconds_span, seconds_text
+from ams.core.errors import InvalidInput
+from ams.core.parallel_options import (
+    DEFAULT_ATTEMPTS,
+    DEFAULT_MAXIMUM,
+    DEFAULT_MINIMUM,
+    MAX_ATTEMPTS,
+    MIN_ACK_DEADLINE,
+    MIN_ATTEMPTS,
+    ORDERED,
+    PARALLEL,
+    ParallelOptions,
+    RetryPolicy,
+)
+from ams.core.yaml_tree import Value, bad
+from ams.provisioning.declared import Fields
+
+FIXED = ("type", "filter", "enableMessageOrdering")
+"""Fields that never change."""
+
+
+def _span(value: Value) -> Milliseconds:
+    try:
+        return seconds_span(value.text())
+    except ValueError as error:
+        raise bad(value.place, str(error)) from None
+
+
+def _checked(value: Value, options: ParallelOptions) -> None:
+    try:
+        parallel_options.check(options)
+    except InvalidInput as error:
+        raise bad(value.place, error.message) from None
+
+
+def _retry(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("minimumBackoff", "maximumBackoff"))
+    minimum = _span(said["minimumBackoff"]) if "minimumBackoff" in said else DEFAULT_MINIMUM
+    maximum = _span(said["maximumBackoff"]) if "maximumBackoff" in said else DEFAULT_MAXIMUM
+    _checked(value, ParallelOptions(RetryPolicy(minimum, maximum)))
+    return {"minimumBackoff": seconds_text(minimum), "maximumBackoff": seconds_text(maximum)}
+
+
+def _dead_letters(value: Value) -> Fields:
+    if value.is_null:
+        return {}
+    said = value.mapping(("deadLetterTopic", "maxDeliveryAttempts"))
+    if "deadLetterTopic" not in said:
+        raise bad(value.place, parallel_options.NO_DEAD_LETTER_TOPIC)
+    attempts = said.get("maxDeliveryAttempts")
+    return {
+        "deadLetterTopic": said["deadLetterTopic"].text(),
+        "maxDeliveryAttempts": attempts.number(MIN_ATTEMPTS, MAX_ATTEMPTS) if attempts else DEFAULT_ATTEMPTS,
+    }
+
+
+def _filter(value: Value) -> str:
+    text = "" if value.is_null else value.text()
+    _checked(value, ParallelOptions(filter=text))
+    return text
+
+
+def _expiration(value: Value) -> Fields:
+    said = value.mapping(("ttl",))
+    if not said:
+        return {}
+    ttl = _span(said["ttl"])
+    _checked(value, ParallelOptions(expiration_ttl=ttl))
+    return {"ttl": seconds_text(ttl)}
+
+
+def _retention(value: Value) -> str:
+    if value.is_null:
+        return ""
+    retention = _span(value)
+    _checked(value, ParallelOptions(message_retention=retention))
+    return seconds_text(retention)
+
+
+OPTIONS = {
+    "retryPolicy": _retry,
+    "deadLetterPolicy": _dead_letters,
+    "filter": _filter,
+    "enableMessageOrdering": Value.switch,
+    "enableExactlyOnceDelivery": Value.switch,
+    "retainAckedMessages": Value.switch,
+    "expirationPolicy": _expiration,
+    "messageRetentionDuration": _retention,
+}
+"""Readers of the fields of a file."""
+
+
+def check_type(said: Mapping[str, Value], found: Fields) -> None:
+    """Raise `BadDocument` for options of a subscription that is not parallel, and for a deadline such one cannot have.
+
+    `said` is what a file says of a subscription, `found` what was read of it.
+    """
+    if found.get("type") == PARALLEL:
+        if found.get("ackDeadline", MIN_ACK_DEADLINE) < MIN_ACK_DEADLINE:
+            raise bad(said["ackDeadline"].place, f"a parallel subscription has {MIN_ACK_DEADLINE} seconds or more")
+        return
+    for name in OPTIONS:
+        if name in said:
+            raise bad(said[name].place, f"{name} is of parallel subscriptions: say type: parallel")
+
+
+def existing(subscription: wire.Subscription, topic: str) -> Fields:
+    """Return the fields of a subscription that exists; `topic` is the name of its dead letter topic."""
+    retry, letters, expiry = (
+        subscription.retry_policy,
+        subscription.dead_letter_policy,
+        subscription.expiration_policy,
+    )
+    return {
+        "type": subscription.type or ORDERED,
+        "retryPolicy": msgspec.to_builtins(retry) if retry else {},
+        "deadLetterPolicy": {**msgspec.to_builtins(letters), "deadLetterTopic": topic} if letters else {},
+        "filter": subscription.filter,
+        "enableMessageOrdering": subscription.enable_message_ordering,
+        "enableExactlyOnceDelivery": subscription.enable_exactly_once_delivery,
+        "retainAckedMessages": subscription.retain_acked_messages,
+        "expirationPolicy": msgspec.to_builtins(expiry) if expiry else {},
+        "messageRetentionDuration": subscription.message_retention_duration,
+    }
+
+
+def made(said: Fields) -> wire.ParallelOptions | None:
+    """Return the options to make a subscription with; None for an ordered one."""
+    return msgspec.convert(_sent(said), wire.ParallelOptions) if said.get("type") == PARALLEL else None
+
+
+def changes(said: Fields) -> wire.SubscriptionChanges | None:
+    """Return the options to change; None when there are none."""
+    sent = _sent(said)
+    return msgspec.convert(sent, wire.SubscriptionChanges) if sent else None
+
+
+def _sent(said: Fields) -> dict[str, Any]:
+    return {name: None if said[name] in ({}, "") else said[name] for name in OPTIONS if name in said}

@@ -19,6 +19,7 @@ OVERVIEW = (REFERENCE / "http.md").read_text()
 BELONGS = {
     "topics": r"/projects/P/topics",
     "subscriptions": r"/projects/P/subscriptions",
+    "snapshots": r"/projects/P/snapshots",
     "members": r"/projects/P/members",
     "projects": r"/projects(/P(:\w+)?)?$",
     "users": r"/users(?!/U/(tokens|bindings))",
@@ -66,6 +67,7 @@ def documented(path: str) -> str:
     """Return a path as the reference writes it."""
     letters = {"{project}": "P", "{topic}": "T", "{subscription}": "S", "{schema}": "X", "{user}": "U"}
     letters |= {
+        "{snapshot}": "N",
         "registrations/{uuid}": "registrations/R",
         "tokens/{token}": "tokens/N",
         "{binding}": "B",

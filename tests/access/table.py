@@ -141,6 +141,10 @@ OWN_TABLE = """
 89 issuers:update                   service  SA
 90 issuers:delete                   service  SA
 91 subscriptions:update             project  SA PA
+92 snapshots:list                   project  SA PA CO
+93 snapshots:show                   project  SA PA CO
+94 snapshots:create                 project  SA PA
+95 snapshots:delete                 project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -5,6 +5,7 @@
 
 from tests.contract.rows import MEMBERS, PROJECT, SCHEMA, SCHEMAS, SUBSCRIPTION, SUBSCRIPTIONS, TOPIC, TOPICS
 
+SNAPSHOTS = PROJECT + "/snapshots"
 USER, A_MEMBER = "/users/$P-x", MEMBERS + "/$P-x"
 REGISTRATION = "/registrations/0"
 
@@ -79,6 +80,10 @@ PATHS = {
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),
     "service:doctor": ("GET", "/doctor"),
     "subscriptions:update": ("POST", SUBSCRIPTION + ":update"),
+    "snapshots:list": ("GET", SNAPSHOTS),
+    "snapshots:show": ("GET", SNAPSHOTS + "/x"),
+    "snapshots:create": ("PUT", SNAPSHOTS + "/x"),
+    "snapshots:delete": ("DELETE", SNAPSHOTS + "/x"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "push:wait": ("POST", "/push:wait"),

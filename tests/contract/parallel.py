@@ -1,4 +1,4 @@
-"""Options of parallel subscriptions: contract 19."""
+"""Options of parallel subscriptions, and snapshots: contract 19."""
 
 from typing import Any
 
@@ -6,25 +6,33 @@ from tests.contract.resources import BAD_DEADLINE, BAD_TOPIC, DEADLINE, WHOLE
 from tests.contract.rows import (
     A_TOPIC,
     BOTH,
+    DATE,
     EMPTY,
     FORBIDDEN,
     NO_SUBSCRIPTION,
     NO_TOPIC,
+    PROJECT,
     SUBSCRIPTION,
+    TOPIC,
     TOPICS,
     Answer,
     Ask,
     Has,
     Row,
+    Wait,
+    delete,
     error,
     every,
     get,
     member,
     post,
+    publish,
     put,
 )
 
 UPDATE = SUBSCRIPTION + ":update"
+SNAPSHOTS = PROJECT + "/snapshots"
+SNAPSHOT = SNAPSHOTS + "/N"
 BAD_BODY = error("IA", "Invalid Subscription Arguments")
 TAKEN = error("AE", "Subscription already exists")
 D, DEAD_LETTERS = put(TOPICS + "/D"), {"deadLetterPolicy": {"deadLetterTopic": "D"}}
@@ -211,4 +219,58 @@ UPDATING = [
     *(Row("19.2", says, update(**options), answer, PARALLEL, AS_MADE) for says, options, answer in SAME_IN_BOTH),
 ]  # fmt: skip
 
-ROWS = every(MAKING, UPDATING)
+NEW_SNAPSHOT = put(SNAPSHOT, {"subscription": "S"})
+NO_SNAPSHOT = error("NF", "Snapshot doesn't exist")
+A_SNAPSHOT = {"name": "/projects/$P/snapshots/N", "topic": "/projects/$P/topics/T", "createdOn": DATE,
+              "expireTime": DATE}  # fmt: skip
+SHOWN_SNAPSHOT = Answer(A_SNAPSHOT)
+TOO_OLD = error("CO", "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old")
+BAD_SUBSCRIPTION = bad("Invalid Subscription name")
+DAY = 86_400
+
+
+def page(*snapshots: object, token: str = "", total: int = 0) -> Answer:
+    return Answer({"snapshots": list(snapshots), "nextPageToken": token, "totalSize": total or len(snapshots)})
+
+
+SNAPSHOTTING = [
+    Row("19.3", "made, shown and listed", NEW_SNAPSHOT, SHOWN_SNAPSHOT, PARALLEL,
+        ((get(SNAPSHOT), SHOWN_SNAPSHOT), (get(SNAPSHOTS), page(A_SNAPSHOT)))),
+    Row("19.3", "of a subscription by its reference", put(SNAPSHOT, {"subscription": "projects/$P/subscriptions/S"}),
+        SHOWN_SNAPSHOT, PARALLEL),
+    Row("19.3", "none to list", get(SNAPSHOTS), page()),
+    Row("19.3", "pages are newest first", get(SNAPSHOTS + "?pageSize=1"),
+        Answer(Has(snapshots=[Has(name="/projects/$P/snapshots/M")], totalSize=2)),
+        (*PARALLEL, NEW_SNAPSHOT, put(SNAPSHOTS + "/M", {"subscription": "S"})),
+        ((get(SNAPSHOTS + "?pageSize=1&pageToken=$next"), page(A_SNAPSHOT, total=2)),)),
+    Row("19.3", "a page of no size", get(SNAPSHOTS + "?pageSize=x"), bad("Invalid page size")),
+    Row("19.3", "a page of no token", get(SNAPSHOTS + "?pageToken=x"), bad("Invalid page token")),
+    Row("19.3", "an unknown one is not shown", get(SNAPSHOT), NO_SNAPSHOT),
+    Row("19.3", "nor deleted", delete(SNAPSHOT), NO_SNAPSHOT),
+    Row("19.3", "deleted", delete(SNAPSHOT), EMPTY, (*PARALLEL, NEW_SNAPSHOT), ((get(SNAPSHOT), NO_SNAPSHOT),)),
+    Row("19.3", "a body is needed", put(SNAPSHOT), bad("Invalid Snapshot Arguments"), PARALLEL),
+    Row("19.3", "a subscription is text", put(SNAPSHOT, {"subscription": 1}), bad("Invalid Snapshot Arguments")),
+    *(Row("19.3", f"a subscription has a name, {each!r} is none", put(SNAPSHOT, {"subscription": each}),
+          BAD_SUBSCRIPTION, PARALLEL)
+      for each in (None, "", "a.b", "projects/x/subscriptions/S", "projects/$P/topics/S")),
+    Row("19.3", "of an unknown subscription", NEW_SNAPSHOT, error("NF", "Subscription doesn't exist"), (A_TOPIC,)),
+    Row("19.3", "of an ordered one", NEW_SNAPSHOT, NOT_PARALLEL, BOTH, ((get(SNAPSHOT), NO_SNAPSHOT),)),
+    Row("19.3", "a taken name", NEW_SNAPSHOT, error("AE", "Snapshot already exists"), (*PARALLEL, NEW_SNAPSHOT)),
+    Row("19.3", "without its topic", NEW_SNAPSHOT, error("CO", "Subscription's topic doesn't exist"),
+        (*PARALLEL, delete(TOPIC))),
+    Row("19.3", "it goes with its topic", get(SNAPSHOT), NO_SNAPSHOT, (*PARALLEL, NEW_SNAPSHOT, delete(TOPIC))),
+    Row("19.3", "it stays without its subscription", get(SNAPSHOT), SHOWN_SNAPSHOT,
+        (*PARALLEL, NEW_SNAPSHOT, delete(SUBSCRIPTION))),
+    Row("19.3", "after seven days it is gone, and its name is free", get(SNAPSHOT), SHOWN_SNAPSHOT,
+        (*PARALLEL, NEW_SNAPSHOT, Wait(7 * DAY - 1)),
+        ((Wait(1), None), (get(SNAPSHOT), NO_SNAPSHOT), (delete(SNAPSHOT), NO_SNAPSHOT), (get(SNAPSHOTS), page()),
+         (NEW_SNAPSHOT, SHOWN_SNAPSHOT))),
+    Row("19.3", "it expires sooner by the age of what is not acknowledged", get(SNAPSHOT), NO_SNAPSHOT,
+        (*PARALLEL, publish("MA=="), Wait(5 * DAY), NEW_SNAPSHOT, Wait(2 * DAY))),
+    Row("19.3", "with less than an hour it is not made", NEW_SNAPSHOT, TOO_OLD,
+        (*PARALLEL, publish("MA=="), Wait(7 * DAY - 3599)), ((get(SNAPSHOT), NO_SNAPSHOT),)),
+    Row("19.3", "with an hour it is", NEW_SNAPSHOT, SHOWN_SNAPSHOT,
+        (*PARALLEL, publish("MA=="), Wait(7 * DAY - 3600))),
+]  # fmt: skip
+
+ROWS = every(MAKING, UPDATING, SNAPSHOTTING)

@@ -104,6 +104,17 @@ def topic_reference(project: str, reference: str) -> TopicName:
     return TopicName(parts[3])
 
 
+def subscription_reference(project: str, reference: str) -> SubscriptionName:
+    """Read a name, or `projects/P/subscriptions/S`, with or without a leading slash, where P must be `project`.
+
+    Raises `InvalidInput`.
+    """
+    name = reference.removeprefix("/").removeprefix(f"projects/{project}/subscriptions/")
+    if not is_name(name):
+        raise InvalidInput("Invalid Subscription name")
+    return SubscriptionName(name)
+
+
 def schema_path(project: str, schema: str) -> str:
     """Return the resource name of a schema, which has no leading slash anywhere (contract 2)."""
     return f"projects/{project}/schemas/{schema}"

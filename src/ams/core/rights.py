@@ -26,7 +26,13 @@ CONSUME = (
 )
 """What a client of a topic, and of a subscription, asks for; the official library looks first whether it is there."""
 
-_KINDS = {"topics": "topic", "subscriptions": "subscription", "schemas": "schema", "members": "user"}
+_KINDS = {
+    "topics": "topic",
+    "subscriptions": "subscription",
+    "snapshots": "snapshot",
+    "schemas": "schema",
+    "members": "user",
+}
 """Parts of a resource's path, and the variables of routes they stand for."""
 
 

@@ -132,13 +132,13 @@ class Subscriptions:
         """
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
-        _parallel(subscription.parallel)
+        parallel_options(subscription)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
             found = await self._dead_letters(caller, subscription.topic, letters)
             changes = {**changes, "dead_letter_policy": found}
         await self._registry.subscriptions.change_options(
-            caller.here.id, name, lambda present: replace(_parallel(present), **changes)
+            caller.here.id, name, lambda present: replace(_of_parallel(present), **changes)
         )
         return await self.show(caller, name)
 
@@ -205,7 +205,12 @@ class Subscriptions:
         return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
 
 
-def _parallel(options: ParallelOptions | None) -> ParallelOptions:
+def parallel_options(subscription: Subscription) -> ParallelOptions:
+    """Return the options of a parallel subscription; raise `Conflict` for an ordered one."""
+    return _of_parallel(subscription.parallel)
+
+
+def _of_parallel(options: ParallelOptions | None) -> ParallelOptions:
     if options is None:
         raise Conflict(NOT_PARALLEL)
     return options

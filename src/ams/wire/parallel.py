@@ -1,6 +1,8 @@
 """Parallel subscriptions: their options, as Google's Pub/Sub spells them. Spans are seconds: `10s`, `0.5s`."""
 
-from ams.wire.base import CamelObject, CamelRequest
+from collections.abc import Sequence
+
+from ams.wire.base import CamelObject, CamelRequest, ListPage
 
 
 class RetryBackoffBody(CamelRequest, frozen=True):
@@ -68,7 +70,7 @@ class NewSnapshot(CamelRequest, frozen=True):
     """A snapshot to make."""
 
     subscription: str | None = None
-    """`projects/P/subscriptions/S`, or its name."""
+    """Its name, or `projects/P/subscriptions/S`."""
 
 
 class Snapshot(CamelObject, frozen=True):
@@ -80,3 +82,9 @@ class Snapshot(CamelObject, frozen=True):
     created_on: str
     expire_time: str
     """When it is gone by itself."""
+
+
+class Snapshots(ListPage, frozen=True):
+    """A page of snapshots, newest first."""
+
+    snapshots: Sequence[Snapshot]

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
 
-from ams.core.clock import Clock, Milliseconds
-from ams.core.names import Offset, ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
+from ams.core.clock import Clock
+from ams.core.names import ProjectId, SnapshotName, topic_id, topic_id_text
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
@@ -33,30 +33,20 @@ class SnapshotRecords:
         self._database = database
         self._clock = clock
 
-    async def create(
-        self,
-        project: ProjectId,
-        name: SnapshotName,
-        topic: TopicId,
-        floor: Offset,
-        done: bytes,
-        created_on: Milliseconds,
-        expires_on: Milliseconds,
-    ) -> bool:
-        """Make a snapshot; return False when the topic is gone.
+    async def create(self, made: Snapshot) -> bool:
+        """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
 
-        `done` is what was acknowledged from `floor` on, in the portable format of Roaring bitmaps. Raises
-        `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
+        Raises `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
         """
-        identity = topic_id_text(topic)
+        topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
-            project_id=project, name=name, topic_id=identity, floor=floor, done=done,
-            created_on=created_on, expires_on=expires_on,
+            project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=made.done,
+            created_on=made.created_on, expires_on=made.expires_on,
         )  # fmt: skip
-        expired = delete(snapshots).where(_is(project, name) & (snapshots.c.expires_on <= self._clock.wall()))
+        expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
 
         def work(connection: Connection) -> bool:
-            if connection.scalar(select(topics.c.id).where(topics.c.id == identity)) is None:
+            if connection.scalar(select(topics.c.id).where(topics.c.id == topic)) is None:
                 return False
             connection.execute(expired)
             connection.execute(row)
@@ -81,11 +71,6 @@ class SnapshotRecords:
         """Remove a snapshot; return whether there was one."""
         removal = self._there(delete(snapshots)).where(_is(project, name))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0)
-
-    async def delete_expired(self) -> int:
-        """Remove those that have expired; return how many."""
-        removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
-        return await self._database.write(lambda connection: connection.execute(removal).rowcount)
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._clock.wall())

@@ -210,7 +210,10 @@ class Snapshot:
     expires_on: Milliseconds
     """When it is gone by itself."""
     done: bytes = field(default=b"", repr=False)
-    """Which were acknowledged from there on: a Roaring bitmap in its portable format; empty in lists."""
+    """Which were acknowledged from there on: a 64-bit Roaring bitmap in its portable format; empty: none.
+
+    Lists leave it out.
+    """
 
 
 @dataclass(frozen=True, slots=True)

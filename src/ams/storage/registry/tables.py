@@ -145,7 +145,7 @@ snapshots = _numbered(
     Column("name", Text, nullable=False),
     _of("topic_id", "topics.id", nullable=False, index=True),
     Column("floor", BigInteger, nullable=False, comment="the first offset that was not acknowledged"),
-    Column("done", LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it"),
+    Column("done", LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it; empty: none"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),

@@ -17,7 +17,9 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, nullable=False),
         _of("topic_id", "topics.id", index=True),
         sa.Column("floor", sa.BigInteger, nullable=False, comment="the first offset that was not acknowledged"),
-        sa.Column("done", sa.LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it"),
+        sa.Column(
+            "done", sa.LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it; empty: none"
+        ),
         sa.Column("created_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
         sa.Column("expires_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
         sa.UniqueConstraint("project_id", "name"),

@@ -1,0 +1,91 @@
+"""Snapshots of where parallel subscriptions stand, for moving back there later (contract 19.3)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.core.clock import DAY, Clock, Milliseconds
+from ams.core.errors import AlreadyExists, Conflict, NotFound
+from ams.core.names import Offset, SnapshotName, TopicId, subscription_reference
+from ams.service.lookup import NO_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.subscriptions import parallel_options
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Page, PageRequest, Snapshot, Subscription
+from ams.storage.registry.registry import Registry
+
+LIFE = Milliseconds(7 * DAY)
+"""Of a snapshot of a subscription that has acknowledged everything."""
+SHORTEST = Milliseconds(3_600_000)
+"""A snapshot that would end sooner is not made."""
+TOO_OLD = "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old"
+NO_SNAPSHOT = "Snapshot doesn't exist"
+
+
+class Standing(NamedTuple):
+    """Where a subscription stands."""
+
+    floor: Offset
+    """All messages before it are acknowledged, it itself is not."""
+    done: bytes
+    """Which are from there on: a 64-bit Roaring bitmap in its portable format; empty: none."""
+
+
+StandingOf = Callable[[Subscription, TopicId], Awaitable[Standing]]
+"""Tells where a parallel subscription to a topic stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshots:
+    """What can be done with the snapshots of the caller's project."""
+
+    registry: Registry
+    log: Log
+    standing: StandingOf
+    clock: Clock
+
+    async def list(self, caller: Caller, page: PageRequest) -> Page[Snapshot]:
+        """Return a page of snapshots, newest first; raise `InvalidInput` "Invalid page token"."""
+        return await self.registry.snapshots.page(caller.here.id, page)
+
+    async def show(self, caller: Caller, name: SnapshotName) -> Snapshot:
+        """Return a snapshot; raise `NotFound` when there is none, or no longer."""
+        found = await self.registry.snapshots.find(caller.here.id, name)
+        if found is None:
+            raise NotFound(NO_SNAPSHOT)
+        return found
+
+    async def create(self, caller: Caller, name: SnapshotName, subscription: str) -> Snapshot:
+        """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.
+
+        `subscription` is its name, or a reference `projects/P/subscriptions/S`. Raises, in this order: `InvalidInput`
+        for the reference, `NotFound`, `Conflict` for an ordered subscription, `AlreadyExists`, `Conflict` without its
+        topic, and for a subscription that has not acknowledged a message for so long that the snapshot would end within
+        an hour.
+        """
+        found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
+        parallel_options(found)
+        if await self.registry.snapshots.find(caller.here.id, name) is not None:
+            raise AlreadyExists("Snapshot already exists")
+        topic = await topic_of(self.registry, found)
+        with no_topic_is_a_conflict:
+            standing = await self.standing(found, topic.id)
+            age = await self._age(topic.id, standing.floor)
+        if LIFE - age < SHORTEST:
+            raise Conflict(TOO_OLD)
+        now = self.clock.wall()
+        until = Milliseconds(now + LIFE - age)
+        made = Snapshot(caller.here.id, name, topic.id, topic.name, standing.floor, now, until, standing.done)
+        if not await self.registry.snapshots.create(made):
+            raise Conflict(NO_TOPIC)
+        return made
+
+    async def delete(self, caller: Caller, name: SnapshotName) -> None:
+        """Remove a snapshot; raise `NotFound`."""
+        if not await self.registry.snapshots.delete(caller.here.id, name):
+            raise NotFound(NO_SNAPSHOT)
+
+    async def _age(self, topic: TopicId, offset: Offset) -> Milliseconds:
+        """Return how long ago the first message from there on was published; 0 without one."""
+        found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
+        return Milliseconds(max(self.clock.wall() - found[0].time, 0) if found else 0)

@@ -87,7 +87,6 @@ def test_a_parallel_subscription_is_made_shown_and_changed(ams: Ams, project: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("subs", "create", "r", "jobs", "--type", "Parallel"), "--type 'Parallel' is neither ordered nor parallel"),
         (
             ("subs", "create", "r", "jobs", "--ordering"),
             "those are options of a parallel subscription: give --type parallel",

@@ -92,6 +92,9 @@ token_names = names_of("tokens", lambda session, context: wire.list_tokens(_user
 binding_names = names_of("bindings", lambda session, context: wire.list_bindings(_user(session, context)))
 member_names = names_of("users", lambda session, _: wire.list_members(session.chosen_project or "", page_size=NAMES))
 topic_names = names_of("topics", lambda session, _: wire.list_topics(session.chosen_project or "", page_size=NAMES))
+snapshot_names = names_of(
+    "snapshots", lambda session, _: wire.list_snapshots(session.chosen_project or "", page_size=NAMES)
+)
 schema_names = names_of("schemas", lambda session, _: wire.list_schemas(session.chosen_project or ""))
 subscription_names = names_of(
     "subscriptions", lambda session, _: wire.list_subscriptions(session.chosen_project or "", page_size=NAMES)

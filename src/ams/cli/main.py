@@ -56,6 +56,7 @@ COMMANDS = {
     "topics": Entry("ams.cli.topics:app", "Topics, and who may publish to them."),
     "schemas": Entry("ams.cli.schemas:app", "Schemas: what messages must be."),
     "subs": Entry("ams.cli.subscriptions:app", "Subscriptions, where they stand, and who may consume."),
+    "snapshots": Entry("ams.cli.snapshots:app", "Snapshots of where parallel subscriptions stand."),
     "acl": Entry("ams.cli.rights:app", "Access lists of topics and subscriptions."),
     "apply": Entry("ams.cli.apply:apply", "Make the service hold what files declare."),
     "admin": Entry("ams.cli.users:admin", "Tokens of users, and the key they are stored under."),

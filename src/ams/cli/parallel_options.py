@@ -1,5 +1,6 @@
 """Options of parallel subscriptions on the command line, and how people are shown them."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from ams.cli.arguments import option, seconds_said
@@ -7,6 +8,14 @@ from ams.cli.completing import topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import short_name
 from ams.client import wire
+
+
+class Kind(StrEnum):
+    """The types of subscriptions."""
+
+    ORDERED = "ordered"
+    PARALLEL = "parallel"
+
 
 RetryMin = Annotated[str, option("How long a message waits after its first failure; 10s.", metavar="DURATION")]
 RetryMax = Annotated[str, option("How long it waits at most; 600s.", metavar="DURATION")]

@@ -14,6 +14,7 @@ from ams.cli.parallel_options import (
     DeadLetterTopic,
     ExactlyOnce,
     ExpiresAfter,
+    Kind,
     MaxAttempts,
     RetainAcked,
     Retention,
@@ -79,7 +80,7 @@ def create(
     ] = "",
     topic: Annotated[str, option("The same as TOPIC.", complete=topic_names)] = "",
     ack_deadline: Annotated[int | None, option("Seconds to acknowledge in; the service's is 10.")] = None,
-    kind: Annotated[str, option("ordered, or parallel, for which alone the options below are.", "--type")] = "ordered",
+    kind: Annotated[Kind, option("The options below are for parallel ones alone.", "--type")] = Kind.ORDERED,
     retry_min: RetryMin = "",
     retry_max: RetryMax = "",
     dead_letter_topic: DeadLetterTopic = "",
@@ -101,12 +102,10 @@ def create(
         retain_acked_messages=retain_acked,
         **spans_and_policies(retry_min, retry_max, dead_letter_topic, max_attempts, expires_after, retention),
     )
-    if kind not in ("ordered", wire.PARALLEL):
-        raise Usage(f"--type {kind!r} is neither ordered nor parallel")
-    if kind != wire.PARALLEL and options != wire.ParallelOptions():
+    if kind is Kind.ORDERED and options != wire.ParallelOptions():
         raise Usage("those are options of a parallel subscription: give --type parallel")
     there = session.client.project(session.project).subscription(subscription)
-    parallel = options if kind == wire.PARALLEL else None
+    parallel = options if kind is Kind.PARALLEL else None
     made = there.create(topic or topic_too, ack_deadline=ack_deadline, parallel=parallel)
     session.show(made, _fields(made))
 

@@ -35,7 +35,10 @@ from ams.client.wire.service import get_usage_report as get_usage_report
 from ams.client.wire.service import get_va_metrics as get_va_metrics
 from ams.client.wire.service import get_version as get_version
 from ams.client.wire.service import list_events as list_events
-from ams.client.wire.subscriptions import PARALLEL as PARALLEL
+from ams.client.wire.snapshots import create_snapshot as create_snapshot
+from ams.client.wire.snapshots import delete_snapshot as delete_snapshot
+from ams.client.wire.snapshots import get_snapshot as get_snapshot
+from ams.client.wire.snapshots import list_snapshots as list_snapshots
 from ams.client.wire.subscriptions import PushLease as PushLease
 from ams.client.wire.subscriptions import PushTarget as PushTarget
 from ams.client.wire.subscriptions import Subscription as Subscription
@@ -121,6 +124,8 @@ from ams.wire.messages import ReceivedMessage as ReceivedMessage
 from ams.wire.messages import message as message
 from ams.wire.parallel import DeadLetterPolicyBody, ExpirationPolicyBody, RetryBackoffBody
 from ams.wire.parallel import ParallelOptions as ParallelOptions
+from ams.wire.parallel import Snapshot as Snapshot
+from ams.wire.parallel import Snapshots as Snapshots
 from ams.wire.projects import Acl as Acl
 from ams.wire.projects import Project as Project
 from ams.wire.projects import Projects as Projects

@@ -90,6 +90,11 @@ def subscriptions_path(project: str, subscription: str | None = None, verb: str 
     return _resource(f"{projects_path(project)}/subscriptions", "subscription", subscription, verb)
 
 
+def snapshots_path(project: str, snapshot: str | None = None) -> str:
+    """Return the path of a snapshot, or of all snapshots of a project."""
+    return _resource(f"{projects_path(project)}/snapshots", "snapshot", snapshot, "")
+
+
 def users_path(user: str | None = None, verb: str = "") -> str:
     """Return the path of a user, or of all users."""
     return _resource("/v1/users", "user", user, verb)

@@ -29,9 +29,6 @@ from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, Offs
 from ams.wire.subscriptions import Subscription as TypedSubscription
 from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
 
-PARALLEL = "parallel"
-"""The type of a parallel subscription."""
-
 
 class Subscription(TypedSubscription, frozen=True):
     """A subscription, its push configuration as it came: the original service leaves out fields of it."""
@@ -81,7 +78,7 @@ def create_subscription(
     `parallel` are the options of a parallel subscription; without them it is an ordered one.
     """
     reference = f"projects/{project}/topics/{segment('topic', topic)}"
-    options = {} if parallel is None else {"type": PARALLEL, **msgspec.structs.asdict(parallel)}
+    options = {} if parallel is None else {"type": "parallel", **msgspec.structs.asdict(parallel)}
     body = NewSubscription(topic=reference, ack_deadline_seconds=ack_deadline, push_config=push, **options)
     return Call("PUT", subscriptions_path(project, subscription), reader(Subscription), json_body(body))
 

@@ -19,6 +19,8 @@ tokens           `ams token`
 issuers          `ams issuers` and `bindings`
 topics           `ams topics`
 subscriptions    `ams subs`
+parallel_options options of parallel subscriptions for `ams subs`
+snapshots        `ams snapshots`
 rights           `ams acl`, and rights as a command line says them
 schemas          `ams schemas`
 messages         `ams publish`, `pull`, `ack` and `tail`

@@ -6,6 +6,8 @@ names                  what may be called how, and references to resources
 errors                 what can go wrong, as one tree
 messages               the message: attributes, base64 text, and its JSON made once
 push_config            where a subscription's messages are delivered to, and the rules by which that changes
+parallel_options       what a parallel subscription has beyond an ordered one, and the limits of that
+filters                which messages are delivered, by their attributes
 issuer                 an issuer whose tokens are accepted, and the file that lists issuers
 rights                 what a token is good for, of what its user may do
 distinguished_names    names of certificates, and the form they are compared in

@@ -13,6 +13,7 @@ tokens            named tokens of users
 issuers           OpenID Connect issuers: those of the settings and those that were set
 topics            topics, and who may publish to them
 subscriptions     subscriptions, and who may consume from them
+snapshots         where parallel subscriptions stood
 schemas           schemas, and asking them about messages without publishing
 validators        compiled schemas that are in use, and checks that block no other request
 push/             push configurations, who delivers what, and dead letters

@@ -4,6 +4,7 @@ base             what all requests and answers have in common
 messages         messages: published, pulled, acknowledged, and read by their ids
 projects         projects and topics, and access lists
 subscriptions    subscriptions, and where they stand
+parallel         options of parallel subscriptions, and snapshots
 schemas          schemas, and dry runs
 users            users, members of projects, and registrations
 identities       named tokens, OpenID Connect issuers, and bindings to identities at them

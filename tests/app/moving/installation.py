@@ -38,7 +38,7 @@ ISSUER = Issuer(
     roles=(RoleRule("urn:mace:example.org:group:vo:role=member", "P", ("publisher",)),),
 )
 TOPICS = ("full", "partly", "quiet", "emptied")
-SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed")
+SUBS = ("fresh", "halfway", "behind", "done", "of-a-topic-that-is-gone", "pushed", "parallel")
 
 
 def settings(data: Path, **more: object) -> Settings:
@@ -161,6 +161,8 @@ async def _subscribe(api: Api) -> None:
                 "type": "http_endpoint", "pushEndpoint": "https://receiver.example.org/push",
                 "deadLetterTopic": "partly", "retryPolicy": {"type": "exponential"},
             }  # fmt: skip
+        if sub == "parallel":
+            body |= {"type": "parallel", "filter": "attributes:n", "retryPolicy": {}, "retainAckedMessages": True}
         await api.ask("PUT", f"/projects/P/subscriptions/{sub}", body)
     for _ in range(2):
         await api.ask("POST", "/projects/P/subscriptions/pushed:rotatePushSecret", {"keepSeconds": 30 * 86_400})
@@ -181,6 +183,8 @@ async def _publish(api: Api, clock: ManualClock) -> None:
         pulled = await api.pull(sub, messages)
         await api.acknowledge(sub, pulled[-1]["ackId"])
     await api.pull("halfway", 7)
+    await api.ask("PUT", "/projects/P/subscriptions/working", {"topic": "projects/P/topics/quiet", "type": "parallel"})
+    await api.ask("PUT", "/projects/P/snapshots/before", {"subscription": "working"})
 
 
 async def _register(api: Api) -> None:
@@ -200,7 +204,7 @@ async def told(api: Api, clock: ManualClock) -> Told:
         "/users?pageSize=1000", "/users?details=true", "/projects", "/registrations",
         _window(clock), "/projects/P/members?details=true",
         "/projects/P/schemas", "/projects/P:metrics", "/projects/P/topics", "/projects/P/subscriptions",
-        "/projects/Q/topics", "/projects/P/topics/full/subscriptions",
+        "/projects/P/snapshots", "/projects/Q/topics", "/projects/P/topics/full/subscriptions",
         *(topic + end for topic in topics for end in ("", ":acl", ":metrics", ":offsets", ":read?max=1000")),
         *(sub + end for sub in subs for end in ("", ":acl", ":metrics", ":doctor")),
     ]  # fmt: skip

@@ -5,6 +5,8 @@ users            users, their named tokens, and registrations
 issuers          OpenID Connect issuers, and bindings of users to identities at them
 topics           topics, but for publishing, and how long messages are kept
 subscriptions    subscriptions, but for pull and acknowledge, and where they stand
+parallel         options of parallel subscriptions, read and shown
+snapshots        snapshots of where they stood
 schemas          schemas, with rules for attributes and dry runs
 reading          ranges of topics, as JSON lines or as an Arrow IPC stream
 push             push configurations, how deliveries go, and dead letters

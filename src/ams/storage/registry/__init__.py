@@ -4,6 +4,7 @@ registry          the face: one database, a part for each kind of record; rotati
 tables            the tables; records has what is in them as values; statements what both databases take
 projects, users   and memberships and registrations; logins has named tokens, issuers and identities bound there
 resources         topics, subscriptions, schemas and access lists
+parallel          options of parallel subscriptions, and snapshots of where they stood
 push              what is to be delivered, secrets of signatures, and leases
 counts            tallies, days and figures for metrics
 idempotency       idempotency keys for the log on Kafka

@@ -1,8 +1,6 @@
 """Snapshots of where parallel subscriptions stand, for moving back there later (contract 19.3)."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.core.clock import DAY, Clock, Milliseconds
@@ -10,8 +8,9 @@ from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.core.names import Offset, SnapshotName, TopicId, subscription_reference
 from ams.service.lookup import NO_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
 from ams.service.subscriptions import parallel_options
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Page, PageRequest, Snapshot, Subscription
+from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.registry import Registry
 
 LIFE = Milliseconds(7 * DAY)
@@ -22,26 +21,13 @@ TOO_OLD = "Snapshot would expire within an hour: the oldest message that is not 
 NO_SNAPSHOT = "Snapshot doesn't exist"
 
 
-class Standing(NamedTuple):
-    """Where a subscription stands."""
-
-    floor: Offset
-    """All messages before it are acknowledged, it itself is not."""
-    done: bytes
-    """Which are from there on: a 64-bit Roaring bitmap in its portable format; empty: none."""
-
-
-StandingOf = Callable[[Subscription, TopicId], Awaitable[Standing]]
-"""Tells where a parallel subscription to a topic stands."""
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshots:
     """What can be done with the snapshots of the caller's project."""
 
     registry: Registry
     log: Log
-    standing: StandingOf
+    cursors: CursorStore
     clock: Clock
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Snapshot]:
@@ -69,13 +55,15 @@ class Snapshots:
             raise AlreadyExists("Snapshot already exists")
         topic = await topic_of(self.registry, found)
         with no_topic_is_a_conflict:
-            standing = await self.standing(found, topic.id)
-            age = await self._age(topic.id, standing.floor)
+            # So that it stands on this topic, and not on one that had its name before.
+            await self.cursors.position(found.id, topic.id)
+            progress = await self.cursors.progress(found.id)
+            age = await self._age(topic.id, progress.floor)
         if LIFE - age < SHORTEST:
             raise Conflict(TOO_OLD)
         now = self.clock.wall()
         until = Milliseconds(now + LIFE - age)
-        made = Snapshot(caller.here.id, name, topic.id, topic.name, standing.floor, now, until, standing.done)
+        made = Snapshot(caller.here.id, name, topic.id, topic.name, progress.floor, now, until, progress.done)
         if not await self.registry.snapshots.create(made):
             raise Conflict(NO_TOPIC)
         return made

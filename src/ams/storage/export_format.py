@@ -228,9 +228,9 @@ class Snapshot(Line, tag="snapshot"):
     created_on: Time
     expires_on: Time
     floor: Count = 0
-    """All messages before it were acknowledged."""
-    done: bytes = b""
-    """Which were from there on: a Roaring bitmap in its portable format, in base64."""
+    """All messages before it were done."""
+    done: tuple[tuple[Count, Count], ...] = ()
+    """What was above it, each from the first offset up to but without the second."""
 
 
 class Registration(Person, tag="registration"):

@@ -43,7 +43,7 @@ PARALLEL = (
         project="P", name="S", topic="T",
         parallel=ParallelOptions(RetryPolicy(), DeadLetterPolicy("D", 7), "attributes:a", retain_acked_messages=True),
     ),
-    Snapshot(project="P", name="N", topic="T", created_on=1, expires_on=2, floor=3, done=b"a bitmap"),
+    Snapshot(project="P", name="N", topic="T", created_on=1, expires_on=2, floor=3, done=((5, 7), (9, 10))),
 )  # fmt: skip
 
 

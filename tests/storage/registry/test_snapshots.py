@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from pyroaring import BitMap64
+from sqlalchemy import update
 
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.errors import AlreadyExists, NotFound
+from ams.core.errors import AlreadyExists, Damaged, NotFound
 from ams.core.names import Offset, ProjectId, SnapshotName, TopicName, new_topic_id
 from ams.storage.registry.records import PageRequest, Project, Snapshot, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.tables import snapshots
 from tests.support.administration import make_project
 
 N = SnapshotName("N")
@@ -29,7 +32,7 @@ async def topic(registry: Registry, project: Project) -> Topic:
 def snapshot(clock: ManualClock, topic: Topic, name: str = "N") -> Snapshot:
     until = Milliseconds(clock.wall() + LATER)
     return Snapshot(
-        topic.project_id, SnapshotName(name), topic.id, topic.name, Offset(3), clock.wall(), until, b"a bitmap"
+        topic.project_id, SnapshotName(name), topic.id, topic.name, Offset(3), clock.wall(), until, BitMap64([4, 6])
     )
 
 
@@ -44,7 +47,9 @@ async def test_a_snapshot_is_found_as_it_was_made(registry: Registry, clock: Man
     assert await registry.snapshots.find(topic.project_id, SnapshotName("n")) is None
 
 
-async def test_pages_are_newest_first_and_without_bitmaps(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+async def test_pages_are_newest_first_and_without_what_was_done(
+    registry: Registry, clock: ManualClock, topic: Topic
+) -> None:
     for name in ("A", "B", "C"):
         await make(registry, clock, topic, name)
 
@@ -53,7 +58,7 @@ async def test_pages_are_newest_first_and_without_bitmaps(registry: Registry, cl
 
     assert [each.name for each in (*first.items, *second.items)] == ["C", "B", "A"]
     assert (first.total, second.total, second.next_token) == (3, 3, "")
-    assert {each.done for each in first.items} == {b""}
+    assert not any(each.done for each in first.items)
 
 
 async def test_a_name_is_taken_until_it_is_deleted(registry: Registry, clock: ManualClock, topic: Topic) -> None:
@@ -95,3 +100,12 @@ async def test_it_is_not_made_in_a_project_that_is_gone(registry: Registry, cloc
     with pytest.raises(NotFound, match=r"^project doesn't exist$"):
         await registry.snapshots.create(replace(snapshot(clock, topic), project_id=ProjectId("gone")))
     assert not await registry.snapshots.create(replace(snapshot(clock, topic), topic_id=new_topic_id()))
+
+
+async def test_damaged_bytes_are_told_and_never_believed(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    await make(registry, clock, topic)
+    await registry._database.write(lambda connection: connection.execute(update(snapshots).values(done=b"else")))
+
+    with pytest.raises(Damaged, match="snapshot N of project"):
+        await registry.snapshots.find(topic.project_id, N)
+    assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 1

@@ -212,7 +212,7 @@ class Rules:
         checked_name("topic", line.topic)
         topic = (line.project, line.topic)
         self._within(topic, line.offset)
-        _check_done(line, self._ends.get(topic, 0) if topic in self._topics else None)
+        _check_done(line.offset, line.done, self._ends.get(topic, 0) if topic in self._topics else None)
         self._listed(line.authorized)
         _check_push(line)
         _check_parallel(line)
@@ -220,9 +220,11 @@ class Rules:
     def _snapshot(self, line: Snapshot) -> None:
         self._known_project(line.project)
         self._fresh_in("snapshot", self._snapshots, line.project, line.name)
-        if (line.project, line.topic) not in self._topics:
+        topic = (line.project, line.topic)
+        if topic not in self._topics:
             raise InvalidInput(f"topic {line.topic} is not on any line before")
-        self._within((line.project, line.topic), line.floor)
+        self._within(topic, line.floor)
+        _check_done(line.floor, line.done, self._ends.get(topic, 0))
 
     def _registration(self, line: Registration) -> None:
         self._identity("registration", line.id)
@@ -357,14 +359,14 @@ def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
     known.add((user, name))
 
 
-def _check_done(line: Subscription, end: int | None) -> None:
+def _check_done(offset: int, done: Iterable[tuple[int, int]], end: int | None) -> None:
     """Raise `InvalidInput` for ranges that are none, or not above the offset; `end` is that of the topic, if any."""
-    last = line.offset
-    for begin, after in line.done:
+    last = offset
+    for begin, after in done:
         if not last <= begin < after:
             raise InvalidInput(f"done from {begin} to {after}: ranges go upwards from the offset, and are not empty")
         last = after
-    if last - line.offset > MAX_SPAN:
+    if last - offset > MAX_SPAN:
         raise InvalidInput(f"done to {last}: more than {MAX_SPAN} messages after the offset")
     if end is not None and last > end:
         raise InvalidInput(f"done to {last} is beyond the end of the topic, {end}")

@@ -10,7 +10,6 @@ from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
-from ams.core.names import TopicId
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, Traced
@@ -45,7 +44,7 @@ from ams.service.retention import Losses, LossTotal, Retention
 from ams.service.schemas import Schemas
 from ams.service.seeking import Seeker
 from ams.service.service_doctor import ALONE, Remedies, ServiceDoctor, shared
-from ams.service.snapshots import Snapshots, Standing, StandingOf
+from ams.service.snapshots import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.tokens import Tokens, TokenUses
 from ams.service.topics import Topics
@@ -57,7 +56,6 @@ from ams.storage.cursors.acks import CursorStore
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog
-from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
@@ -195,22 +193,13 @@ def routes(
         *WaitRoutes(deliverer, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters).rows(),
         *SubscriptionRoutes(subscriptions, pushing).rows(),
-        *SnapshotRoutes(Snapshots(registry, log, _standing_of(cursors), clock)).rows(),
+        *SnapshotRoutes(Snapshots(registry, log, cursors, clock)).rows(),
         *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
         *RetentionRoutes(retention).rows(),
         *SchemaRoutes(schemas).rows(),
         *TopicRoutes(topics).rows(),
         *ProjectRoutes(Projects(registry, log, cursors, changed=pushing.settle)).rows(),
     ]
-
-
-def _standing_of(cursors: Cursors) -> StandingOf:
-    """Return what tells where a subscription stands: nothing is acknowledged above its position."""
-
-    async def standing(subscription: Subscription, topic: TopicId) -> Standing:
-        return Standing((await cursors.position(subscription.id, topic)).offset, b"")
-
-    return standing
 
 
 def _remedies(settings: Settings, engines: Engines) -> Remedies:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, Select, Table, insert, select
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
-from ams.core.offsets import Range
+from ams.core.offsets import Range, bitmap_of, packed, ranges_of
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage.export_format import (
     Binding,
@@ -83,7 +83,7 @@ _TABLES: Mapping[type[msgspec.Struct], Table] = {
     NamedToken: named_tokens,
     Binding: bindings,
 }
-_OTHERWISE = frozenset({"created_by", "modified_by", "roles", "service_roles", "push", "parallel", "rights"})
+_OTHERWISE = frozenset({"created_by", "modified_by", "roles", "service_roles", "push", "parallel", "rights", "done"})
 """What columns hold in another form than lines: identities rather than names, and JSON."""
 _SAME: Mapping[type[msgspec.Struct], Sequence[str]] = {
     kind: [name for name in kind.__struct_fields__ if name in table.c and name not in _OTHERWISE]
@@ -135,7 +135,10 @@ class Contents:
         yield from map(self._schema, self._rows(_in_project(schemas)))
         yield from map(self._topic, self._rows(_TOPICS))
         yield from map(self._subscription, self._rows(_in_project(subscriptions)))
-        yield from (_line(Snapshot, row, project=row.project, topic=row.topic) for row in self._rows(_SNAPSHOTS))
+        yield from (
+            _line(Snapshot, row, project=row.project, topic=row.topic, done=tuple(ranges_of(parallel.done_of(row))))
+            for row in self._rows(_SNAPSHOTS)
+        )
         yield from map(self._registration, self._rows(_made(registrations, "modified_by")))
         if self._secrets is not None:  # a named token is nothing but a secret: no other could be made for it
             yield from (_named_token(row, self._secrets) for row in self._rows(with_user_and_creator(named_tokens)))
@@ -361,13 +364,14 @@ class RegistryImport:
         self._insert_access(subscription_access, identity, line.authorized)
         self._insert_tally(_OF_SUBSCRIPTIONS, identity, line.tally)
         topic = self._topics.get((line.project, line.topic))
-        done = [(Offset(begin), Offset(end)) for begin, end in line.done]
+        done = _ranges(line.done)
         place = Placed(SubscriptionId(identity), topic_id(topic) if topic else None, line.offset, line.lost, done)
         self.cursors.append(place)
 
     @add.register
     def _(self, line: Snapshot) -> None:
-        self._insert_line(line, topic_id=self._topics[line.project, line.topic])
+        done = packed(bitmap_of(_ranges(line.done)))
+        self._insert_line(line, topic_id=self._topics[line.project, line.topic], done=done)
 
     @add.register
     def _(self, line: Registration) -> None:
@@ -449,6 +453,10 @@ class RegistryImport:
     def _time(self, *given: int | None) -> int:
         """Return the first time that is given; now, when none was."""
         return next((each for each in given if each is not None), self._now)
+
+
+def _ranges(pairs: Iterable[tuple[int, int]]) -> list[Range]:
+    return [(Offset(begin), Offset(end)) for begin, end in pairs]
 
 
 def _with_secrets(config: PushConfig | None) -> PushConfig | None:

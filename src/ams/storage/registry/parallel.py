@@ -3,10 +3,13 @@
 from typing import Any
 
 import msgspec
+from pyroaring import BitMap64
 from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
 
 from ams.core.clock import Clock
+from ams.core.errors import Damaged
 from ams.core.names import ProjectId, SnapshotName, topic_id, topic_id_text
+from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
@@ -40,7 +43,7 @@ class SnapshotRecords:
         """
         topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
-            project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=made.done,
+            project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=packed(made.done),
             created_on=made.created_on, expires_on=made.expires_on,
         )  # fmt: skip
         expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
@@ -55,10 +58,10 @@ class SnapshotRecords:
         return await self._database.write(work)
 
     async def find(self, project: ProjectId, name: SnapshotName) -> Snapshot | None:
-        """Return a snapshot, None when there is none."""
+        """Return a snapshot, None when there is none; raise `Damaged` when what is stored of it cannot be read."""
         query = self._there(_LISTED.add_columns(snapshots.c.done)).where(_is(project, name))
         row = await self._database.read(lambda connection: connection.execute(query).first())
-        return _snapshot(row, row.done) if row else None
+        return _snapshot(row, done_of(row)) if row else None
 
     async def page(self, project: ProjectId, page: PageRequest) -> Page[Snapshot]:
         """Return a page of the snapshots of a project, newest first; raise `InvalidInput` "Invalid page token"."""
@@ -86,7 +89,14 @@ def _is(project: ProjectId, name: SnapshotName) -> ColumnElement[bool]:
     return (snapshots.c.project_id == project) & (snapshots.c.name == name)
 
 
-def _snapshot(row: Row[Any], done: bytes = b"") -> Snapshot:
-    return Snapshot(
-        row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, row.created_on, row.expires_on, done
-    )
+def done_of(row: Row[Any]) -> BitMap64:
+    """Return what was done of a snapshot; raise `Damaged`."""
+    try:
+        return unpacked(row.done)
+    except ValueError as error:
+        raise Damaged(f"snapshot {row.name} of project {row.project_id}: {error}") from None
+
+
+def _snapshot(row: Row[Any], done: BitMap64 | None = None) -> Snapshot:
+    times = row.created_on, row.expires_on
+    return Snapshot(row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, *times, done or BitMap64())

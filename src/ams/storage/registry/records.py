@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from pyroaring import BitMap64
+
 from ams.core.clock import Milliseconds
 from ams.core.names import (
     BindingName,
@@ -205,15 +207,12 @@ class Snapshot:
     topic_id: TopicId
     topic: TopicName
     floor: Offset
-    """All messages before it were acknowledged."""
+    """All messages before it were done."""
     created_on: Milliseconds
     expires_on: Milliseconds
     """When it is gone by itself."""
-    done: bytes = field(default=b"", repr=False)
-    """Which were acknowledged from there on: a 64-bit Roaring bitmap in its portable format; empty: none.
-
-    Lists leave it out.
-    """
+    done: BitMap64 = field(default_factory=BitMap64, repr=False)
+    """Which were done from there on; lists leave it out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,8 @@ def upgrade() -> None:
         _of("project_id", "projects.id"),
         sa.Column("name", sa.Text, nullable=False),
         _of("topic_id", "topics.id", index=True),
-        sa.Column("floor", sa.BigInteger, nullable=False, comment="the first offset that was not acknowledged"),
-        sa.Column(
-            "done", sa.LargeBinary, nullable=False, comment="Roaring bitmap of those acknowledged above it; empty: none"
-        ),
+        sa.Column("floor", sa.BigInteger, nullable=False, comment="all offsets before it were done"),
+        sa.Column("done", sa.LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
         sa.Column("created_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
         sa.Column("expires_on", sa.BigInteger, nullable=False, comment="milliseconds since the epoch"),
         sa.UniqueConstraint("project_id", "name"),

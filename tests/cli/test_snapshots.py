@@ -22,5 +22,6 @@ def test_a_snapshot_is_made_listed_shown_and_deleted(ams: Ams, project: str) -> 
         made["createdOn"],
         made["expireTime"],
     ]
+    assert ams("subs", "seek", "workers", "--snapshot", "before").stdout == "subscription workers moved to 0\n"
     assert ams("snapshots", "delete", "before").stderr == "snapshot before deleted\n"
     assert ams("snapshots", "show", "before").returncode != 0

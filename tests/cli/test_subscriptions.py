@@ -125,7 +125,7 @@ def test_both_ends_of_a_topic_are_options_of_their_own(ams: Ams, sub: str, optio
 def test_a_subscription_is_moved_to_one_place(ams: Ams, places: list[str]) -> None:
     ran = ams("subs", "seek", "reader", *places)
 
-    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, "ams: give one of --to, --oldest and --end")
+    assert (ran.returncode, ran.stderr.splitlines()[-1]) == (2, "ams: give one of --to, --oldest, --end and --snapshot")
 
 
 def test_a_subscription_is_listed_shown_changed_and_deleted(ams: Ams, sub: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 from tests.contract.resources import BAD_DEADLINE, BAD_TOPIC, DEADLINE, WHOLE
 from tests.contract.rows import (
     A_TOPIC,
+    ASK_OFFSETS,
     BOTH,
     DATE,
     EMPTY,
@@ -13,6 +14,7 @@ from tests.contract.rows import (
     NO_TOPIC,
     PROJECT,
     SUBSCRIPTION,
+    SUBSCRIPTIONS,
     TOPIC,
     TOPICS,
     Answer,
@@ -25,6 +27,7 @@ from tests.contract.rows import (
     every,
     get,
     member,
+    offsets,
     post,
     publish,
     put,
@@ -206,7 +209,7 @@ UPDATING = [
     Row("19.2", "names in any spelling, and unknown ones", update(RetainAckedMessages=True, labels={}),
         Answer(Has(retainAckedMessages=True)), PARALLEL),
     Row("19.2", "a body is needed", post(UPDATE), BAD_BODY, PARALLEL),
-    *(Row("19.2", f"{field} never changes, before what else is wrong",
+    *(Row("19.2", f"{field} never changes, before what else is wrong, and be it {value!r}",
           update(**{field: value}, retryPolicy={"minimumBackoff": "x"}),
           bad(f"Field {field} of a subscription cannot change"), given, AS_MADE if given else ())
       for field, value, given in (
@@ -273,4 +276,41 @@ SNAPSHOTTING = [
         (*PARALLEL, publish("MA=="), Wait(7 * DAY - 3600))),
 ]  # fmt: skip
 
-ROWS = every(MAKING, UPDATING, SNAPSHOTTING)
+SEEK = SUBSCRIPTION + ":seek"
+TO_SNAPSHOT = post(SEEK, {"snapshot": "N"})
+
+SEEKING = [
+    Row("19.3", "a subscription stands where it stood", TO_SNAPSHOT, offsets(0, 1, 3),
+        (*PARALLEL, publish("MA=="), post(SEEK, {"offset": 1}), publish("MQ==", "Mg=="), NEW_SNAPSHOT,
+         post(SEEK, {"offset": 3})), ((ASK_OFFSETS, offsets(0, 1, 3)),)),
+    Row("19.3", "and another one to the topic too, by a reference", post(SUBSCRIPTIONS + "/R:seek",
+        {"snapshot": "projects/$P/snapshots/N"}), offsets(0, 0, 2),
+        (*PARALLEL, NEW_SNAPSHOT, publish("MA==", "MQ=="),
+         put(SUBSCRIPTIONS + "/R", {"topic": "projects/$P/topics/T", "type": "parallel"}))),
+    Row("19.3", "what retention took is lost", TO_SNAPSHOT, offsets(1, 1, 2),
+        (*PARALLEL, post(TOPIC + ":modifyRetention", {"retentionSeconds": 3600}), publish("MA=="), NEW_SNAPSHOT,
+         Wait(3600), publish("MQ=="), Wait(2)),
+        ((ASK_OFFSETS, offsets(1, 1, 2)),)),
+    Row("19.3", "a time beside it", post(SEEK, {"snapshot": "N", "time": "2024-01-01T00:00:00Z"}),
+        bad("Give one of time, offset and snapshot"), PARALLEL),
+    Row("19.3", "an offset beside it, before the subscription", post(SEEK, {"snapshot": "N", "offset": 0}),
+        bad("Give one of time, offset and snapshot")),
+    Row("19.3", "a snapshot is text", post(SEEK, {"snapshot": 1}), bad("Invalid Seek Arguments")),
+    Row("19.3", "what is no name", post(SEEK, {"snapshot": "projects/x/snapshots/N"}), bad("Invalid Snapshot name")),
+    Row("19.3", "an unknown subscription is not moved", TO_SNAPSHOT, NO_SUBSCRIPTION, (A_TOPIC,)),
+    Row("19.3", "nor by who is not on its list", post(SEEK, {"snapshot": "N"}, "con"), FORBIDDEN,
+        (*PARALLEL, member("con", "consumer"))),
+    Row("19.3", "nor an ordered one", TO_SNAPSHOT, NOT_PARALLEL, BOTH),
+    Row("19.3", "nor to an unknown snapshot", TO_SNAPSHOT, NO_SNAPSHOT, PARALLEL),
+    Row("19.3", "nor without its topic", TO_SNAPSHOT, NO_SNAPSHOT, (*PARALLEL, NEW_SNAPSHOT, delete(TOPIC))),
+    Row("19.3", "nor to one of another topic", post(SUBSCRIPTIONS + "/R:seek", {"snapshot": "N"}),
+        error("CO", "Snapshot is of another topic than the subscription"),
+        (*PARALLEL, NEW_SNAPSHOT, D, put(SUBSCRIPTIONS + "/R", {"topic": "projects/$P/topics/D", "type": "parallel"})),
+        ((get(SUBSCRIPTIONS + "/R:offsets"), offsets(0, 0, 0)),)),
+    Row("19.3", "nor with its topic gone, where the snapshot is of another",
+        post(SUBSCRIPTIONS + "/R:seek", {"snapshot": "N"}), error("CO", "Subscription's topic doesn't exist"),
+        (*PARALLEL, NEW_SNAPSHOT, D, put(SUBSCRIPTIONS + "/R", {"topic": "projects/$P/topics/D", "type": "parallel"}),
+         delete(TOPICS + "/D"))),
+]  # fmt: skip
+
+ROWS = every(MAKING, UPDATING, SNAPSHOTTING, SEEKING)

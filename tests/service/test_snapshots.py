@@ -9,6 +9,7 @@ from ams.core.messages import message
 from ams.core.names import Offset, SnapshotName, SubscriptionName, TopicName
 from ams.core.offsets import ranges_of
 from ams.core.parallel_options import ParallelOptions
+from ams.service.seeking import Seeker
 from ams.service.snapshots import Snapshots
 from ams.storage.cursors.acks import Change
 from ams.storage.registry.records import Subscription
@@ -67,3 +68,18 @@ async def test_it_is_of_the_topic_that_has_the_name_now(
     made = await snapshots.create(caller, N, "S")
 
     assert (made.topic_id, made.floor, ranges_of(made.done)) == (another.id, 0, [])
+
+
+async def test_a_seek_to_it_brings_back_what_was_not_done_then_and_nothing_else(
+    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
+) -> None:
+    made = await snapshots.create(caller, N, "S")
+    await engines.cursors.seek(subscription.id, made.topic_id, Offset(5))
+    moved: list[str] = []
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, moved.append)
+
+    stands = await seeker.seek_snapshot(caller, S, N)
+
+    progress = await engines.cursors.progress(subscription.id)
+    assert (stands.current, progress.floor, ranges_of(progress.done)) == (1, 1, [(2, 4)])
+    assert moved == [subscription.id]

@@ -7,7 +7,7 @@ import typer
 
 from ams.cli.arguments import SubscriptionName, argument, option, time_of, whole_seconds
 from ams.cli.command import Group, Page, Session
-from ams.cli.completing import topic_names
+from ams.cli.completing import snapshot_names, topic_names
 from ams.cli.exits import Usage
 from ams.cli.output import columns, fields, short_name
 from ams.cli.parallel_options import (
@@ -180,11 +180,18 @@ def seek(
     to: Annotated[str, option("oldest, end, an OFFSET, or a TIME such as 2024-03-05T10:20:30Z.")] = "",
     oldest: Annotated[bool, option("The same as --to oldest.", "--oldest")] = False,
     end: Annotated[bool, option("The same as --to end.", "--end")] = False,
+    snapshot: Annotated[
+        str, option("To where a parallel one stood then.", metavar="SNAPSHOT", complete=snapshot_names)
+    ] = "",
 ) -> None:
     """Move a subscription: back to get messages again, forward to skip them."""
-    if bool(to) + oldest + end != 1:
-        raise Usage("give one of --to, --oldest and --end")
-    found = session.call(_seek(session.project, subscription, to or ("end" if end else "oldest")))
+    if bool(to) + oldest + end + bool(snapshot) != 1:
+        raise Usage("give one of --to, --oldest, --end and --snapshot")
+    if snapshot:
+        call = wire.seek(session.project, subscription, snapshot=snapshot)
+    else:
+        call = _seek(session.project, subscription, to or ("end" if end else "oldest"))
+    found = session.call(call)
     session.show(found, f"subscription {subscription} moved to {found.current}")
 
 

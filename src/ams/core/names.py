@@ -115,6 +115,14 @@ def subscription_reference(project: str, reference: str) -> SubscriptionName:
     return SubscriptionName(name)
 
 
+def snapshot_reference(project: str, reference: str) -> SnapshotName:
+    """Read a name, or `projects/P/snapshots/N`, likewise; raise `InvalidInput`."""
+    name = reference.removeprefix("/").removeprefix(f"projects/{project}/snapshots/")
+    if not is_name(name):
+        raise InvalidInput("Invalid Snapshot name")
+    return SnapshotName(name)
+
+
 def schema_path(project: str, schema: str) -> str:
     """Return the resource name of a schema, which has no leading slash anywhere (contract 2)."""
     return f"projects/{project}/schemas/{schema}"

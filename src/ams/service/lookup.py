@@ -4,12 +4,15 @@ import contextlib
 
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, SubscriptionGone, TopicGone
-from ams.core.names import SubscriptionName, TopicName, UserName, is_name, topic_reference
-from ams.storage.registry.records import Subscription, Topic, User
+from ams.core.names import SnapshotName, SubscriptionName, TopicName, UserName, is_name, topic_reference
+from ams.core.parallel_options import ParallelOptions
+from ams.storage.registry.records import Snapshot, Subscription, Topic, User
 from ams.storage.registry.registry import Registry
 
 NO_USER = "User doesn't exist"
 NO_TOPIC = "Subscription's topic doesn't exist"
+NOT_PARALLEL = "Subscription is not of type parallel"
+NO_SNAPSHOT = "Snapshot doesn't exist"
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
@@ -54,6 +57,21 @@ async def find_subscription(registry: Registry, caller: Caller, name: Subscripti
     if subscription is None:
         raise SubscriptionGone
     return subscription
+
+
+def parallel_options(subscription: Subscription) -> ParallelOptions:
+    """Return the options of a parallel subscription; raise `Conflict` for an ordered one."""
+    if subscription.parallel is None:
+        raise Conflict(NOT_PARALLEL)
+    return subscription.parallel
+
+
+async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) -> Snapshot:
+    """Return a snapshot of the caller's project; raise `NotFound` when there is none, or when it has expired."""
+    snapshot = await registry.snapshots.find(caller.here.id, name)
+    if snapshot is None:
+        raise NotFound(NO_SNAPSHOT)
+    return snapshot
 
 
 async def topic_of(registry: Registry, subscription: Subscription) -> Topic:

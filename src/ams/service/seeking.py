@@ -1,4 +1,4 @@
-"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5)."""
+"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5, 19.3)."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -7,14 +7,22 @@ from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
-from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
-from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
+from ams.core.names import Offset, SnapshotName, SubscriptionId, SubscriptionName, TopicId
+from ams.service.lookup import (
+    find_snapshot,
+    find_subscription,
+    no_topic_is_a_conflict,
+    parallel_options,
+    topic_of,
+)
 from ams.service.retention import follow
-from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 from ams.wire.subscriptions import Offsets
+
+OTHER_TOPIC = "Snapshot is of another topic than the subscription"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +31,7 @@ class Seeker:
 
     registry: Registry
     log: Log
-    cursors: Cursors
+    cursors: CursorStore
     moved: Callable[[SubscriptionId], None] = lambda _: None
     """Is called for each subscription that was moved, so that pulls that wait for its messages look again."""
 
@@ -78,6 +86,28 @@ class Seeker:
             return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
         return await self._move(caller, name, there)
+
+    async def seek_snapshot(self, caller: Caller, name: SubscriptionName, snapshot: SnapshotName) -> Offsets:
+        """Let a parallel subscription stand where the one stood of which a snapshot was made.
+
+        Everything published since is to be delivered. What retention has taken meanwhile counts as lost. Returns where
+        everything stands then. Raises `Conflict` for an ordered subscription, `NotFound` for the snapshot, `Conflict`
+        for one of another topic; nothing has changed then.
+        """
+        subscription = await self._subscription(caller, name)
+        parallel_options(subscription)
+        there = await find_snapshot(self.registry, caller, snapshot)
+        while True:
+            topic = await topic_of(self.registry, subscription)
+            if topic.id != there.topic_id:
+                raise Conflict(OTHER_TOPIC)
+            with no_topic_is_a_conflict:
+                position = await self.cursors.position(subscription.id, topic.id)
+                bounds = await self.log.bounds(topic.id)
+            await follow(self.cursors, subscription, position, bounds.oldest)
+            if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
+                self.moved(subscription.id)
+                return await self.offsets(caller, name)
 
     async def _move(
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]

@@ -6,8 +6,15 @@ from ams.access.admission import Caller
 from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, NotFound
 from ams.core.names import Offset, SnapshotName, TopicId, subscription_reference
-from ams.service.lookup import NO_TOPIC, find_subscription, no_topic_is_a_conflict, topic_of
-from ams.service.subscriptions import parallel_options
+from ams.service.lookup import (
+    NO_SNAPSHOT,
+    NO_TOPIC,
+    find_snapshot,
+    find_subscription,
+    no_topic_is_a_conflict,
+    parallel_options,
+    topic_of,
+)
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Page, PageRequest, Snapshot
@@ -18,7 +25,6 @@ LIFE = Milliseconds(7 * DAY)
 SHORTEST = Milliseconds(3_600_000)
 """A snapshot that would end sooner is not made."""
 TOO_OLD = "Snapshot would expire within an hour: the oldest message that is not acknowledged is too old"
-NO_SNAPSHOT = "Snapshot doesn't exist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +42,7 @@ class Snapshots:
 
     async def show(self, caller: Caller, name: SnapshotName) -> Snapshot:
         """Return a snapshot; raise `NotFound` when there is none, or no longer."""
-        found = await self.registry.snapshots.find(caller.here.id, name)
-        if found is None:
-            raise NotFound(NO_SNAPSHOT)
-        return found
+        return await find_snapshot(self.registry, caller, name)
 
     async def create(self, caller: Caller, name: SnapshotName, subscription: str) -> Snapshot:
         """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.

@@ -20,7 +20,7 @@ from ams.core.names import (
 )
 from ams.core.parallel_options import MIN_ACK_DEADLINE, Changes, DeadLetterPolicy, ParallelOptions, check
 from ams.core.push_config import AskedPush
-from ams.service.lookup import find_dead_letter_topic, find_subscription, find_topic
+from ams.service.lookup import NOT_PARALLEL, find_dead_letter_topic, find_subscription, find_topic, parallel_options
 from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
@@ -34,7 +34,6 @@ MAX_ACK_DEADLINE = 600
 """Seconds."""
 BAD_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"
 BAD_PARALLEL_DEADLINE = "Invalid ackDeadlineSeconds(needs value between 10 and 600) Arguments"
-NOT_PARALLEL = "Subscription is not of type parallel"
 
 NO_TOPIC = TopicId(bytes(16))
 """Stands for the topic of a subscription whose topic is gone."""
@@ -203,11 +202,6 @@ class Subscriptions:
         if asked is None:
             return None
         return replace(asked, topic=await find_dead_letter_topic(self._registry, caller, topic, asked.topic))
-
-
-def parallel_options(subscription: Subscription) -> ParallelOptions:
-    """Return the options of a parallel subscription; raise `Conflict` for an ordered one."""
-    return _of_parallel(subscription.parallel)
 
 
 def _of_parallel(options: ParallelOptions | None) -> ParallelOptions:

@@ -233,6 +233,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.list_snapshots("P"), "GET", f"{P}/snapshots", EMPTY),
     (wire.get_snapshot("P", "N"), "GET", f"{P}/snapshots/N", EMPTY),
     (wire.create_snapshot("P", "N", "S"), "PUT", f"{P}/snapshots/N", {"subscription": "S"}),
+    (wire.seek("P", "S", snapshot="N"), "POST", f"{P}/subscriptions/S:seek", {"snapshot": "N"}),
     (wire.delete_snapshot("P", "N"), "DELETE", f"{P}/snapshots/N", EMPTY),
     (wire.delete_subscription("P", "S"), "DELETE", f"{P}/subscriptions/S", EMPTY),
     (wire.get_subscription_acl("P", "S"), "GET", f"{P}/subscriptions/S:acl", EMPTY),

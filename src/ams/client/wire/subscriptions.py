@@ -152,13 +152,21 @@ def modify_offset(project: str, subscription: str, offset: int) -> Call[None]:
     )
 
 
-def seek(project: str, subscription: str, *, offset: int | None = None, time: datetime | None = None) -> Call[Offsets]:
-    """Move the subscription in one step: to `offset`, or to the first message published at `time` or later.
+def seek(
+    project: str,
+    subscription: str,
+    *,
+    offset: int | None = None,
+    time: datetime | None = None,
+    snapshot: str | None = None,
+) -> Call[Offsets]:
+    """Move the subscription in one step: to `offset`, to the first message published at `time` or later, or, a parallel
+    one, to where it stood when `snapshot` was made.
 
-    Give one of the two; a time has a time zone. One before the oldest kept message leads to that one, one after the
+    Give one of them; a time has a time zone. One before the oldest kept message leads to that one, one after the
     last to the end.
     """
-    body = json_body(Seek(zulu(time) if time else None, offset))
+    body = json_body(Seek(zulu(time) if time else None, offset, snapshot))
     return Call("POST", subscriptions_path(project, subscription, "seek"), reader(Offsets), body)
 
 

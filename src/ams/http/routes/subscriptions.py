@@ -8,7 +8,7 @@ import msgspec
 
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
-from ams.core.names import subscription_path, topic_path
+from ams.core.names import snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import PARALLEL, ParallelOptions
 from ams.http.bodies import Reader, access_list_reader
 from ams.http.routes import answers
@@ -184,8 +184,10 @@ class OffsetRoutes:
         return answers.EMPTY
 
     async def seek(self, call: Call) -> bytes:
-        """Move the subscription to a time or an offset, in one step; answer where it stands."""
+        """Move the subscription to a time, an offset or a snapshot, in one step; answer where it stands."""
         wanted = _seek.read(await call.body())
+        if wanted.snapshot is not None:
+            return answers.encode(await self._seek_snapshot(call, wanted))
         if (wanted.time is None) == (wanted.offset is None):
             raise InvalidInput("Give either time or offset")
         if wanted.time is not None:
@@ -193,6 +195,12 @@ class OffsetRoutes:
         else:
             offsets = await self._seeker.seek(call.caller, call.subscription, wanted.offset or 0)
         return answers.encode(offsets)
+
+    async def _seek_snapshot(self, call: Call, wanted: Seek) -> Offsets:
+        if wanted.time is not None or wanted.offset is not None:
+            raise InvalidInput("Give one of time, offset and snapshot")
+        snapshot = snapshot_reference(call.caller.here.name, wanted.snapshot or "")
+        return await self._seeker.seek_snapshot(call.caller, call.subscription, snapshot)
 
 
 def shown_subscription(project: str, subscription: records.Subscription, push_status: str = "") -> Subscription:

@@ -1,6 +1,7 @@
 """Acknowledgements one by one in SQLite: failing disks, files of an older version, damage, and what is left over."""
 
 import asyncio
+import random
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -105,6 +106,49 @@ async def test_changes_that_build_on_one_that_failed_fail_too_and_leave_no_trace
     assert await settle(cursors, taken, done((7, 8)))
     cursors = await reopened(cursors, path)
     assert ranges_of((await cursors.progress(SUB)).done) == [(2, 4), (7, 8)]
+    await cursors.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_is_there_is_what_was_answered_while_the_disk_is_full_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(entries, "MAX_DELTAS", 5)
+    chance, path, store = random.Random(seed), tmp_path / "cursors.db", sqlite.store
+    cursors = await opened(path, end=10_000)
+    await cursors.create(SUB, TOPIC, Offset(0))
+    taken = await cursors.take_over(SUB, TOPIC)
+    stored: set[int] = set()
+
+    async def consumer(first: int) -> None:
+        for at in range(first, 1_000, 10):
+            try:
+                assert await settle(cursors, taken, Change(done((at, at + 1)).done, {Offset(0): at}))
+            except CursorsUnavailable:
+                await asyncio.sleep(0)
+            else:
+                stored.add(at)
+            for _ in range(chance.randrange(3)):
+                await asyncio.sleep(0)
+
+    def full_now_and_then(*arguments: object) -> None:
+        if chance.random() < 0.3:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        store(*arguments)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as planted:
+        planted.setattr(sqlite, "store", full_now_and_then)
+        await asyncio.gather(*map(consumer, range(1, 10)))
+
+    assert 100 < len(stored) < 899
+    assert set((await cursors.progress(SUB)).done) == stored
+    await cursors.close()
+    cursors = await opened(path, end=10_000)
+    progress = await cursors.progress(SUB)
+    assert set(progress.done) == stored
+    assert progress.failures[Offset(0)] in stored
     await cursors.close()
 
 

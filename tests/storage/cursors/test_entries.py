@@ -70,6 +70,16 @@ def test_what_is_written_after_each_change_is_read_as_it_was(every: list[tuple[C
                 kept = found
 
 
+def test_an_image_takes_the_place_of_all_entries_before() -> None:
+    start = acks.unsettled(Offset(0), 0, 1)
+    before = acks.settled(start, Change([(Offset(4), Offset(6))], {Offset(1): 1}))
+    after = start._replace(failures={Offset(1): 2})
+    delta = entries.delta(start, before)
+    assert delta is not None
+
+    assert entries.replayed(start, [Entry(1, delta), Entry(2, entries.image(after))]).progress == after
+
+
 def test_when_all_is_done_nothing_is_kept_but_the_row_of_the_cursor() -> None:
     kept = entries.written(Kept(acks.unsettled(Offset(0), 0, 1)), PROGRESS._replace(epoch=0)).after
 

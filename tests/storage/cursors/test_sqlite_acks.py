@@ -217,6 +217,38 @@ async def test_the_epoch_after_a_seek_that_failed_outlives_a_restart_with_what_w
     await cursors.close()
 
 
+async def test_a_creation_that_failed_leaves_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    cursors = await opened(tmp_path / "cursors.db")
+    await cursors.create(SUB, TOPIC, Offset(0))
+    taken = await cursors.take_over(SUB, TOPIC)
+    await settle(cursors, taken, done((3, 5)))
+
+    disk.full = True
+    for failing in (cursors.create(SUB, TOPIC, Offset(7)), cursors.drop(SUB)):
+        with pytest.raises(CursorsUnavailable):
+            await failing
+    disk.full = False
+
+    progress = await cursors.progress(SUB)
+    assert (progress.floor, ranges_of(progress.done), progress.run) == (0, [(3, 5)], taken.run)
+    await cursors.close()
+
+
+async def test_what_is_done_in_the_group_in_which_a_subscription_is_made_again_is_all_there_is(tmp_path: Path) -> None:
+    path = tmp_path / "cursors.db"
+    cursors = await opened(path)
+    await cursors.create(SUB, TOPIC, Offset(0))
+    taken = await cursors.take_over(SUB, TOPIC)
+    await settle(cursors, taken, Change(done((3, 9)).done, {Offset(1): 2}))
+
+    await asyncio.gather(cursors.create(SUB, TOPIC, Offset(1)), settle(cursors, taken, done((5, 6))))
+
+    cursors = await reopened(cursors, path)
+    assert facts_of(await cursors.progress(SUB), 0) == (1, taken.run, {5}, {}, None, 0)
+    await cursors.close()
+
+
 async def test_a_group_of_many_subscriptions_is_stored_whole(tmp_path: Path) -> None:
     path = tmp_path / "cursors.db"
     cursors = await opened(path)

@@ -1,4 +1,4 @@
-"""The message: attributes and base64 text, and its ready-made JSON.
+"""The message: ordering key, attributes and base64 text, and its ready-made JSON.
 
 Decoding and encoding a message costs more than all else that happens to it, so its JSON is made once, when it is
 published, and joined into answers as it is. Who needs the bytes (Kafka, Arrow, schemas) decodes at its own edge.

@@ -96,7 +96,10 @@ class Every:
 
     def matches(self, attributes: Attributes) -> bool:
         """Return whether all do."""
-        return all(each.matches(attributes) for each in self.tests)
+        for each in self.tests:  # noqa: SIM110 - `all` takes twice as long, for each message of a topic
+            if not each.matches(attributes):
+                return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,10 @@ class Some:
 
     def matches(self, attributes: Attributes) -> bool:
         """Return whether one does."""
-        return any(each.matches(attributes) for each in self.tests)
+        for each in self.tests:  # noqa: SIM110 - likewise
+            if each.matches(attributes):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.fast import FastRoutes, Gate
 from ams.http.limits import Bodies
+from ams.service.delivering import Deliverer
 from ams.storage.database.invalidation import Invalidations
 
 NOBODY: Any = None
@@ -101,9 +102,14 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
         async def admit(self, *_: object, counted: bool = False) -> Caller:
             return Caller(None, None, frozenset({"service_admin"}), True, None)
 
+    class Ordered(Deliverer):
+        async def is_parallel(self, *_: object) -> bool:
+            return False
+
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
     bodies = Bodies(max_body=8 * BIG, max_buffered=2 * BIG, seconds=5)
-    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, NOBODY, Invalidations(), lenient=False)
+    deliverer = Ordered(NOBODY, NOBODY, NOBODY, 1, 1, 1.0)
+    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, deliverer, NOBODY, Invalidations(), lenient=False)
     path = "/v1/projects/P/subscriptions/S:acknowledge"
     acknowledging = routes.answer({"method": "POST", "path": path, "headers": [], "query_string": b""}, sending(BIG))
     assert acknowledging is not None

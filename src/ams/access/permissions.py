@@ -107,6 +107,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "subscriptions:delete": _PROJECT,
     "subscriptions:pull": _DELIVER,
     "subscriptions:acknowledge": _DELIVER,
+    "subscriptions:nack": _DELIVER,
     "subscriptions:verifyPushEndpoint": _PROJECT,
     "subscriptions:modifyAckDeadline": _CONSUME,
     "subscriptions:modifyPushConfig": _PROJECT,

@@ -212,6 +212,10 @@ class _Body(msgspec.Struct, rename="camel"):
     ordering_key: str = ""
 
 
+class _Attributes(msgspec.Struct):
+    attributes: Mapping[str, str] = {}
+
+
 _encode = msgspec.json.Encoder().encode
 _data_of = attrgetter("data")
 _STANDARD, _STRICTLY = repeat(None), repeat(True)
@@ -283,6 +287,11 @@ def _key_end(fragment: bytes) -> int:
     """
     found = fragment.index(b',"', len(_KEY))
     return found + 2 if fragment[found + 2] == _COMMA else found
+
+
+def attributes_of(fragment: bytes) -> Mapping[str, str]:
+    """Read the attributes of a fragment."""
+    return msgspec.json.decode(b"{%b}" % fragment, type=_Attributes).attributes
 
 
 def decoded_data(text: str) -> bytes:

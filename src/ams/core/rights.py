@@ -20,6 +20,7 @@ PUBLISH = ("topics:publish", "topics:show")
 CONSUME = (
     "subscriptions:pull",
     "subscriptions:acknowledge",
+    "subscriptions:nack",
     "subscriptions:modifyAckDeadline",
     "subscriptions:show",
     "subscriptions:offsets",

@@ -9,22 +9,25 @@ on, the next one with the same head may go from the connection to the use case w
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
-from ams.core.messages import Stored
+from ams.core.ack_ids import AckIds
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.big_bodies import BIG_BODY
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
-from ams.service.delivering import Deliverer
+from ams.service.delivering import Deliverer, Gone
+from ams.service.parallel.requests import holder_of
+from ams.service.parallel.working import Working
 from ams.service.publishing import Publisher
 from ams.storage.database.invalidation import Cache, Invalidations
 from ams.storage.registry.records import AttachedSchema, Subscription, Topic
@@ -148,7 +151,7 @@ OPERATIONS = (
         "POST",
         _SUBSCRIPTION + ":acknowledge",
         "subscriptions:acknowledge",
-        "Acknowledge everything up to the largest id",
+        "Acknowledge everything up to the largest id; of a parallel subscription, each id",
         AckBody,
         Nothing,
     ),
@@ -233,6 +236,7 @@ class FastRoutes:
         bodies: Bodies,
         publisher: Publisher,
         deliverer: Deliverer,
+        working: Working,
         invalidations: Invalidations,
         *,
         lenient: bool,
@@ -242,6 +246,7 @@ class FastRoutes:
         self.bodies = bodies
         self._publisher = publisher
         self._deliverer = deliverer
+        self._working = working
         self._invalidations = invalidations
         self._messages = messages.MessageReader(lenient, workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
@@ -350,37 +355,53 @@ class FastRoutes:
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
         if time.monotonic() - began > LATE_SECONDS:
             subscription = await self._to_pull_again(call)
-        prefix = ack_prefix(call.project, call.name)
-        act = partial(self._hand_out, subscription, call.project, prefix)
+        hands_out = self._hand_out if subscription.parallel is None else self._lease
+        act = partial(hands_out, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
         try:
             return await act(body, None)
         except NotOnLane:
-            wanted, _ = messages.pull_request(body)
-            return messages.pulled(prefix, await self._pull_later(call, subscription, wanted))
+            return await self._pull_later(call, subscription, body)
 
     async def _hand_out(
-        self, subscription: Subscription, project: str, prefix: str, body: bytes, _key: str | None
+        self, subscription: Subscription, project: str, _caller: Caller, body: bytes, _key: str | None
     ) -> bytes:
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
             raise NotOnLane
-        return messages.pulled(prefix, stored)
+        return messages.pulled(ack_prefix(project, subscription.name), stored)
 
-    async def _pull_later(self, call: Call, subscription: Subscription, wanted: int) -> Sequence[Stored]:
+    async def _lease(
+        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None
+    ) -> bytes:
+        """Do what `_hand_out` does, with a parallel subscription."""
+        wanted, wait = messages.pull_request(body)
+        lots = await self._working.pull(
+            subscription, wanted, project=ProjectName(project), holder=holder_of(caller), held_for=project, wait=wait
+        )
+        if wait and not lots:
+            raise NotOnLane
+        return messages.leased(ack_prefix(project, subscription.name), lots)
+
+    async def _pull_later(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
         """Wait until there is something, or the time is over or the client has left; look at rights after each wait."""
         until = asyncio.get_running_loop().time() + self._deliverer.wait_seconds
         left = gone(call.receive)
         try:
-            while await self._deliverer.wait(subscription, until, left):
+            while await self._wait(call, subscription, until, left):
                 subscription = await self._to_pull_again(call)
-                stored = await self._deliverer.pull(subscription, wanted, wait=True, project=call.project)
-                if stored:
-                    return stored
-            return ()
+                hands_out = self._hand_out if subscription.parallel is None else self._lease
+                with contextlib.suppress(NotOnLane):
+                    return await hands_out(subscription, call.project, call.caller, body, None)
+            return messages.pulled("", ())
         finally:
             left.cancel()
+
+    async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
+        if subscription.parallel is None:
+            return await self._deliverer.wait(subscription, until, left)
+        return await self._working.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
 
     async def _to_pull_again(self, call: Call) -> Subscription:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
@@ -393,6 +414,11 @@ class FastRoutes:
             caller = await self._admitted_again(call)
         prefix = ack_prefix(call.project, call.name)
         with self.bodies.held(body, call.holders):
+            if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
+                each = await self._messages.each_ack_id(prefix, body)
+                subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
+                self._remember(call, partial(self._take_each, subscription, call.project, prefix))
+                return await self._take_each_id(subscription, call.project, each)
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
@@ -405,4 +431,13 @@ class FastRoutes:
 
     async def _take_ids(self, subscription: Subscription, prefix: str, ids: list[str] | None) -> bytes:
         await self._deliverer.acknowledge(subscription, messages.ack_numbers(prefix, ids))
+        return b"{}"
+
+    def _take_each(
+        self, subscription: Subscription, project: str, prefix: str, body: bytes, _key: str | None
+    ) -> Coroutine[Any, Any, bytes]:
+        return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
+
+    async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
+        await self._working.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"

@@ -16,6 +16,7 @@ from typing import ClassVar, cast
 import msgspec
 import pybase64
 
+from ams.core.ack_ids import AckIds, ack_ids_of
 from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput
 from ams.core.messages import (
@@ -37,6 +38,7 @@ from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
 from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
 from ams.http.bodies import Reader
+from ams.service.parallel.working import Lot
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed
@@ -125,6 +127,33 @@ class MessageReader:
                     return None
                 ids[-_BREATH_IDS:] = largest
             return _largest(prefix, ids)
+
+    async def each_ack_id(self, prefix: str, body: bytes) -> AckIds:
+        """Do what `each_ack_id` does, of a body of any size."""
+        if len(body) <= BIG_BODY:
+            return each_ack_id(prefix, body)
+        async with self._one_at_a_time:
+            ids = _some(ack_ids(body))
+            found: dict[str, list[Offset]] = {}
+            for start in range(0, len(ids), _BREATH_IDS):
+                await asyncio.sleep(0)
+                for hand_out, offsets in ack_ids_of(prefix, ids[start : start + _BREATH_IDS]).items():
+                    found.setdefault(hand_out, []).extend(offsets)
+            return found
+
+
+def each_ack_id(prefix: str, body: bytes) -> AckIds:
+    """Read the ids of a parallel subscription, each for itself.
+
+    Raises `InvalidInput` "Invalid ack parameter", or "Invalid ack id" when there is none or one is none of its.
+    """
+    return ack_ids_of(prefix, _some(ack_ids(body)))
+
+
+def _some(ids: list[str] | None) -> list[str]:
+    if not ids:
+        raise InvalidInput("Invalid ack id")
+    return ids
 
 
 def read_messages(parts: Sequence[memoryview]) -> Sequence[bytes]:
@@ -340,31 +369,43 @@ def _wanted(value: str | int | None) -> int:
     return max(int(value or 1), 1)
 
 
-def pulled(ack_prefix: str, messages: Sequence[Stored]) -> bytes:
+_RECEIVED = b'{"receivedMessages":['
+
+
+def pulled(ack_prefix: str, messages: Sequence[Stored], ack_suffix: str = "") -> bytes:
     """Write the answer of a pull: one join of all its parts, so that a fragment is copied once."""
     if not messages:
-        return b'{"receivedMessages":[]}'
+        return _RECEIVED + b"]}"
     head = f'{{"ackId":"{ack_prefix}'
-    parts, end = [b'{"receivedMessages":[', head.encode()], b""
+    middle = f'{ack_suffix}","message":{{"messageId":"'.encode()
+    parts, end = [_RECEIVED, head.encode()], b""
     for first, time, fragments, _, has_keys in runs_of(messages):
         end = f',"publishTime":"{publish_time(time)}"}}}}'.encode()
         between = b"%b,%b" % (end, parts[1])
         if has_keys:
-            parts += _with_keys(first, fragments, between)
+            parts += _with_keys(first, fragments, ack_suffix.encode(), between)
             continue
         for offset, fragment in enumerate(fragments, first):
             number = b"%d" % offset
-            parts += (number, b'","message":{"messageId":"', number, b'",', fragment, between)
+            parts += (number, middle, number, b'",', fragment, between)
     parts[-1] = end + b"]}"
     return b"".join(parts)
 
 
-def _with_keys(first: Offset, fragments: Sequence[Fragment], between: bytes) -> Iterator[bytes]:
+def _with_keys(first: Offset, fragments: Sequence[Fragment], suffix: bytes, between: bytes) -> Iterator[bytes]:
     """Yield the parts of messages of which some have ordering keys; these stand beside `message` (contract A6)."""
     for offset, fragment in enumerate(fragments, first):
         number = b"%d" % offset
         key, message = split_ordering_key(fragment)
-        yield from (number, b'",', key, b'"message":{"messageId":"', number, b'",', message, between)
+        yield from (number, suffix, b'",', key, b'"message":{"messageId":"', number, b'",', message, between)
+
+
+def leased(ack_prefix: str, lots: Sequence[Lot]) -> bytes:
+    """Write the answer of a pull of a parallel subscription."""
+    if len(lots) == 1:
+        return pulled(ack_prefix, lots[0].messages, f"-{lots[0].hand_out}")
+    answers = [pulled(ack_prefix, each.messages, f"-{each.hand_out}") for each in lots]
+    return b"%b%b%b" % (_RECEIVED, b",".join([each[len(_RECEIVED) : -2] for each in answers]), b"]}")
 
 
 def ack_ids(body: bytes) -> list[str] | None:

@@ -16,7 +16,9 @@ subscriptions     subscriptions, and who may consume from them
 snapshots         where parallel subscriptions stood
 schemas           schemas, and asking them about messages without publishing
 validators        compiled schemas that are in use, and checks that block no other request
-push/             push configurations, who delivers what, and dead letters
+parallel/         leases, acknowledgements one by one, and retries of parallel subscriptions
+dead_letters      messages that failed too often are put aside
+push/             push configurations, and who delivers what
 metrics           metrics of the node, projects, topics and subscriptions
 about             the service about itself: status and version
 doctor            why nothing arrives at a subscription

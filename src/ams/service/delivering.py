@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,6 +117,11 @@ class Deliverer:
         await topic_of(self.registry, subscription)
         return subscription
 
+    async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
+        """Whether a subscription that is there is parallel: each id is for itself then."""
+        found = await self.registry.subscriptions.find(caller.here.id, name)
+        return found is not None and found.parallel is not None
+
     async def to_acknowledge(self, caller: Caller, name: SubscriptionName, *, pulls: bool = False) -> Subscription:
         """Return a subscription that the caller may consume; one with push belongs to its worker (17.2, A5)."""
         subscription = await find_subscription(self.registry, caller, name)
@@ -159,15 +164,33 @@ class Deliverer:
         The wait is over, and the pull ends with nothing, at the time `until` of the event loop, at a stop, and when the
         client has `left`. Rights may have changed while this waited.
         """
-        seconds = until - asyncio.get_running_loop().time()
-        if seconds > 0 and not self._stopping:
+
+        async def grown(seconds: float) -> None:
             topic = await topic_of(self.registry, subscription)
+            position = await self.cursors.position(subscription.id, topic.id)
+            await self.log.wait(topic.id, position.offset, seconds)
+
+        return await self.wait_for(subscription.id, grown, until, left)
+
+    async def wait_for(
+        self,
+        subscription: SubscriptionId,
+        change: Callable[[float], Coroutine[Any, Any, None]],
+        until: float,
+        left: Gone | None,
+    ) -> bool:
+        """Wait for a `change`, which is told for how many seconds at most; return as `wait`.
+
+        A client that leaves, a stop, and `wake` end it.
+        """
+        loop = asyncio.get_running_loop()
+        seconds = until - loop.time()
+        if seconds > 0 and not self._stopping:
             with no_topic_is_a_conflict:
-                position = await self.cursors.position(subscription.id, topic.id)
-                await self._wait(subscription.id, topic.id, position.offset, seconds, left)
-            if not (self._stopping or (left is not None and left.done()) or asyncio.get_running_loop().time() >= until):
+                await self._wait(subscription, change(seconds), left)
+            if not (self._stopping or (left is not None and left.done()) or loop.time() >= until):
                 return True
-        self.counts.note_pull(subscription.id)
+        self.counts.note_pull(subscription)
         return False
 
     async def acknowledge(self, subscription: Subscription, numbers: Sequence[int]) -> None:
@@ -274,9 +297,13 @@ class Deliverer:
                     end = runs_of(messages)[-1].end
                     if await self.cursors.hand_out(subscription.id, position.generation, end, at):
                         self.counts.note_pull(subscription.id, len(messages), data_bytes)
-                        if size > LARGE_ANSWER:
-                            await self._large()
+                        await self.turn(size)
                         return messages
+
+    async def turn(self, size: int) -> None:
+        """Wait for a turn to make an answer, if that is a large one."""
+        if size > LARGE_ANSWER:
+            await self._large()
 
     async def _is_at_end(self, subscription: Subscription, topic: TopicId, position: Position) -> bool:
         """Whether the cursor is at the end of its topic; False when there is more to read after all."""
@@ -288,11 +315,9 @@ class Deliverer:
             await follow(self.cursors, subscription, position, end)
         return False
 
-    async def _wait(
-        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, seconds: float, left: Gone | None
-    ) -> None:
-        """Wait for a message at `offset`, or until time, the client, the service, or a deletion ends the wait."""
-        waiting = asyncio.ensure_future(self.log.wait(topic, offset, seconds))
+    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, None], left: Gone | None) -> None:
+        """Wait for a change, or until time, the client, the service, or a deletion ends the wait."""
+        waiting = asyncio.ensure_future(change)
         self._waiting[waiting] = subscription
         if left is not None:
             left.add_done_callback(lambda _: waiting.cancel())

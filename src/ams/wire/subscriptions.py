@@ -45,9 +45,18 @@ class SubscriptionChanges(CamelRequest, frozen=True):
 
 
 class AckDeadline(CamelRequest, frozen=True):
-    """Seconds, 0 to 600; absent is 0."""
+    """Seconds, 0 to 600; absent is 0. With ids of a parallel subscription: from now on, and 0 gives them back."""
 
     ack_deadline_seconds: int | None = None
+    ack_ids: list[str] | None = None
+
+
+class Nack(CamelRequest, frozen=True):
+    """Messages of a parallel subscription that a consumer gives back."""
+
+    ack_ids: list[str] | None = None
+    delay_seconds: int | None = None
+    """After which they come again, 0 to 600; absent: as the retry policy says."""
 
 
 class NewOffset(Request, frozen=True):

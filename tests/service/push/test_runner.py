@@ -13,7 +13,7 @@ import pytest
 from standardwebhooks import Webhook
 
 from ams.push.upstream import Gone, Verdict
-from ams.service.push.dead_letters import DeadLetters
+from ams.service.dead_letters import DeadLetters
 from ams.service.push.runner import EnginesUpstream
 from tests.push.keepers import pulled, target
 from tests.support.receiving import Receiving, received

@@ -68,6 +68,7 @@ async def service(
                 made.token_uses,
                 made.counting,
                 made.losses,
+                made.working,
             ]
             for work in works:
                 await work.start(supervisor)

@@ -10,6 +10,7 @@ from ams.app.wiring.identity import Identity, Trusted, identity_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
+from ams.core.names import SubscriptionId
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, Traced
@@ -36,6 +37,8 @@ from ams.service.doctor import Doctor
 from ams.service.issuers import Bindings
 from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
+from ams.service.parallel.requests import LeaseRequests
+from ams.service.parallel.working import Working
 from ams.service.projects import Projects
 from ams.service.publishing import Publisher
 from ams.service.push.pushing import PushSecrets, PushWatcher
@@ -73,6 +76,7 @@ class Service:
     registry: Registry
     cursors: CursorStore
     deliverer: Deliverer
+    working: Working
     workers: Pool
     schemas: Schemas
     counting: Counting
@@ -122,23 +126,27 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
+    push = push_of(settings, engines, deliverer, counts, reach)
+    working = Working(deliverer, cursors, push.dead_letters, engines.clock)
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
-        gate, bodies, publisher, deliverer, registry.invalidations, lenient=settings.lenient_data, workers=workers
+        gate, bodies, publisher, deliverer, working, registry.invalidations, lenient=settings.lenient_data,
+        workers=workers,
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
-    push = push_of(settings, engines, deliverer, counts, reach)
-    table = routes(settings, engines, admission, roles, counting, deliverer, schemas, losses, push, identity, workers)
+    table = routes(
+        settings, engines, admission, roles, counting, deliverer, working, schemas, losses, push, identity, workers
+    )
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
     is_traced = settings.log_level == "debug"
     app = Traced(api) if is_traced else api
     lane = None if is_traced else Lane(api, fast, unread)
     return Service(
-        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, workers, schemas, counting,
-        losses, counts, push, identity, trail, logins, token_uses, api, app, lane,
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, workers, schemas,
+        counting, losses, counts, push, identity, trail, logins, token_uses, api, app, lane,
     )  # fmt: skip
 
 
@@ -149,6 +157,7 @@ def routes(
     roles: RoleTable,
     counting: Counting,
     deliverer: Deliverer,
+    working: Working,
     schemas: Schemas,
     losses: LossTotal,
     push: Push,
@@ -172,7 +181,12 @@ def routes(
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
     )
     topics = Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None)
-    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=deliverer.wake)
+
+    def moved(subscription: SubscriptionId) -> None:
+        deliverer.wake(subscription)
+        working.forget(subscription)
+
+    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=moved)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock)
     doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher)
     return [
@@ -185,14 +199,14 @@ def routes(
         *IssuerRoutes(identity.issuers).rows(),
         *RegistrationRoutes(Registrations(registry)).rows(),
         *MemberRoutes(Members(registry)).rows(),
-        *OffsetRoutes(Seeker(registry, log, cursors, moved=deliverer.wake)).rows(),
+        *OffsetRoutes(Seeker(registry, log, cursors, moved=moved)).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
         *WaitRoutes(deliverer, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters).rows(),
-        *SubscriptionRoutes(subscriptions, pushing).rows(),
+        *SubscriptionRoutes(subscriptions, pushing, LeaseRequests(deliverer, working)).rows(),
         *SnapshotRoutes(Snapshots(registry, log, cursors, clock)).rows(),
         *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
         *RetentionRoutes(retention).rows(),

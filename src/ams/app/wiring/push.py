@@ -18,9 +18,9 @@ from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
 from ams.service.counting import Counts
+from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
-from ams.service.push.dead_letters import DeadLetters
 from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import EnginesUpstream, Moves, PushRunner
 

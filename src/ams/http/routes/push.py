@@ -14,7 +14,7 @@ from ams.http.bodies import Reader
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.push.upstream import Verdict
-from ams.service.push.dead_letters import DeadLetters
+from ams.service.dead_letters import DeadLetters
 from ams.service.push.pushing import KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.wire.base import Request
 from ams.wire.push import (

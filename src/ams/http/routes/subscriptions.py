@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
-from ams.core.names import snapshot_reference, subscription_path, topic_path
+from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import PARALLEL, ParallelOptions
 from ams.http.bodies import Reader, access_list_reader
 from ams.http.routes import answers
@@ -23,6 +24,7 @@ from ams.http.routes.parallel import (
 from ams.http.routes.push import asked, shown_push
 from ams.http.routing import PAGE, Call, Row, page_request
 from ams.service import subscriptions
+from ams.service.parallel.requests import LeaseRequests
 from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.storage.registry import records
@@ -30,6 +32,7 @@ from ams.wire.projects import Acl, NewAccessList
 from ams.wire.push import PushConfig
 from ams.wire.subscriptions import (
     AckDeadline,
+    Nack,
     NewOffset,
     NewSubscription,
     OffsetAt,
@@ -49,6 +52,7 @@ _update = Reader(SubscriptionChanges, lambda: InvalidInput("Invalid Subscription
 _ack_deadline = Reader(
     AckDeadline, lambda: InvalidInput("Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments")
 )
+_nack = Reader(Nack, lambda: InvalidInput("Invalid ack parameter"))
 _access_list = access_list_reader("Invalid Subscription ACL Arguments")
 _seek = Reader(Seek, lambda: InvalidInput("Invalid Seek Arguments"))
 _offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
@@ -57,9 +61,10 @@ _offset = Reader(NewOffset, lambda: InvalidInput("Invalid Offset Arguments"))
 class SubscriptionRoutes:
     """The routes of subscriptions."""
 
-    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing) -> None:
+    def __init__(self, subscriptions: subscriptions.Subscriptions, pushing: Pushing, leases: LeaseRequests) -> None:
         self._subscriptions = subscriptions
         self._pushing = pushing
+        self._leases = leases
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -84,6 +89,7 @@ class SubscriptionRoutes:
                 reads=SubscriptionChanges,
                 answers=Subscription,
             ),
+            Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack),
             Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete),
@@ -128,9 +134,21 @@ class SubscriptionRoutes:
         return answers.encode({"message": message}) if message else answers.EMPTY
 
     async def modify_ack_deadline(self, call: Call) -> bytes:
-        """Change the acknowledgement deadline; an absent one is 0."""
-        seconds = _ack_deadline.read(await call.body()).ack_deadline_seconds or 0
+        """Change the acknowledgement deadline; an absent one is 0. With ids: the end of their leases."""
+        wanted = _ack_deadline.read(await call.body())
+        seconds = wanted.ack_deadline_seconds or 0
+        if wanted.ack_ids is not None:
+            ids = ack_ids_of(_prefix(call), wanted.ack_ids)
+            await self._leases.extend(call.caller, call.subscription, ids, seconds)
+            return answers.EMPTY
         await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
+        return answers.EMPTY
+
+    async def nack(self, call: Call) -> bytes:
+        """Give messages of a parallel subscription back."""
+        wanted = _nack.read(await call.body())
+        ids = ack_ids_of(_prefix(call), wanted.ack_ids or [])
+        await self._leases.nack(call.caller, call.subscription, ids, wanted.delay_seconds)
         return answers.EMPTY
 
     async def access_list(self, call: Call) -> bytes:
@@ -141,6 +159,10 @@ class SubscriptionRoutes:
         """Replace a subscription's access list."""
         await self._subscriptions.set_access_list(call.caller, call.subscription, _access_list(await call.body()))
         return answers.EMPTY
+
+
+def _prefix(call: Call) -> str:
+    return ack_prefix(call.caller.here.name, call.subscription)
 
 
 class OffsetRoutes:

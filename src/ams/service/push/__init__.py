@@ -3,5 +3,4 @@
 pushing         configurations: checked, stored, verified; secrets replaced, and status shown
 assignment      which subscriptions are delivered, by which process, and how that goes
 runner          the workers that deliver inside the service
-dead_letters    messages that endpoints refuse go to a topic, so that the others go on
 """

@@ -21,9 +21,9 @@ from ams.push.leases import Heartbeat
 from ams.push.report import Tally
 from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
+from ams.service.dead_letters import DeadLetters, NotNext
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
-from ams.service.push.dead_letters import DeadLetters, NotNext
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry

@@ -33,6 +33,7 @@ MAX_REASON = 1024
 NO_DEAD_LETTERS = "Subscription has no dead letter topic"
 NO_TOPIC = "Dead letter topic doesn't exist"
 NOT_NEXT = "Message is not the next one of the subscription"
+NOT_ACKNOWLEDGED = "not acknowledged"
 TOO_LARGE = "Message is too large for the dead letter topic"
 
 logger = structlog.get_logger("ams.dead_letters")
@@ -86,8 +87,23 @@ class DeadLetters:
         self.counts.note_acknowledgement(subscription.id)
         logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
 
+    async def put(
+        self, subscription: Subscription, project: str, source: TopicId, offset: Offset, attempts: int
+    ) -> None:
+        """Put a message of a parallel subscription aside that has failed so often, once however often asked.
+
+        Nothing is acknowledged. One that retention took is left alone. Raises as `dead_letter`.
+        """
+        target = await self._target(subscription)
+        found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
+        if not found or found[0].offset != offset:
+            return
+        added = _attributes(project, subscription, found[0], Verdict(NOT_ACKNOWLEDGED, attempts, 0))
+        await self._append(target, parse(found[0].fragment), added, _key(subscription, source, offset))
+        logger.info("message.put_aside", subscription=added[PREFIX + "Subscription"], offset=offset, attempts=attempts)
+
     async def _target(self, subscription: Subscription) -> Topic:
-        name = TopicName(subscription.push.dead_letter_topic if subscription.push else "")
+        name = _dead_letter_topic(subscription)
         if not name:
             raise Conflict(NO_DEAD_LETTERS)
         if name == subscription.topic:
@@ -135,6 +151,13 @@ class DeadLetters:
             self.counts.note_attempt(topic)
             raise
         self.counts.note_publish(topic, appended)
+
+
+def _dead_letter_topic(subscription: Subscription) -> TopicName:
+    if subscription.parallel is not None:
+        policy = subscription.parallel.dead_letter_policy
+        return TopicName(policy.topic if policy else "")
+    return TopicName(subscription.push.dead_letter_topic if subscription.push else "")
 
 
 def _attributes(project: str, subscription: Subscription, stored: Stored, verdict: Verdict) -> Mapping[str, str]:

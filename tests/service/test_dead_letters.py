@@ -15,7 +15,7 @@ from ams.core.messages import Message, message, parse
 from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
 from ams.core.push_config import AskedPush, PushConfig, created
 from ams.push.upstream import Verdict
-from ams.service.push.dead_letters import MAX_REASON, DeadLetters, NotNext
+from ams.service.dead_letters import MAX_REASON, DeadLetters, NotNext
 from ams.storage.cursors.sqlite import SqliteCursors
 from ams.storage.log.base import Appended
 from ams.storage.log.embedded import EmbeddedLog

@@ -1,0 +1,104 @@
+"""Ack ids of parallel subscriptions: which message, and which hand-out of it.
+
+    projects/P/subscriptions/S:17-1.0.4.208.9f3c21
+
+After the colon the offset of the message, as of an ordered subscription; after the dash the hand-out, which has five
+parts: the attempt, the subscription's epoch and run, the number of the hand-out in that run, and the beginning of the
+subscription's identity. Clients are not to read them. All messages of a hand-out have the same text behind the dash.
+
+It says enough by itself to be judged after a restart, when leases are forgotten.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset, SubscriptionId
+
+MAX_HAND_OUT = 400
+"""Characters of a hand-out that are looked at: ours are much shorter."""
+MAX_DIGITS = 18
+"""Of an offset."""
+_HAND_OUT = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9a-f]{6})")
+_IDENTITY = 6
+"""Characters of a subscription's identity."""
+
+
+class HandOutId(NamedTuple):
+    """What the text of a hand-out says."""
+
+    attempt: int
+    """1 for messages that were never given before."""
+    epoch: int
+    run: int
+    number: int
+    identity: str
+
+    @property
+    def text(self) -> str:
+        """What stands behind the dash."""
+        return f"{self.attempt}.{self.epoch}.{self.run}.{self.number}.{self.identity}"
+
+
+class AckId(NamedTuple):
+    """A message as a consumer names it."""
+
+    offset: Offset
+    hand_out: str
+    """The text behind the dash."""
+
+
+AckIds = Mapping[str, Sequence[Offset]]
+"""Messages as consumers name them, by the text of their hand-out."""
+
+
+def identity_of(subscription: SubscriptionId) -> str:
+    """Return what ids of a subscription end with: one made anew under the same name has another."""
+    return subscription.replace("-", "")[:_IDENTITY]
+
+
+def ack_ids_of(prefix: str, ids: Sequence[str]) -> AckIds:
+    """Read ack ids that all begin with `prefix` (`ams.core.names.ack_prefix`); raise `InvalidInput` "Invalid ack id".
+
+    What they say of the hand-out is not looked at (`read_hand_out`).
+    """
+    if not ids:
+        return {}
+    hand_out = ids[0].rpartition("-")[2]
+    same = _of_one_hand_out(prefix, f"-{hand_out}", ids)
+    if same is not None:
+        return {hand_out: same}
+    found: dict[str, list[Offset]] = {}
+    for each in ids:
+        offset, hand_out = _ack_id(prefix, each)
+        found.setdefault(hand_out, []).append(offset)
+    return found
+
+
+def _of_one_hand_out(prefix: str, tail: str, ids: Sequence[str]) -> list[Offset] | None:
+    """Return the offsets when all ids have one hand-out, as consumers mostly send them; None otherwise."""
+    begin, end = len(prefix), -len(tail)
+    digits = [each[begin:end] for each in ids if each.startswith(prefix) and each.endswith(tail)]
+    lengths, together = [*map(len, digits)], "".join(digits)
+    is_usual = len(digits) == len(ids) and min(lengths) > 0 and max(lengths) <= MAX_DIGITS and -end <= MAX_HAND_OUT
+    if not is_usual or not (together.isascii() and together.isdigit()):
+        return None
+    return list(map(Offset, map(int, digits)))
+
+
+def _ack_id(prefix: str, text: str) -> AckId:
+    digits, dash, hand_out = text[len(prefix) :].partition("-")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS
+    if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not text.startswith(prefix):
+        raise InvalidInput("Invalid ack id")
+    return AckId(Offset(int(digits)), hand_out)
+
+
+def read_hand_out(text: str) -> HandOutId:
+    """Read the text of a hand-out; raise `InvalidInput` "Invalid ack id"."""
+    match = _HAND_OUT.fullmatch(text)
+    if match is None:
+        raise InvalidInput("Invalid ack id")
+    attempt, epoch, run, number, identity = match.groups()
+    return HandOutId(int(attempt), int(epoch), int(run), int(number), identity)

@@ -1,0 +1,9 @@
+"""Parallel subscriptions: each message has its own lease, retry and end.
+
+backlog           the state machine of one subscription
+leases, ordering  what it keeps of leases and waits, and of ordering keys
+opened            a subscription that this process works on
+finding           which messages are to be given
+working           what consumers do: pull, acknowledge, nack, extend; and what is due without them
+requests          the same as callers ask for it, by ids
+"""

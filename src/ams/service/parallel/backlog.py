@@ -1,0 +1,500 @@
+"""The backlog of one parallel subscription: what is done, what is out, what comes again, and when.
+
+A pure state machine: no I/O and no clock. Times are milliseconds of a monotonic clock and are given. What has to be on
+disk is told by what its methods return, and taken in by a call when it is there (`stored`) or cannot be (`not_stored`).
+
+Every offset from the floor on is in one of these states:
+
+    unseen      at or above `scan`: never looked at since this process took the subscription over
+    leased      given to a consumer, until a deadline
+    settling    its acknowledgement, or its failure, is being stored
+    waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
+    ready       to be given again
+    blocked     an earlier message of its ordering key is not done
+    done        acknowledged, passed over by the filter, or put aside as a dead letter
+
+Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
+
+- What is done does not come again, unless it is sought; what is not done comes again, unless retention takes it.
+- A message is leased to one consumer at a time. Only the id of its newest hand-out acknowledges it, and only until its
+  deadline; after a restart also the one before, until the message is given again.
+- The number of failures is stored before the message is given again, and never falls.
+- Of an ordering key one message is under way at a time, in order.
+"""
+
+import heapq
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from pyroaring import BitMap64
+
+from ams.core.ack_ids import AckId, AckIds, HandOutId, read_hand_out
+from ams.core.clock import Milliseconds
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset
+from ams.core.offsets import first_missing
+from ams.service.parallel.leases import HandOut, Leases
+from ams.service.parallel.ordering import Keys
+from ams.storage.cursors.acks import Progress
+
+MAX_OUT = 100_000
+"""Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
+MAX_OUT_BYTES = 2**30
+MAX_HELD_BACK = 200_000
+"""Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
+MAX_SPAN = 2**24
+"""Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
+
+
+class Rules(NamedTuple):
+    """What a subscription's options say of failures."""
+
+    least_wait: Milliseconds = Milliseconds(0)
+    """After the first failure of a message; twice as long after each further one."""
+    most_wait: Milliseconds = Milliseconds(0)
+    most_attempts: int = 0
+    """After so many failures a message is put aside; 0: never."""
+
+    def wait(self, failures: int) -> Milliseconds:
+        """Return how long a message waits that has failed so often."""
+        return Milliseconds(min(self.least_wait << min(failures - 1, 32), self.most_wait))
+
+
+@dataclass(slots=True)
+class Settling:
+    """What one call is about to settle. It is in nobody's hands until `stored` or `not_stored` says what came of it."""
+
+    done: list[Offset] = field(default_factory=list)
+    failures: dict[Offset, int] = field(default_factory=dict)
+    """How often each of these has failed now."""
+    waits: Milliseconds | None = None
+    """How long those that failed are to wait; None: as the rules say."""
+    late: list[AckId] = field(default_factory=list)
+    """Ids that count no more."""
+    repeated: bool = False
+    """Whether some of the ids are settled already, perhaps by a call that is being stored."""
+    leases: list[tuple[HandOut | None, list[Offset]]] = field(default_factory=list)
+    """The leases they had."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.done or self.failures)
+
+
+class Backlog:
+    """One subscription's messages, from its floor on."""
+
+    def __init__(
+        self, progress: Progress, identity: str, rules: Rules, *, end: Offset, grace_until: Milliseconds
+    ) -> None:
+        """This process took the subscription over when its topic ended at `end`.
+
+        Ids that were given before are good until `grace_until`.
+        """
+        self.rules = rules
+        self._end_before = end
+        self.floor = progress.floor
+        self.epoch, self.run = progress.epoch, progress.run
+        self.scan = progress.floor
+        """Where to look for messages that were not given yet."""
+        self._identity = identity
+        self._grace_until = grace_until
+        self._number = 0
+        self._done: BitMap64 = progress.done.copy()
+        self._failures = dict(progress.failures)
+        self._leases = Leases()
+        self._keys = Keys()
+        self._acknowledging: set[Offset] = set()
+        self._failing: set[Offset] = set()
+        self._ready: list[Offset] = []
+        """A heap. An offset may be there twice, or be given or done by now."""
+        self.dead: list[Offset] = []
+        """Messages that have failed as often as they may. They are in nobody's hands until `put_aside` or `keep`."""
+        self._withheld_below = Offset(0)
+        self._withheld_until = Milliseconds(0)
+        self._extended: dict[Offset, Milliseconds] = {}
+        """Unseen messages whose leases of before the restart were extended."""
+        self._passed: list[tuple[Offset, Offset]] = []
+        """What was passed over and is not stored."""
+
+    # What is there
+
+    @property
+    def out(self) -> int:
+        """How many messages are given and not settled."""
+        return len(self._leases) + len(self._acknowledging) + len(self._failing)
+
+    @property
+    def done_above(self) -> int:
+        """How many messages above the floor are done."""
+        return len(self._done)
+
+    @property
+    def held_back(self) -> int:
+        """How many wait, are ready again, or are blocked."""
+        return self._leases.waiting + len(self._ready) + self._keys.blocked
+
+    @property
+    def holders(self) -> Mapping[str, int]:
+        """How many messages each consumer has on lease."""
+        return self._leases.holders
+
+    @property
+    def is_again_ready(self) -> bool:
+        """Whether something is to be given again."""
+        while self._ready and not self._is_free(self._ready[0]):
+            heapq.heappop(self._ready)
+        return bool(self._ready)
+
+    def done_ranges(self) -> BitMap64:
+        """Return a copy of what is done above the floor."""
+        return self._done.copy()
+
+    def room(self, holder: str) -> int:
+        """Return how many messages a consumer may be given now.
+
+        Each may hold as much as it leaves free: one alone half of all, each of two a third, and so on.
+        """
+        if self._leases.bytes >= MAX_OUT_BYTES:
+            return 0
+        return max(MAX_OUT - self.out - self.holders.get(holder, 0), 0)
+
+    @property
+    def may_scan(self) -> bool:
+        """Whether messages may be looked at that were not given yet."""
+        return self.held_back < MAX_HELD_BACK and self.scan - self.floor < MAX_SPAN
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether some of the messages have failed."""
+        return bool(self._failures)
+
+    def failures_of(self, offset: Offset) -> int:
+        """Return how often a message has failed."""
+        return self._failures.get(offset, 0)
+
+    def attempt_of(self, offset: Offset) -> int:
+        """Return the number of a message's next delivery, from 1."""
+        return self.failures_of(offset) + 1
+
+    # Giving
+
+    def withhold(self, below: Offset, until: Milliseconds) -> None:
+        """Give nothing below an offset until a time, as it may be out since before the restart (exactly-once)."""
+        self._withheld_below, self._withheld_until = below, until
+
+    def again(self, most: int) -> list[Offset]:
+        """Take up to so many messages that are to be given again, oldest first: `give` them, or `give_back`."""
+        found: list[Offset] = []
+        while self._ready and len(found) < most:
+            offset = heapq.heappop(self._ready)
+            if self._is_free(offset) and found[-1:] != [offset]:
+                found.append(offset)
+        return found
+
+    def give_back(self, offsets: Iterable[Offset]) -> None:
+        """Let messages be given again that were taken by `again`, or leased and not sent."""
+        for offset in offsets:
+            if not self._is_done(offset):
+                heapq.heappush(self._ready, offset)
+
+    def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
+        """Return which of the unseen offsets from `begin` to `end` are not done."""
+        found = cast("Sequence[Offset]", range(begin, end))
+        if begin >= self._end_before or not self._done.range_cardinality(begin, end):
+            return found
+        return [each for each in found if each not in self._done]
+
+    def scanned(self, end: Offset) -> None:
+        """Note that everything below `end` was looked at."""
+        self.scan = end
+
+    def may_give_all(self, begin: Offset, end: Offset) -> bool:
+        """Whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
+        if begin >= self._end_before:  # none was given before the restart
+            return True
+        is_withheld = begin < self._withheld_below or self._extended or self._acknowledging
+        return not is_withheld and not self._done.range_cardinality(begin, end)
+
+    def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
+        """Whether an unseen message with an ordering key (empty: none) may be given; it is held back otherwise."""
+        if key and not self._keys.begin(offset, key):
+            return False
+        until = max(
+            self._withheld_until if offset < self._withheld_below else 0, self._extended.pop(offset, Milliseconds(0))
+        )
+        if now < until:
+            self._leases.wait(offset, Milliseconds(until))
+            return False
+        return offset not in self._acknowledging  # by an id of before the restart
+
+    def pass_over(self, begin: Offset, end: Offset) -> None:
+        """Take note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""
+        goes_on = self._passed and self._passed[-1][1] == begin
+        self._passed.append((self._passed.pop()[0] if goes_on else begin, end))
+        if begin == self.floor:
+            self._raise_floor(end)
+        else:
+            self._done.add_range(begin, end)
+
+    def lose(self, offsets: Sequence[Offset]) -> None:
+        """Take note that messages are not there any more."""
+        self._passed += [(each, Offset(each + 1)) for each in offsets]
+        self._are_done(offsets)
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether something was passed over that is not stored."""
+        return bool(self._passed)
+
+    def take_passed(self) -> list[tuple[Offset, Offset]]:
+        """Return what was passed over and has to be stored; it need not be soon, as it can be passed over again."""
+        passed, self._passed = self._passed, []
+        return passed
+
+    def passed_again(self, passed: Sequence[tuple[Offset, Offset]]) -> None:
+        """Take back what `take_passed` returned: it could not be stored."""
+        self._passed[:0] = passed
+
+    def give(self, offsets: list[Offset], attempt: int, size: int, deadline: Milliseconds, holder: str) -> str:
+        """Lease messages that were all given so often before; return the text of the hand-out for their ids.
+
+        `size` is in bytes, of all of them.
+        """
+        self._number += 1
+        text = HandOutId(attempt, self.epoch, self.run, self._number, self._identity).text
+        self._leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder))
+        return text
+
+    # Settling
+
+    def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
+        """Return what is to be stored for an acknowledgement of these.
+
+        Raises `InvalidInput` "Invalid ack id" when one of them was never given by this subscription; nothing is changed
+        then.
+        """
+        settling = self._named(ids, now)
+        for lease, offsets in settling.leases:
+            self._end(lease, offsets)
+            settling.done += offsets
+        self._acknowledging.update(settling.done)
+        return settling
+
+    def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
+        """Return what is to be stored as consumers cannot do with these; raises as `acknowledge`.
+
+        They come again after `waits`, None: as the rules say.
+        """
+        settling = self._named(ids, now)
+        settling.waits = waits
+        for lease, offsets in settling.leases:
+            if lease is not None:  # one of before the restart is over: it comes again as it is
+                self._leases.end(lease, offsets)
+                self._fail(settling, offsets)
+        return settling
+
+    def expire(self, now: Milliseconds) -> Settling:
+        """Return what is to be stored as leases have ended by `now`; let those be given again whose wait is over."""
+        settling = Settling()
+        for each in self._leases.take_due(now):
+            if isinstance(each, tuple):
+                settling.leases.append(each)
+                self._fail(settling, each[1])
+            else:
+                heapq.heappush(self._ready, each)
+        return settling
+
+    def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds) -> list[AckId]:
+        """Let leases end at `deadline`; return the ids that count no more. Raises as `acknowledge`."""
+        named = self._named(ids, now)
+        for lease, offsets in named.leases:
+            if lease is None:
+                self._extend_from_before(offsets, deadline)
+            else:
+                self._leases.extend(lease, offsets, deadline)
+        return named.late
+
+    def _extend_from_before(self, offsets: Sequence[Offset], deadline: Milliseconds) -> None:
+        """Give nothing of leases of before the restart again before a time."""
+        for offset in offsets:
+            if offset >= self.scan:
+                self._extended[offset] = deadline
+            elif self._leases.is_waiting(offset):
+                self._leases.wait(offset, deadline)
+
+    def stored(self, settling: Settling, now: Milliseconds) -> None:
+        """Take note that it is on disk."""
+        self._are_done(settling.done)
+        for offset, failures in settling.failures.items():
+            self._failing.discard(offset)
+            if self._is_done(offset):  # retention took it meanwhile
+                continue
+            self._failures[offset] = failures
+            if 0 < self.rules.most_attempts <= failures:
+                self.dead.append(offset)
+            else:
+                self._hold_back(offset, self.rules.wait(failures) if settling.waits is None else settling.waits, now)
+
+    def not_stored(self, settling: Settling) -> None:
+        """Let leases go on as they were: nothing of it is on disk."""
+        self._acknowledging.difference_update(settling.done)
+        self._failing.difference_update(settling.failures)
+        for lease, offsets in settling.leases:
+            kept = [each for each in offsets if not self._is_done(each)]
+            if not kept:
+                continue
+            if lease is None:
+                self.give_back([each for each in kept if each < self.scan])
+            else:
+                self._leases.lease_again(lease, kept, lease.deadline)
+
+    def put_aside(self, offset: Offset) -> Settling:
+        """Return what is to be stored as a dead message was put aside."""
+        self._acknowledging.add(offset)
+        return Settling(done=[offset])
+
+    def keep(self, offset: Offset, now: Milliseconds) -> None:
+        """Let a dead message be given again after a while, as it could not be put aside."""
+        if not self._is_done(offset):
+            self._hold_back(offset, self.rules.wait(self._failures.get(offset, 1)) or Milliseconds(1000), now)
+
+    def retain(self, oldest: Offset) -> int:
+        """Move the floor up to the oldest message that is kept; return how many were lost."""
+        if oldest <= self.floor:
+            return 0
+        done: int = self._done.range_cardinality(self.floor, oldest)
+        lost = oldest - self.floor - done
+        for lease, offsets in self._leases.below(oldest).items():
+            self._leases.end(lease, offsets)
+        self._leases.stop_waiting_below(oldest)
+        self._failures = {offset: failures for offset, failures in self._failures.items() if offset >= oldest}
+        self._raise_floor(oldest)
+        for offset in self._keys.below(oldest):
+            self._free_key(offset)
+        return lost
+
+    def next_due(self) -> Milliseconds | None:
+        """Return when `expire` has something to do; None while it has not."""
+        return self._leases.next_due()
+
+    # Leases
+
+    def _named(self, ids: AckIds, now: Milliseconds) -> Settling:
+        """Find the leases that these name; changes nothing."""
+        settling = Settling()
+        for text, offsets in ids.items():
+            lease = self._leases.get(offsets[0])
+            if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
+                settling.leases.append((lease, list(offsets)))
+            else:
+                self._find_each(settling, text, offsets, now)
+        return settling
+
+    def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
+        """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
+        return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
+
+    def _find_each(self, settling: Settling, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+        by_lease: dict[HandOut | None, list[Offset]] = {}
+        for offset in dict.fromkeys(offsets):
+            lease = self._leases.get(offset)
+            if lease is None or lease.text != text:
+                lease = None
+                if not self._is_good_from_before(settling, AckId(offset, text), now):
+                    continue
+            elif now > lease.deadline:
+                settling.late.append(AckId(offset, text))
+                continue
+            by_lease.setdefault(lease, []).append(offset)
+        settling.leases += by_lease.items()
+
+    def _is_good_from_before(self, settling: Settling, ack_id: AckId, now: Milliseconds) -> bool:
+        """Whether an id that names no lease was given before the restart, and the message not again since."""
+        offset, text = ack_id
+        given = read_hand_out(text)
+        newest = self.epoch, self.run, self._number
+        if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
+            raise InvalidInput("Invalid ack id")
+        if given.epoch != self.epoch:
+            settling.late.append(ack_id)
+            return False
+        if offset in self._acknowledging or self._is_done(offset):
+            settling.repeated = True
+            return False
+        if offset >= (self.scan if given.run == self.run else self._end_before):
+            raise InvalidInput("Invalid ack id")
+        if given.run == self.run:
+            settling.late.append(ack_id)
+            return False
+        is_good = (
+            now <= self._grace_until
+            and offset not in self._leases
+            and offset not in self._failing
+            and given.attempt == self.attempt_of(offset)
+        )
+        if not is_good:
+            settling.late.append(ack_id)
+        return is_good
+
+    def _end(self, lease: HandOut | None, offsets: Sequence[Offset]) -> None:
+        """End leases; what was given before the restart waits, is ready, blocked or unseen now."""
+        if lease is not None:
+            self._leases.end(lease, offsets)
+            return
+        for offset in offsets:
+            self._leases.stop_waiting(offset)
+
+    def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
+        settling.failures.update([(each, self._failures.get(each, 0) + 1) for each in offsets])
+        self._failing.update(offsets)
+
+    # Waits and keys
+
+    def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds) -> None:
+        if wait > 0:
+            self._leases.wait(offset, Milliseconds(now + wait))
+        else:
+            heapq.heappush(self._ready, offset)
+
+    def _free_key(self, offset: Offset) -> None:
+        """Let the next message of a key go, as this one is done."""
+        following = self._keys.end(offset, self._is_done)
+        if following is not None:
+            heapq.heappush(self._ready, following)
+
+    # What is done
+
+    def _is_free(self, offset: Offset) -> bool:
+        """Whether a message that was ready may be given."""
+        in_hands = offset in self._leases or offset in self._acknowledging or offset in self._failing
+        return not (in_hands or self._is_done(offset))
+
+    def _is_done(self, offset: Offset) -> bool:
+        return offset < self.floor or offset in self._done
+
+    def _are_done(self, offsets: Sequence[Offset]) -> None:
+        if not offsets:
+            return
+        self._acknowledging.difference_update(offsets)
+        last = max(offsets)
+        if not self._done and last - self.floor + 1 == len(offsets) and min(offsets) == self.floor:
+            self._raise_floor(Offset(last + 1))
+        else:
+            self._done.update(offsets)
+            self._raise_floor(self.floor)
+        if self._failures:
+            for offset in offsets:
+                self._failures.pop(offset, None)
+        if self._keys:
+            for offset in offsets:
+                self._free_key(offset)
+
+    def _raise_floor(self, floor: Offset) -> None:
+        floor = first_missing(self._done, floor)
+        if self._done:
+            self._done.remove_range(0, floor)
+        self.floor = floor
+        self.scan = max(self.scan, floor)

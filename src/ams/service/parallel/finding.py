@@ -1,0 +1,125 @@
+"""Finding messages to give: those that come again, then those that were not given yet."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.messages import Stored, attributes_of, ordering_key_of
+from ams.core.names import Offset
+from ams.core.offsets import bitmap_of, ranges_of
+from ams.core.runs import runs_of, sizes
+from ams.service.parallel.opened import Open
+from ams.storage.cursors.base import Cursors
+from ams.storage.log.base import Log
+
+SCANS = 32
+"""Reads of one pull that find nothing for it, as the filter passes everything over."""
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Finder:
+    """Finds messages of open subscriptions; what it returns is in the hands of the caller, to be leased or given back.
+
+    One call for a subscription at a time.
+    """
+
+    def __init__(self, log: Log, cursors: Cursors, clock: Clock, max_bytes: int) -> None:
+        """`max_bytes` is the limit of an answer."""
+        self._log = log
+        self._cursors = cursors
+        self._clock = clock
+        self._max_bytes = max_bytes
+
+    async def again(self, opened: Open, most: int) -> list[Stored]:
+        """Return messages that are to be given again."""
+        backlog, found = opened.backlog, []
+        offsets = backlog.again(most)
+        left = self._max_bytes
+        try:
+            for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
+                read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
+                last = read[-1].offset + 1 if read else end
+                here = {each.offset for each in read}
+                self._lose(opened, [each for each in map(Offset, range(begin, min(end, last))) if each not in here])
+                found += [each for each in read if each.offset < end]
+                left -= sizes(read)[0]
+                if left <= 0:
+                    break
+        except BaseException:
+            backlog.give_back(offsets)
+            raise
+        taken = {each.offset for each in found}
+        backlog.give_back([each for each in offsets if each not in taken])
+        return found
+
+    def _lose(self, opened: Open, offsets: list[Offset]) -> None:
+        """Pass over messages that retention took, or that are damaged."""
+        if not offsets:
+            return
+        name = opened.subscription.name
+        logger.warning("subscription.lost", subscription=name, first=offsets[0], messages=len(offsets))
+        opened.backlog.lose(offsets)
+
+    async def new(self, opened: Open, most: int) -> Sequence[Stored]:
+        """Return messages that were not given yet; what is not to be given now is held back or passed over."""
+        backlog = opened.backlog
+        for _ in range(SCANS):
+            if not backlog.may_scan:
+                break
+            start = backlog.scan
+            read = await self._log.read(opened.topic, start, max_messages=most, max_bytes=self._max_bytes)
+            if not read and not await self._is_hole(opened, start):
+                break
+            found = self._chosen(opened, read)
+            if found:
+                return found
+        return ()
+
+    def _chosen(self, opened: Open, read: Sequence[Stored]) -> Sequence[Stored]:
+        """Return which of the messages that were read may be given."""
+        backlog, now = opened.backlog, self._clock.monotonic()
+        looks = opened.filter is not None or opened.options.enable_message_ordering
+        runs = runs_of(read)
+        takes_all = bool(runs) and not looks and backlog.may_give_all(backlog.scan, runs[-1].end)
+        chosen: list[Stored] = []
+        for run in runs:
+            if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
+                backlog.pass_over(backlog.scan, run.first)
+            if not takes_all:
+                chosen += [each for each in run.messages if self._may_give(opened, each, now)]
+            backlog.scanned(run.end)
+        return read if takes_all else chosen
+
+    def _may_give(self, opened: Open, message: Stored, now: Milliseconds) -> bool:
+        backlog, (offset, _, fragment) = opened.backlog, message
+        if not backlog.undone(offset, Offset(offset + 1)):
+            return False
+        if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
+            backlog.pass_over(offset, Offset(offset + 1))
+            return False
+        key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
+        return backlog.may_give(offset, key, now)
+
+    async def _is_hole(self, opened: Open, start: Offset) -> bool:
+        """Whether there is something after what could not be read; what retention took is passed then."""
+        bounds = await self._log.bounds(opened.topic)
+        if bounds.end <= start:
+            return False
+        await self.retain(opened)
+        if opened.backlog.scan == start:
+            logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
+            opened.backlog.pass_over(start, bounds.end)
+            opened.backlog.scanned(bounds.end)
+        return True
+
+    async def retain(self, opened: Open) -> None:
+        """Follow what retention took."""
+        oldest = (await self._log.bounds(opened.topic)).oldest
+        if oldest <= opened.backlog.floor:
+            return
+        await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)
+        lost = opened.backlog.retain(oldest)
+        if lost:
+            logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)

@@ -1,0 +1,170 @@
+"""Leases of messages and their waits after failures: who has what until when, and what is due.
+
+Ends are looked for in slots of a tenth of a second, so that a lease costs one entry in a dictionary and its share of a
+hand-out, and nothing is ever scanned to find those that have ended. A slot may hold what was settled or extended since:
+that is found out when its time comes.
+"""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
+
+SLOT = 100
+"""Milliseconds: what ends within so much of each other is looked at together."""
+_MOSTLY_GONE = 4
+"""A hand-out of which less than this part is left forgets the others."""
+
+
+class HandOut:
+    """Messages that were given by one answer, as long as their leases are the same."""
+
+    __slots__ = ("bytes_each", "deadline", "holder", "live", "offsets", "slot", "text")
+
+    def __init__(self, text: str, offsets: list[Offset], deadline: Milliseconds, bytes_each: int, holder: str) -> None:
+        self.text = text
+        """What ids of its messages have behind the dash (`ams.core.ack_ids`)."""
+        self.offsets = offsets
+        """Those that were leased by it once; `live` of them are."""
+        self.live = len(offsets)
+        self.deadline = deadline
+        self.bytes_each = bytes_each
+        self.holder = holder
+        self.slot = -1
+        """Where its end is looked for."""
+
+
+class Leases:
+    """The leases and waits of one subscription."""
+
+    def __init__(self) -> None:
+        self._by_offset: dict[Offset, HandOut] = {}
+        self._held_by: Counter[str] = Counter()
+        self._waiting: dict[Offset, Milliseconds] = {}
+        self._due: dict[int, list[HandOut | Offset]] = {}
+        self._slots: list[int] = []
+        """A heap of the keys of `_due`."""
+        self.bytes = 0
+        """Of all messages that are leased, about."""
+
+    def __len__(self) -> int:
+        return len(self._by_offset)
+
+    def __contains__(self, offset: Offset) -> bool:
+        return offset in self._by_offset
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return len(self._waiting)
+
+    @property
+    def holders(self) -> Mapping[str, int]:
+        """How many messages each consumer has."""
+        return self._held_by
+
+    def get(self, offset: Offset) -> HandOut | None:
+        """Return the hand-out by which a message is leased now."""
+        return self._by_offset.get(offset)
+
+    def lease(self, hand_out: HandOut) -> None:
+        """Lease the messages of a hand-out."""
+        self._by_offset.update(dict.fromkeys(hand_out.offsets, hand_out))
+        self._held_by[hand_out.holder] += hand_out.live
+        self.bytes += hand_out.live * hand_out.bytes_each
+        self._watch(hand_out)
+
+    def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
+        """Lease some of a hand-out's messages that are not leased now, until another time."""
+        self.lease(HandOut(hand_out.text, offsets, deadline, hand_out.bytes_each, hand_out.holder))
+
+    def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
+        """End the leases of some of a hand-out's messages."""
+        for offset in offsets:
+            del self._by_offset[offset]
+        hand_out.live -= len(offsets)
+        self._held_by[hand_out.holder] -= len(offsets)
+        if not self._held_by[hand_out.holder]:
+            del self._held_by[hand_out.holder]
+        self.bytes -= len(offsets) * hand_out.bytes_each
+        if hand_out.live * _MOSTLY_GONE < len(hand_out.offsets):
+            hand_out.offsets = self._live(hand_out)
+
+    def extend(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
+        """Let the leases of some of a hand-out's messages end at another time."""
+        if hand_out.live == len(offsets):
+            hand_out.deadline = deadline
+            self._watch(hand_out)
+            return
+        self.end(hand_out, offsets)
+        self.lease_again(hand_out, offsets, deadline)
+
+    def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
+        """Return the messages below an offset that are leased."""
+        found: dict[HandOut, list[Offset]] = {}
+        for each, hand_out in self._by_offset.items():
+            if each < offset:
+                found.setdefault(hand_out, []).append(each)
+        return found
+
+    def is_waiting(self, offset: Offset) -> bool:
+        """Whether a message waits."""
+        return offset in self._waiting
+
+    def wait(self, offset: Offset, until: Milliseconds) -> None:
+        """Let a message wait until a time, in the place of the one it waited for."""
+        self._waiting[offset] = until
+        self._add(-(-until // SLOT), offset)
+
+    def stop_waiting(self, offset: Offset) -> None:
+        """Let a message wait no more, if it does."""
+        self._waiting.pop(offset, None)
+
+    def stop_waiting_below(self, offset: Offset) -> None:
+        """Let no message below an offset wait."""
+        self._waiting = {each: until for each, until in self._waiting.items() if each >= offset}
+
+    def next_due(self) -> Milliseconds | None:
+        """Return when there may be something to `take_due`; None while there is nothing to wait for."""
+        return Milliseconds(self._slots[0] * SLOT) if self._slots else None
+
+    def take_due(self, now: Milliseconds) -> Iterator[tuple[HandOut, list[Offset]] | Offset]:
+        """Yield leases that have ended, with their messages, and messages whose wait is over; they are gone then."""
+        while self._slots and self._slots[0] * SLOT <= now:
+            slot = heapq.heappop(self._slots)
+            for each in self._due.pop(slot):
+                if isinstance(each, HandOut):
+                    if each.slot == slot and each.live and not self._goes_on(each, now):
+                        offsets = self._live(each)
+                        self.end(each, offsets)
+                        yield each, offsets
+                elif self._waiting.get(each, now + 1) <= now:
+                    del self._waiting[each]
+                    yield each
+
+    def _goes_on(self, hand_out: HandOut, now: Milliseconds) -> bool:
+        """Whether leases have not ended after all, as they were extended."""
+        if hand_out.deadline < now:
+            return False
+        hand_out.slot = -1
+        self._watch(hand_out)
+        return True
+
+    def _live(self, hand_out: HandOut) -> list[Offset]:
+        return [each for each in hand_out.offsets if self._by_offset.get(each) is hand_out]
+
+    def _watch(self, hand_out: HandOut) -> None:
+        slot = -(-(hand_out.deadline + 1) // SLOT)
+        if slot != hand_out.slot:
+            hand_out.slot = slot
+            self._add(slot, hand_out)
+
+    def _add(self, slot: int, what: HandOut | Offset) -> None:
+        due = self._due.get(slot)
+        if due is None:
+            self._due[slot] = [what]
+            heapq.heappush(self._slots, slot)
+        else:
+            due.append(what)

@@ -1,0 +1,81 @@
+"""A parallel subscription that this process works on, and how it begins to."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from ams.core.ack_ids import identity_of
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import InvalidInput
+from ams.core.filters import Filter, parse
+from ams.core.names import Offset, ProjectName, TopicId
+from ams.core.parallel_options import ParallelOptions
+from ams.service.parallel.backlog import Backlog, Rules
+from ams.storage.cursors.acks import Horizon, Progress
+from ams.storage.registry.records import Subscription
+
+
+@dataclass(slots=True, eq=False)
+class Open:
+    """A subscription that is used."""
+
+    subscription: Subscription
+    options: ParallelOptions
+    project: ProjectName
+    topic: TopicId
+    backlog: Backlog
+    filter: Filter | None
+    horizon: Horizon | None
+    used: Milliseconds
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the one pull that is served at a time."""
+    waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    """Pulls that wait for something to be ready again, or for room."""
+    storing: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def wake(self) -> None:
+        """Let the pulls that wait look again."""
+        waiting, self.waiting = self.waiting, set()
+        for each in waiting:
+            if not each.done():
+                each.set_result(None)
+
+    def follow(self, subscription: Subscription) -> None:
+        """Go by the options as they are now; leases that were given stay as they were."""
+        self.subscription, self.options = subscription, options_of(subscription)
+        self.backlog.rules = _rules(subscription)
+
+
+def opened_by(
+    subscription: Subscription, project: ProjectName, topic: TopicId, progress: Progress, end: Offset, clock: Clock
+) -> Open:
+    """Return a subscription that this process has taken over: what is on disk, and leases that others may have given.
+
+    `end` is that of its topic, before it was taken over.
+    """
+    now, options, horizon = clock.monotonic(), options_of(subscription), progress.horizon
+    left = subscription.ack_deadline_seconds * 1000
+    if options.enable_exactly_once_delivery:
+        left = max(horizon.until - clock.wall(), 0) if horizon is not None else 0
+    until = Milliseconds(now + left)
+    backlog = Backlog(progress, identity_of(subscription.id), _rules(subscription), end=end, grace_until=until)
+    if horizon is not None and options.enable_exactly_once_delivery:
+        backlog.withhold(min(horizon.below, end), until)
+    filter_ = parse(options.filter) if options.filter else None
+    return Open(subscription, options, project, topic, backlog, filter_, horizon, now)
+
+
+def options_of(subscription: Subscription) -> ParallelOptions:
+    """Return its options; raise `InvalidInput` when an ordered one took its place while the request came."""
+    if subscription.parallel is None:
+        raise InvalidInput("Invalid ack id")
+    return subscription.parallel
+
+
+def _rules(subscription: Subscription) -> Rules:
+    options = options_of(subscription)
+    retry, dead = options.retry_policy, options.dead_letter_policy
+    return Rules(
+        retry.minimum_backoff if retry else Milliseconds(0),
+        retry.maximum_backoff if retry else Milliseconds(0),
+        dead.max_attempts if dead else 0,
+    )

@@ -1,0 +1,433 @@
+"""Working on a parallel subscription: pull, acknowledge, nack, extend.
+
+A subscription that is used is open: its `Backlog` is in memory, of one process at a time. What consumers settle is
+stored by `Acks` before they are answered; leases are not stored. A keeper looks after what is due: leases that ended,
+waits that are over, messages that have failed too often.
+
+What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
+`current_task` there.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import structlog
+
+from ams.core.ack_ids import AckId, AckIds
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AckTimeout, AmsError, Conflict
+from ams.core.messages import Stored
+from ams.core.names import Offset, ProjectName, SubscriptionId
+from ams.core.offsets import Range
+from ams.core.runs import runs_of, sizes
+from ams.core.supervisor import Supervisor
+from ams.service.dead_letters import DeadLetters
+from ams.service.delivering import Deliverer, Gone
+from ams.service.lookup import no_topic_is_a_conflict, topic_of
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.finding import Finder
+from ams.service.parallel.leases import SLOT
+from ams.service.parallel.opened import Open, opened_by
+from ams.storage.cursors.acks import Change, CursorStore, Horizon
+from ams.storage.registry.records import Subscription
+
+HORIZON_AHEAD = 10_000
+"""Offsets by which more may be out than is, so that it is stored seldom."""
+TRIES = 5
+"""Of storing what a subscription settles that is moved meanwhile."""
+PASSED_STORED = 1000
+"""Milliseconds after which it is stored what was passed over."""
+LOOK = 60_000
+"""Milliseconds between two looks at a subscription of which nothing is due, as retention may have passed it."""
+IDLE = Milliseconds(600_000)
+"""A subscription that was not used for so long, and has nothing out, is not kept in memory."""
+LATE = "ack timeout"
+SHOWN_IDS = 100
+"""Ids that an error names at most."""
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Lot(NamedTuple):
+    """Messages of an answer that have one hand-out."""
+
+    hand_out: str
+    """The text of their ids behind the dash."""
+    messages: Sequence[Stored]
+
+
+class Moved(Conflict):
+    """The subscription was sought, or another process works on it now."""
+
+    def __init__(self) -> None:
+        super().__init__("Subscription was moved")
+
+
+class Working:
+    """What consumers do with parallel subscriptions."""
+
+    def __init__(self, deliverer: Deliverer, cursors: CursorStore, dead_letters: DeadLetters, clock: Clock) -> None:
+        """`deliverer` has the limits that both types share, and knows who waits."""
+        self._deliverer = deliverer
+        self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
+        self._dead_letters = dead_letters
+        self._clock = clock
+        self._finder = Finder(deliverer.log, cursors, clock, deliverer.max_bytes)
+        self._open: dict[SubscriptionId, Open] = {}
+        self._opening: dict[SubscriptionId, asyncio.Lock] = {}
+        self._sooner = asyncio.Event()
+        """Something is due sooner than the keeper knows."""
+        self._looks_at = Milliseconds(0)
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Look after leases in the background, until `close`."""
+        self._keeper = supervisor.task("leases of messages", self._keep(supervisor))
+
+    async def close(self) -> None:
+        """End the background work, and let what is being stored be stored."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait((self._keeper,))
+        storing = [task for opened in self._open.values() for task in opened.storing]
+        if storing:
+            await asyncio.wait(storing)
+
+    # What consumers ask for
+
+    async def pull(
+        self,
+        subscription: Subscription,
+        most: int,
+        *,
+        project: ProjectName,
+        holder: str,
+        held_for: str | None = None,
+        wait: bool = False,
+    ) -> Sequence[Lot]:
+        """Lease up to `most` messages to a consumer for the subscription's deadline.
+
+        With `wait` an empty pull is not over: call the method `wait` then. `holder` names the consumer, whose share is
+        bounded; `held_for` is the project for which the answer is counted in the memory of unread answers, as in
+        `Deliverer.pull`.
+        """
+        with no_topic_is_a_conflict:
+            while True:
+                opened = await self._opened(subscription, project)
+                async with opened.giving:
+                    if self._open.get(subscription.id) is opened:
+                        lots = await self._give(opened, most, holder, held_for)
+                        break
+        if not (lots or wait):
+            self._deliverer.counts.note_pull(subscription.id)
+        return lots
+
+    async def wait(
+        self, subscription: Subscription, project: ProjectName, holder: str, until: float, left: Gone | None = None
+    ) -> bool:
+        """Wait after an empty pull as `Deliverer.wait` does; return whether to pull again."""
+        loop = asyncio.get_running_loop()
+        with no_topic_is_a_conflict:
+            opened = await self._opened(subscription, project)
+            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.is_again_ready:
+                return True
+            return await self._deliverer.wait_for(
+                subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
+            )
+
+    async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
+        """Acknowledge each of these; durable when it returns.
+
+        Raises `InvalidInput` "Invalid ack id" for ids that were never given, and nothing is done. Raises `AckTimeout`,
+        naming them, when some came after their deadline: the others are acknowledged.
+        """
+        late = await self._settled(subscription, project, lambda backlog, now: backlog.acknowledge(ids, now))
+        self._deliverer.counts.note_acknowledgement(subscription.id)
+        _refuse_late(late)
+
+    async def nack(
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds | None = None
+    ) -> None:
+        """Give messages back, so that they come again after `wait`, None: as the retry policy says.
+
+        That they failed is durable when it returns. Raises as `acknowledge`.
+        """
+        _refuse_late(await self._settled(subscription, project, lambda backlog, now: backlog.nack(ids, now, wait)))
+
+    async def extend(self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int) -> None:
+        """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`."""
+        if seconds == 0:
+            await self.nack(subscription, project, ids)
+            return
+        opened = await self._opened(subscription, project)
+        length = Milliseconds(seconds * 1000)
+        await self._reach(opened, opened.backlog.scan, length)
+        now = self._clock.monotonic()
+        late = opened.backlog.extend(ids, Milliseconds(now + length), now)
+        self._note_due(opened)
+        _refuse_late(late)
+
+    def forget(self, subscription: SubscriptionId) -> None:
+        """Let go of a subscription that was sought, deleted, or changed: who uses it opens it anew."""
+        opened = self._open.pop(subscription, None)
+        if opened is not None:
+            opened.wake()
+
+    def opened(self, subscription: SubscriptionId) -> Open | None:
+        """Return a subscription that this process works on."""
+        return self._open.get(subscription)
+
+    async def _change(self, opened: Open, holder: str, seconds: float) -> None:
+        """Return when something is to be given again, when there is room again, or when the topic has grown."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        opened.waiting.add(woken)
+        waits: set[asyncio.Future[Any]] = {woken}
+        if opened.backlog.room(holder) and opened.backlog.may_scan:
+            waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.scan, seconds)))
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.waiting.discard(woken)
+            for each in waits:
+                each.cancel()
+
+    # Opening
+
+    async def _opened(self, subscription: Subscription, project: ProjectName) -> Open:
+        opened = self._open.get(subscription.id)
+        topic = await topic_of(self._registry, subscription)
+        if opened is not None and opened.topic == topic.id:
+            if opened.subscription is not subscription:
+                opened.follow(subscription)
+            opened.used = self._clock.monotonic()
+            return opened
+        async with self._opening.setdefault(subscription.id, asyncio.Lock()):
+            opened = self._open.get(subscription.id)
+            if opened is not None and opened.topic == topic.id:
+                return opened
+            self.forget(subscription.id)
+            end = (await self._log.bounds(topic.id)).end
+            progress = await self._cursors.take_over(subscription.id, topic.id)
+            opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
+            self._open[subscription.id] = opened
+        self._opening.pop(subscription.id, None)
+        return opened
+
+    # Giving
+
+    async def _give(self, opened: Open, most: int, holder: str, held_for: str | None) -> Sequence[Lot]:
+        await self._expire(opened)
+        most = min(most, self._deliverer.max_messages, opened.backlog.room(holder))
+        if most <= 0:
+            return ()
+        messages = await self._finder.again(opened, most) if opened.backlog.is_again_ready else ()
+        return await self._lease(opened, messages or await self._finder.new(opened, most), holder, held_for)
+
+    async def _lease(
+        self, opened: Open, messages: Sequence[Stored], holder: str, held_for: str | None
+    ) -> Sequence[Lot]:
+        """Lease messages that are free, as many as there is memory for."""
+        if not messages:
+            return ()
+        backlog = opened.backlog
+        length = Milliseconds(opened.subscription.ack_deadline_seconds * 1000)
+        try:
+            await self._reach(opened, backlog.scan, length)
+            kept = await self._afforded(opened.subscription.id, messages, held_for)
+        except BaseException:
+            backlog.give_back(_offsets(messages))
+            raise
+        if len(kept) < len(messages):
+            backlog.give_back(_offsets(messages)[len(kept) :])
+        deadline = Milliseconds(self._clock.monotonic() + length)
+        lots = [
+            Lot(backlog.give(_offsets(lot), attempt, sizes(lot)[0], deadline, holder), lot)
+            for attempt, lot in _by_attempt(backlog, kept)
+        ]
+        self._note_due(opened)
+        return lots
+
+    async def _afforded(
+        self, subscription: SubscriptionId, messages: Sequence[Stored], held_for: str | None
+    ) -> Sequence[Stored]:
+        """Return as many of the first messages as there is memory for, when it is the turn of their answer."""
+        unread = self._deliverer.unread
+        size, data_bytes = sizes(messages)
+        if held_for is not None and size > unread.left(held_for):
+            messages = unread.within(held_for, messages)
+            size, data_bytes = sizes(messages)
+        with unread.held(held_for, size):
+            await self._deliverer.turn(size)
+        self._deliverer.counts.note_pull(subscription, len(messages), data_bytes)
+        return messages
+
+    async def _reach(self, opened: Open, below: Offset, length: Milliseconds) -> None:
+        """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
+        if not opened.options.enable_exactly_once_delivery:
+            return
+        until, known = Milliseconds(self._clock.wall() + length), opened.horizon
+        if known is not None and below <= known.below and until <= known.until:
+            return
+        horizon = Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2))
+        if known is not None:
+            horizon = Horizon(max(horizon.below, known.below), max(horizon.until, known.until))
+        await self._store(opened, Settling(), horizon)
+        opened.horizon = horizon
+
+    # Settling
+
+    async def _settled(
+        self, subscription: Subscription, project: ProjectName, settle: Callable[[Backlog, Milliseconds], Settling]
+    ) -> Sequence[AckId]:
+        """Store what is to be settled; return the ids that count no more.
+
+        Again when the subscription was sought meanwhile, or taken over by another process and back.
+        """
+        for _ in range(TRIES):
+            opened = await self._opened(subscription, project)
+            settling = settle(opened.backlog, self._clock.monotonic())
+            with contextlib.suppress(Moved):
+                await self._settle(opened, settling)
+                return settling.late
+        raise Moved
+
+    async def _settle(self, opened: Open, settling: Settling) -> None:
+        """Store it, also when the caller leaves; what is settled already may still be on its way to the disk."""
+        if settling.repeated and opened.storing:
+            await asyncio.wait(set(opened.storing))
+        if settling.is_empty:
+            return
+        storing = asyncio.create_task(self._store(opened, settling))
+        opened.storing.add(storing)
+        storing.add_done_callback(opened.storing.discard)
+        await asyncio.shield(storing)
+
+    async def _store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
+        backlog, passed = opened.backlog, opened.backlog.take_passed()
+        done = [*passed, *_ranges(settling.done)]
+        change = Change(done, settling.failures, horizon)
+        try:
+            is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
+        except BaseException:
+            backlog.not_stored(settling)
+            backlog.passed_again(passed)
+            raise
+        if not is_stored:
+            if self._open.get(opened.subscription.id) is opened:
+                self.forget(opened.subscription.id)
+            raise Moved
+        backlog.stored(settling, self._clock.monotonic())
+        if opened.waiting:
+            opened.wake()
+        self._note_due(opened)
+
+    # Looking after what is due
+
+    async def _expire(self, opened: Open) -> None:
+        due, now = opened.backlog.next_due(), self._clock.monotonic()
+        if due is None or due > now:
+            return
+        settling = opened.backlog.expire(now)
+        await self._settle(opened, settling)
+        if opened.waiting and opened.backlog.is_again_ready:
+            opened.wake()
+
+    def _note_due(self, opened: Open) -> None:
+        due = opened.backlog.next_due()
+        if opened.backlog.dead:
+            due = Milliseconds(0)
+        elif due is None and opened.backlog.has_passed:
+            due = Milliseconds(self._clock.monotonic() + PASSED_STORED)
+        if due is not None and due < self._looks_at:
+            self._sooner.set()
+
+    async def _keep(self, supervisor: Supervisor) -> None:
+        while True:
+            self._looks_at = self._next_look()
+            seconds = (self._looks_at - self._clock.monotonic()) / 1000
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sooner.wait(), max(seconds, 0))
+            self._sooner.clear()
+            await self.look(supervisor.survive)
+
+    async def look(self, survive: Callable[[str], None]) -> None:
+        """Look after what is due now: leases that have ended, waits that are over, messages to be put aside."""
+        for opened in list(self._open.values()):
+            try:
+                await self._look_after(opened)
+            except AmsError as error:
+                logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
+            except Exception:  # a defect of one must not end the looking after the others
+                survive("leases of messages")
+
+    def _next_look(self) -> Milliseconds:
+        now = self._clock.monotonic()
+        has_passed = any(opened.backlog.has_passed for opened in self._open.values())
+        dues = [opened.backlog.next_due() for opened in self._open.values()]
+        latest = Milliseconds(now + (PASSED_STORED if has_passed else LOOK))
+        return Milliseconds(max(min([latest, *[each for each in dues if each is not None]]), now + SLOT))
+
+    async def _look_after(self, opened: Open) -> None:
+        await self._finder.retain(opened)
+        await self._expire(opened)
+        if opened.backlog.dead:
+            await self._put_aside(opened)
+        if opened.backlog.has_passed:
+            await self._store(opened, Settling())
+        is_idle = self._clock.monotonic() - opened.used > IDLE and not opened.waiting
+        if is_idle and not opened.backlog.out and not opened.backlog.held_back:
+            self._open.pop(opened.subscription.id, None)
+
+    async def _put_aside(self, opened: Open) -> None:
+        """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
+        backlog, dead = opened.backlog, opened.backlog.dead
+        opened.backlog.dead = []
+        while dead:
+            offset = dead[-1]
+            try:
+                await self._dead_letters.put(
+                    opened.subscription, opened.project, opened.topic, offset, backlog.failures_of(offset)
+                )
+                await self._settle(opened, backlog.put_aside(offset))
+            except AmsError as error:
+                name = opened.subscription.name
+                logger.warning("dead_letter.put_off", subscription=name, offset=offset, reason=error.message)
+                backlog.keep(offset, self._clock.monotonic())
+            dead.pop()
+
+
+def _ranges(offsets: Sequence[Offset]) -> list[Range]:
+    """Return offsets, each there once, as few ranges."""
+    if not offsets:
+        return []
+    in_order = sorted(offsets)
+    if in_order[-1] - in_order[0] + 1 == len(in_order):
+        return [(in_order[0], Offset(in_order[-1] + 1))]
+    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
+    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
+    return list(zip(begins, ends, strict=True))
+
+
+def _offsets(messages: Sequence[Stored]) -> list[Offset]:
+    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
+
+
+def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
+    """Return messages by the number of this delivery."""
+    if not backlog.has_failures:
+        return [(1, messages)]
+    lots: dict[int, list[Stored]] = {}
+    for each in messages:
+        lots.setdefault(backlog.attempt_of(each.offset), []).append(each)
+    return lots.items()
+
+
+def _refuse_late(late: Sequence[AckId]) -> None:
+    if not late:
+        return
+    shown = ", ".join([f"{each.offset}-{each.hand_out}" for each in late[:SHOWN_IDS]])
+    more = f" and {len(late) - SHOWN_IDS} more" if len(late) > SHOWN_IDS else ""
+    raise AckTimeout(f"{LATE}: {shown}{more}")

@@ -1,0 +1,437 @@
+"""What consumers do with a parallel subscription, over the real log and the real cursors."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.core.ack_ids import AckId, AckIds
+from ams.core.clock import Milliseconds
+from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
+from ams.core.messages import attributes_of, message
+from ams.core.names import Offset, ProjectName, SubscriptionName, TopicName
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.service.dead_letters import DeadLetters
+from ams.service.delivering import Deliverer
+from ams.service.parallel.backlog import MAX_OUT
+from ams.service.parallel.working import Lot, Working
+from ams.service.seeking import Seeker
+from ams.storage.registry.records import Subscription
+from tests.support.administration import make_project
+from tests.support.engines import Engines, open_engines
+
+P = ProjectName("P")
+TOPIC, LETTERS, SUB = TopicName("t"), TopicName("letters"), SubscriptionName("s")
+LATE = 10_200
+"""Milliseconds: more than the default deadline, by a little more than leases are looked at together."""
+WAITS = RetryPolicy(Milliseconds(2000), Milliseconds(8000))
+DIES = DeadLetterPolicy("letters", 5)
+
+
+class Site:
+    """One parallel subscription, and what consumers do with it."""
+
+    def __init__(self, engines: Engines, options: ParallelOptions) -> None:
+        self.engines, self.options = engines, options
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Forget what only memory knows, as a process that is killed."""
+        engines = self.engines
+        letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
+        self.deliverer = Deliverer(
+            engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
+        )
+        self.working = Working(self.deliverer, engines.cursors, letters, engines.clock)
+
+    async def made(self) -> "Site":
+        """Make the topics and the subscription."""
+        await make_project(self.engines.registry)
+        self.caller = await self.engines.caller()
+        for name in (TOPIC, LETTERS):
+            await self.engines.topics.create(self.caller, name)
+        await self.engines.subscriptions.create(self.caller, SUB, "projects/P/topics/t", options=self.options)
+        return self
+
+    async def subscription(self) -> Subscription:
+        """Return it as it is now."""
+        return await self.deliverer.to_acknowledge(self.caller, SUB)
+
+    async def publish(self, *numbers: int, key: Callable[[int], str] = lambda _: "", topic: TopicName = TOPIC) -> None:
+        """Publish messages, each with its number as an attribute."""
+        found = await self.engines.registry.topics.find(self.caller.here.id, topic)
+        assert found is not None
+        await self.engines.log.append(
+            found.id, [message("QQ==", {"n": str(each)}, ordering_key=key(each)) for each in numbers]
+        )
+
+    async def pull(self, most: int = 100, holder: str = "one") -> list[AckId]:
+        """Lease messages; return their ids."""
+        return ids_of(await self.working.pull(await self.subscription(), most, project=P, holder=holder))
+
+    async def acknowledge(self, ids: Sequence[AckId]) -> None:
+        """Acknowledge."""
+        await self.working.acknowledge(await self.subscription(), P, grouped(ids))
+
+    async def nack(self, ids: Sequence[AckId], wait: int | None = None) -> None:
+        """Give back."""
+        waits = None if wait is None else Milliseconds(wait)
+        await self.working.nack(await self.subscription(), P, grouped(ids), waits)
+
+    async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
+        """Extend."""
+        await self.working.extend(await self.subscription(), P, grouped(ids), seconds)
+
+    async def look(self) -> None:
+        """Let the keeper look."""
+        await self.working.look(_raise)
+
+    async def floor(self) -> int:
+        """Return where the subscription stands."""
+        subscription = await self.subscription()
+        found = await self.engines.registry.topics.find(self.caller.here.id, TOPIC)
+        assert found is not None
+        return (await self.engines.cursors.position(subscription.id, found.id)).offset
+
+    async def letters(self) -> list[dict[str, str]]:
+        """Return the attributes of what was put aside."""
+        found = await self.engines.registry.topics.find(self.caller.here.id, LETTERS)
+        assert found is not None
+        stored = await self.engines.log.read(found.id, Offset(0), max_messages=100, max_bytes=2**20)
+        return [dict(attributes_of(each.fragment)) for each in stored]
+
+
+def _raise(_: str) -> None:
+    raise  # the exception at hand
+
+
+def grouped(ids: Sequence[AckId]) -> AckIds:
+    found: dict[str, list[Offset]] = {}
+    for each in ids:
+        found.setdefault(each.hand_out, []).append(each.offset)
+    return found
+
+
+def ids_of(lots: Sequence[Lot]) -> list[AckId]:
+    return [AckId(each.offset, lot.hand_out) for lot in lots for each in lot.messages]
+
+
+def offsets(ids: Sequence[AckId]) -> list[int]:
+    return [each.offset for each in ids]
+
+
+@pytest.fixture
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    """A subscription with the options that a test asks for."""
+    options = getattr(request, "param", ParallelOptions())
+    async with open_engines(tmp_path) as engines:
+        yield await Site(engines, options).made()
+
+
+def with_options(**options: Any) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("site", [ParallelOptions(**options)], indirect=True, ids=[""])
+
+
+async def test_two_consumers_get_different_messages_and_acknowledge_each_for_itself(site: Site) -> None:
+    await site.publish(*range(6))
+    first, second = await site.pull(3), await site.pull(3)
+    assert (offsets(first), offsets(second)) == ([0, 1, 2], [3, 4, 5])
+    await site.acknowledge([*second, first[1]])
+    assert await site.floor() == 0
+    await site.acknowledge([first[0]])
+    assert await site.floor() == 2
+    site.engines.clock.advance(LATE)
+    assert offsets(await site.pull()) == [2]
+
+
+async def test_a_message_comes_again_when_its_lease_has_ended_and_the_old_id_is_late(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull(1)
+    site.engines.clock.advance(LATE)
+    again = await site.pull(1)
+    assert offsets(again) == [0]
+    assert again[0].hand_out.startswith("2.")
+    other = await site.pull(1)
+    with pytest.raises(AckTimeout, match=f"^ack timeout: 0-{ids[0].hand_out}$"):
+        await site.acknowledge([*ids, *other])
+    assert await site.floor() == 0
+    await site.acknowledge(again)
+    assert await site.floor() == 2
+
+
+async def test_an_acknowledgement_that_is_repeated_is_accepted(site: Site) -> None:
+    await site.publish(0, 1, 2)
+    ids = await site.pull()
+    await site.acknowledge(ids[1:])
+    await site.acknowledge(ids[1:])
+    await asyncio.gather(site.acknowledge(ids), site.acknowledge(ids))
+    assert await site.floor() == 3
+
+
+async def test_a_lease_that_is_extended_holds_longer_and_one_that_is_shortened_ends_sooner(site: Site) -> None:
+    await site.publish(0, 1, 2)
+    ids = await site.pull()
+    await site.extend(ids[:1], 60)
+    await site.extend(ids[1:2], 5)
+    site.engines.clock.advance(5_100)
+    assert offsets(await site.pull()) == [1]
+    site.engines.clock.advance(LATE - 5_000)
+    assert offsets(await site.pull()) == [2]
+    site.engines.clock.advance(40_000)
+    await site.acknowledge(ids[:1])
+    assert await site.floor() == 1
+
+
+async def test_a_message_that_is_given_back_comes_again_at_once(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull()
+    await site.nack(ids[1:])
+    assert offsets(await site.pull()) == [1]
+    await site.extend(ids[:1], 0)
+    assert offsets(await site.pull()) == [0]
+
+
+@with_options(retry_policy=WAITS)
+async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: Site) -> None:
+    await site.publish(0, 1)
+    waits = []
+    for _ in range(4):
+        [failed] = await site.pull(1)
+        await site.nack([failed])
+        waited = 0
+        while not site.working.opened((await site.subscription()).id).backlog.is_again_ready:  # type: ignore[union-attr]
+            site.engines.clock.advance(100)
+            waited += 100
+            await site.look()
+        waits.append(waited)
+    assert waits == [2000, 4000, 8000, 8000]
+    assert offsets(await site.pull()) == [0]
+    assert offsets(await site.pull()) == [1]
+
+
+@with_options(retry_policy=WAITS)
+async def test_a_consumer_may_say_how_long_a_message_is_to_wait(site: Site) -> None:
+    await site.publish(0)
+    await site.nack(await site.pull(), 500)
+    assert await site.pull() == []
+    site.engines.clock.advance(600)
+    assert offsets(await site.pull()) == [0]
+
+
+async def test_a_waiting_pull_goes_on_when_a_message_is_given_back(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    until = asyncio.get_running_loop().time() + 30
+    waiting = asyncio.ensure_future(site.working.wait(await site.subscription(), P, "two", until))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    await site.nack(ids)
+    assert await asyncio.wait_for(waiting, 5)
+    assert offsets(await site.pull()) == [0]
+
+
+async def test_a_waiting_pull_goes_on_when_the_keeper_finds_that_a_lease_has_ended(site: Site) -> None:
+    await site.publish(0)
+    await site.pull()
+    until = asyncio.get_running_loop().time() + 30
+    waiting = asyncio.ensure_future(site.working.wait(await site.subscription(), P, "two", until))
+    await asyncio.sleep(0.02)
+    site.engines.clock.advance(LATE)
+    await site.look()
+    assert await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_waiting_pull_goes_on_when_the_topic_grows(site: Site) -> None:
+    until = asyncio.get_running_loop().time() + 30
+    waiting = asyncio.ensure_future(site.working.wait(await site.subscription(), P, "two", until))
+    await asyncio.sleep(0.02)
+    await site.publish(0)
+    assert await asyncio.wait_for(waiting, 5)
+
+
+@with_options(filter='attributes.n = "7" OR attributes.n = "8"')
+async def test_what_the_filter_leaves_out_is_done_and_the_floor_moves(site: Site) -> None:
+    await site.publish(*range(20))
+    ids = await site.pull()
+    assert offsets(ids) == [7, 8]
+    await site.acknowledge(ids[:1])
+    assert await site.floor() == 8
+    await site.acknowledge(ids[1:])
+    assert await site.floor() == 20
+
+
+@with_options(enable_message_ordering=True)
+async def test_one_message_of_a_key_is_under_way_at_a_time_in_order(site: Site) -> None:
+    await site.publish(*range(6), key=lambda n: "even" if n % 2 == 0 else "")
+    ids = await site.pull()
+    assert offsets(ids) == [0, 1, 3, 5]
+    assert await site.pull() == []
+    await site.nack(ids[:1])
+    [again] = await site.pull()
+    assert again.offset == 0
+    await site.acknowledge([again])
+    following = await site.pull()
+    assert offsets(following) == [2]
+    site.begin_again()
+    assert offsets(await site.pull()) == [1, 2, 3, 5]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_once(site: Site) -> None:
+    await site.publish(0, 1)
+    for _ in range(5):
+        [failed] = await site.pull(1)
+        assert failed.offset == 0
+        await site.nack([failed])
+    await site.look()
+    [letter] = await site.letters()
+    assert (letter["n"], letter["deadLetterMessageId"], letter["deadLetterAttempts"]) == ("0", "0", "5")
+    assert await site.floor() == 1
+    assert offsets(await site.pull()) == [1]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", _unavailable)
+        await site.look()
+    assert len(await site.letters()) == 1
+    site.begin_again()
+    again = await site.pull()
+    assert offsets(again) == [0]
+    await site.nack(again)
+    await site.look()
+    assert len(await site.letters()) == 1
+    assert await site.floor() == 1
+
+
+async def _unavailable(*_: object) -> bool:
+    raise CursorsUnavailable
+
+
+async def test_an_acknowledgement_that_could_not_be_stored_leaves_the_lease_as_it_was(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", _unavailable)
+        with pytest.raises(CursorsUnavailable):
+            await site.acknowledge(ids)
+    assert await site.pull() == []
+    await site.acknowledge(ids)
+    assert await site.floor() == 1
+
+
+async def test_an_acknowledgement_is_stored_also_when_its_client_leaves(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    leaving = asyncio.ensure_future(site.acknowledge(ids))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await site.acknowledge(ids)
+    assert await site.floor() == 1
+
+
+async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
+    await site.publish(0, 1, 2)
+    ids = await site.pull()
+    site.begin_again()
+    await site.acknowledge(ids[1:2])
+    assert offsets(await site.pull()) == [0, 2]
+    with pytest.raises(AckTimeout):
+        await site.acknowledge(ids[:1])
+    assert await site.floor() == 0
+
+
+async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    site.begin_again()
+    await site.acknowledge([])
+    site.engines.clock.advance(LATE)
+    with pytest.raises(AckTimeout):
+        await site.acknowledge(ids)
+
+
+@with_options(enable_exactly_once_delivery=True)
+async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull()
+    site.begin_again()
+    assert await site.pull() == []
+    await site.publish(2)
+    assert offsets(await site.pull()) == [2]
+    await site.acknowledge(ids[:1])
+    site.engines.clock.advance(2 * LATE)
+    again = await site.pull()
+    assert offsets(again) == [1, 2]
+    with pytest.raises(AckTimeout):
+        await site.acknowledge(ids[1:])
+    await site.acknowledge(again)
+    assert await site.floor() == 3
+
+
+async def test_a_seek_makes_earlier_ids_late_and_gives_everything_again(site: Site) -> None:
+    await site.publish(0, 1, 2)
+    ids = await site.pull()
+    await site.acknowledge(ids[:1])
+    seeker = Seeker(site.engines.registry, site.engines.log, site.engines.cursors, moved=site.working.forget)
+    await seeker.seek(site.caller, SUB, 0)
+    with pytest.raises(AckTimeout):
+        await site.acknowledge(ids[1:])
+    assert offsets(await site.pull()) == [0, 1, 2]
+
+
+async def test_ids_that_were_never_given_are_refused_and_change_nothing(site: Site) -> None:
+    await site.publish(0, 1)
+    [first] = await site.pull(1)
+    attempt, epoch, run, number, identity = first.hand_out.split(".")
+    for bad in (
+        AckId(Offset(0), ".".join((attempt, epoch, run, number, "000000"))),
+        AckId(Offset(0), ".".join((attempt, epoch, run, "99", identity))),
+        AckId(Offset(0), ".".join((attempt, epoch, "99", number, identity))),
+        AckId(Offset(0), ".".join((attempt, "99", run, number, identity))),
+        AckId(Offset(1), first.hand_out),
+        AckId(Offset(10**17), first.hand_out),
+        AckId(Offset(0), "nonsense"),
+    ):
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            await site.acknowledge([first, bad])
+    site.begin_again()
+    with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+        await site.acknowledge([AckId(Offset(10**17), first.hand_out)])
+    assert await site.floor() == 0
+
+
+async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 8)
+    assert MAX_OUT > 8
+    await site.publish(*range(20))
+    assert len(await site.pull(20, "greedy")) == 8
+    site.engines.clock.advance(LATE)
+    assert len(await site.pull(4, "greedy")) == 4
+    assert await site.pull(20, "greedy") == []
+    assert len(await site.pull(20, "other")) == 4
+
+
+async def test_a_topic_made_again_begins_at_its_beginning(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull()
+    await site.acknowledge(ids[:1])
+    await site.engines.topics.delete(site.caller, TOPIC)
+    await site.engines.topics.create(site.caller, TOPIC)
+    await site.publish(5)
+    assert offsets(await site.pull()) == [0]
+    with pytest.raises(AckTimeout):
+        await site.acknowledge(ids[1:])

@@ -111,7 +111,7 @@ async def test_what_is_done_of_a_parallel_subscription_is_done_after_a_move(furn
     shutil.copytree(furnished.data, tmp_path / "old")
     ranges = [(Offset(7), Offset(9)), (Offset(60), Offset(90))]
     async with installation(tmp_path / "old", furnished.clock) as source:
-        sub = next(each for each in await source.registry.subscriptions.all() if each.name == "fresh")
+        sub = next(each for each in await source.registry.subscriptions.all() if each.name == "parallel")
         place = (await source.cursors.places())[sub.id]
         await source.cursors.restore(sub.id, place.topic, Offset(5), bitmap_of(ranges))
         await export(source, str(tmp_path / "export"), quiet)

@@ -97,6 +97,7 @@ BAD = {
     "done too far away": (
         [LOG | {"first": 2**40}, PROJECT, TOPIC, sub(done=[[4, 2**33]])], 5, "more than 4294967296 messages",
     ),
+    "done of an ordered subscription": ([LOG, message(5), PROJECT, TOPIC, sub(done=[[4, 6]])], 6, "not parallel"),
     "done beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(done=[[4, 7]])], 6, "beyond the end of the topic, 6"),
     "a cursor beyond the end of nothing": ([PROJECT, TOPIC, sub(offset=1)], 4, "beyond the end of the topic, 0"),
     "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),
@@ -166,12 +167,13 @@ def test_what_is_good_is_counted(tmp_path: Path):
         USER,
         PROJECT,
         TOPIC,
-        sub(offset=3, done=[[3, 4], [6, 10]], push=DEAD, push_secrets=[SECRET]),
+        sub(offset=10, push=DEAD, push_secrets=[SECRET]),
+        parallel() | {"name": "each", "offset": 3, "done": [[3, 4], [6, 10]]},
         sub("other") | {"topic": "gone"},
     ]
     path = written(tmp_path / "file", whole(*lines))
 
-    assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 2}
+    assert check(path, quiet) == {"log": 1, "message": 2, "user": 1, "project": 1, "topic": 1, "subscription": 3}
 
 
 def test_a_right_may_be_to_an_action_that_is_none_here(tmp_path: Path):

@@ -382,8 +382,10 @@ def _check_push(line: Subscription) -> None:
 
 
 def _check_parallel(line: Subscription) -> None:
-    """Raise `InvalidInput` for options of a parallel subscription that cannot be."""
+    """Raise `InvalidInput` for what cannot be of a parallel subscription, or only of one."""
     if line.parallel is None:
+        if line.done:
+            raise InvalidInput("done one by one, of a subscription that is not parallel")
         return
     check_options(line.parallel)
     if line.ack_deadline_seconds < MIN_ACK_DEADLINE:

@@ -187,6 +187,7 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
     finally:
         if watch:
             watch.cancel()
+        await made.working.hand_over()
         main.should_exit = True
         if made.push.runner:  # before its waiting pulls are ended
             await made.push.runner.close()

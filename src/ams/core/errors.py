@@ -19,7 +19,8 @@
     │   └── KeyReused         an idempotency key came back with other content
     ├── TooLarge              a message or a body is over the limit (413)
     ├── Overloaded            the service refuses work to protect what it has; try again (503)
-    │   └── RateLimited       more requests of a user or a project than its rate limit (429)
+    │   ├── RateLimited       more requests of a user or a project than its rate limit (429)
+    │   └── OwnedElsewhere    another node works on the subscription: that one is to be asked
     ├── Unavailable           an engine cannot do its work now; try again (500)
     │   ├── LogUnavailable
     │   │   └── OutcomeUnknown  a write failed in a way that leaves open whether it was done (500)
@@ -158,6 +159,16 @@ class RateLimited(Overloaded):
 
     def __init__(self, message: str = "Too many requests") -> None:
         super().__init__(message)
+
+
+class OwnedElsewhere(Overloaded):
+    """Another node works on the subscription now; nothing was done. The request is for that node."""
+
+    def __init__(self, subscription: str, node: str, url: str) -> None:
+        """`url` is how that node is reached; empty: it does not say."""
+        how = "; it does not say how it is reached: set node_url on every node"
+        super().__init__("Another node works on this subscription now" + ("" if url else how))
+        self.subscription, self.node, self.url = subscription, node, url
 
 
 class Unavailable(AmsError):

@@ -68,6 +68,7 @@ _SIZE |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
 _DURATION = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SERVER = r"\s*([^\s:/,\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}\s*"
 _SERVERS = re.compile(f"{_SERVER}(,{_SERVER})*")
+_NODE = re.compile(r"https?://([^\s:/@?#\[\]]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?/?")
 _PASSWORD_IN_URL = re.compile(r"//[^?@]*:[^?@]*@|[?&](ssl)?password=")
 """Before the host, or where libpq takes it besides: among the parameters."""
 _NUMBER = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]*)")
@@ -234,6 +235,10 @@ class Settings(SettingsTable):
     port: int = setting(8080, "Port of the API; 0 takes a free one.")
     ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
     ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+    node_url: str = setting(
+        "", "How other nodes of a cluster reach this one: http://HOST:PORT or https://HOST:PORT; empty = not at all."
+    )
+    node_ca_file: str = setting("", "CA certificates (PEM) that other nodes are checked by, besides the system's.")
     drain_seconds: Seconds = setting(
         Seconds(0.0), "How long a service serves after SIGTERM while /readyz fails, so that a proxy turns away first."
     )
@@ -379,6 +384,10 @@ class Settings(SettingsTable):
             "kafka_servers is host:port, or several with commas",
         )
         yield bool(self.kafka_ca_file) and not self.kafka_tls, "kafka_ca_file is for kafka_tls, which is not set"
+        yield (
+            bool(self.node_url) and not _NODE.fullmatch(self.node_url),
+            "node_url is http://HOST:PORT or https://HOST:PORT, without a path",
+        )
         yield self.drain_seconds > MAX_DRAIN, f"drain_seconds must not be over {MAX_DRAIN}"
 
 

@@ -10,7 +10,7 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -24,10 +24,11 @@ from ams.access.admission import Caller
 from ams.core.errors import BadRequest, NotAllowed, Overloaded
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST, SCOPE
-from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer
+from ams.http.asgi import JSON, JSON_TYPE, Event, Header, Receive, Send, answer, project_of
 from ams.http.auditing import Auditor, log_change, shown_path
 from ams.http.errors import refusal
 from ams.http.fast import OPERATIONS, FastRoutes, Gate
+from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, Bodies, ClientLeft
 from ams.http.openapi import encoded
 from ams.http.routing import Call, Row, Streamed, StreamedResponse
@@ -60,13 +61,21 @@ class App:
     """API v1 over ASGI."""
 
     def __init__(
-        self, gate: Gate, bodies: Bodies, unread: UnreadAnswers, fast: FastRoutes, rows: Iterable[Row], auditor: Auditor
+        self,
+        gate: Gate,
+        bodies: Bodies,
+        unread: UnreadAnswers,
+        fast: FastRoutes,
+        rows: Iterable[Row],
+        auditor: Auditor,
+        forwarder: Forwarder | None = None,
     ) -> None:
         self._gate = gate
         self._auditor = auditor
         self._bodies = bodies
         self._unread = unread
         self._fast = fast
+        self._forwarder = forwarder
         rows = list(rows)
         self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
         routes = [self._route(row) for row in rows]
@@ -110,7 +119,7 @@ class App:
             await send(start)
             await send({"type": "http.response.body", "body": body})
             return
-        with self._unread.held(_project(scope), len(body)):
+        with self._unread.held(project_of(scope), len(body)):
             await send(start)
             await send({"type": "http.response.body", "body": body})
 
@@ -120,7 +129,7 @@ class App:
 
     async def _answer_other(self, scope: dict[str, Any], receive: Receive, send: Send, request_id: bytes) -> None:
         """Answer a request that is for no hot route."""
-        project, is_begun = _project(scope), False
+        project, is_begun = project_of(scope), False
 
         async def stamped(event: Event) -> None:
             nonlocal is_begun
@@ -148,6 +157,10 @@ class App:
         if isinstance(error, asyncio.CancelledError):
             # Only a stop cancels requests: those whose bodies were still coming when its patience ended.
             await self._refuse(Overloaded("The service is stopping"), scope, send, request_id)
+        elif isinstance(error, Relayed):
+            self.answered[error.answer.status // 100] += 1
+            headers = [JSON, (REQUEST_ID, request_id), *error.answer.headers]
+            await answer(send, error.answer.status, error.answer.body, headers)
         elif isinstance(error, Exception) and not isinstance(error, ClientLeft):
             await self._refuse(await self._auditor.turned_away(error, scope), scope, send, request_id)
 
@@ -188,27 +201,36 @@ class App:
             except asyncio.CancelledError:
                 await self._auditor.cut_short(row.method, row.action, caller, request.scope)
                 raise
+            except Relayed:  # its owner has recorded it
+                raise
             except Exception as error:
                 await self._auditor.refused(row.method, row.action, caller, request.scope, error)
                 raise
+            if isinstance(made, Answer):
+                return Response(made.body, media_type=JSON_TYPE)
             await self._auditor.changed(row.method, row.action, caller, request.scope)
             await log_change(row.method, row.action, caller, request.scope["path"])
-            project = _project(request.scope)
+            project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
             if row.method == "GET":  # what was changed is answered in any case
                 self._unread.check(project, len(made))
             return Response(made, media_type=JSON_TYPE)
 
-        async def answered(request: Request, caller: Caller | None) -> bytes | Streamed:
+        async def answered(request: Request, caller: Caller | None) -> bytes | Streamed | Answer:
             headers, query = request.scope["headers"], request.scope["query_string"]
             names = request.path_params
             token = self._gate.token(headers, query)
             if row.counted:
                 await self._gate.count(token)
 
+            read = b""
+
             async def body() -> bytes:
-                holders = (_project(request.scope), caller.user if caller is not None else request.client)
+                nonlocal read
+                if read:  # asked for again, as another node may have to have it
+                    return read
+                holders = (project_of(request.scope), caller.user if caller is not None else request.client)
                 began = time.monotonic()
                 read = await self._bodies.read(headers, request.receive, row.most, holders)
                 if row.action and time.monotonic() - began > LATE_SECONDS:
@@ -216,7 +238,12 @@ class App:
                 return read
 
             call = Call(names, query, caller, token, body, headers, request.receive)
-            return await row.handler(call)
+            if self._forwarder is None:
+                return await row.handler(call)
+            made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
+            if isinstance(made, Answer) and made.status != 200:
+                raise Relayed(made)
+            return made
 
         route = Route("/v1" + row.path, endpoint, methods=[row.method])
         assert route.methods is not None
@@ -228,12 +255,6 @@ class App:
             return None
         headers, query = request.scope["headers"], request.scope["query_string"]
         return await self._gate.admit(row.action, request.path_params, headers, query)
-
-
-def _project(scope: MutableMapping[str, Any]) -> str:
-    """Return the project that a path names; empty without one."""
-    parts = scope["path"].split("/", 4)
-    return parts[3] if len(parts) > 3 and parts[2] == "projects" else ""
 
 
 def _clean(path: str) -> str:

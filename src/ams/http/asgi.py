@@ -28,6 +28,12 @@ async def answer(send: Send, status: int, body: bytes, headers: list[Header]) ->
     await send({"type": "http.response.body", "body": body})
 
 
+def project_of(scope: MutableMapping[str, Any]) -> str:
+    """Return the project that a path names; empty without one."""
+    parts = scope["path"].split("/", 4)
+    return parts[3] if len(parts) > 3 and parts[2] == "projects" else ""
+
+
 def query_value(query: bytes, name: str) -> str | None:
     """Return the first value of a query parameter; parameter names are case-sensitive (contract 1).
 

@@ -19,10 +19,12 @@ from typing import Any, NamedTuple
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
 from ams.core.ack_ids import AckIds
+from ams.core.errors import OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.big_bodies import BIG_BODY
+from ams.http.forwarding import Answer, Forwarder, Relayed
 from ams.http.limits import LATE_SECONDS, SMALL_BODY, Bodies, Holders, gone
 from ams.http.routing import Operation
 from ams.service.delivering import Deliverer, Gone
@@ -241,12 +243,15 @@ class FastRoutes:
         *,
         lenient: bool,
         workers: Pool | None = None,
+        forwarder: Forwarder | None = None,
     ) -> None:
+        """`forwarder` is needed where other nodes work on parallel subscriptions."""
         self.gate = gate
         self.bodies = bodies
         self._publisher = publisher
         self._deliverer = deliverer
         self._working = working
+        self._forwarder = forwarder
         self._invalidations = invalidations
         self._messages = messages.MessageReader(lenient, workers)
         self._routes: dict[tuple[str, str], tuple[str, str, Callable[[Call], Awaitable[bytes]]]] = {
@@ -298,7 +303,7 @@ class FastRoutes:
         caller = await self.gate.admit(action, names, headers, query, counted=is_counted)
         return await handler(Call(action, names, name, caller, generation, scope, receive))
 
-    def _remember(self, call: Call, act: Act, *, is_pull: bool = False) -> None:
+    def _remember(self, call: Call, act: Act, *, is_pull: bool = False, waits_once: bool = True) -> None:
         """Remember a request that was let in, if its connection offers a head by which to know the next one."""
         scope = call.scope
         head: Head | None = (scope.get("state") or {}).get(OFFERED)
@@ -311,7 +316,8 @@ class FastRoutes:
         most = SMALL_BODY if is_pull else self.bodies.most
         weight = size + len(head) * _FIELD_BYTES + _ADMITTED_BYTES
         admitted = Admitted(
-            call.generation, call.caller, token, call.holders, most, scope["path"], act, not is_pull, weight
+            call.generation, call.caller, token, call.holders, most, scope["path"], act, waits_once and not is_pull,
+            weight,
         )  # fmt: skip
         self._heads.put(head, admitted)
 
@@ -358,8 +364,20 @@ class FastRoutes:
         hands_out = self._hand_out if subscription.parallel is None else self._lease
         act = partial(hands_out, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
+        if subscription.parallel is not None and self._forwarder is not None:
+            return await self._pull_anywhere(self._forwarder, call, subscription, body)
+        return await self._pulled(call, subscription, body)
+
+    async def _pull_anywhere(self, forwarder: Forwarder, call: Call, subscription: Subscription, body: bytes) -> bytes:
+        """Pull on the node that works on a parallel subscription."""
+        pulled, left = partial(self._pulled, call, subscription, body), partial(gone, call.receive)
+        most = self._deliverer.max_bytes
+        return _unless_refused(await forwarder.run(pulled, call.scope, lambda: body, left, most=most))
+
+    async def _pulled(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
+        hands_out = self._hand_out if subscription.parallel is None else self._lease
         try:
-            return await act(body, None)
+            return await hands_out(subscription, call.project, call.caller, body, None)
         except NotOnLane:
             return await self._pull_later(call, subscription, body)
 
@@ -394,9 +412,11 @@ class FastRoutes:
                 hands_out = self._hand_out if subscription.parallel is None else self._lease
                 with contextlib.suppress(NotOnLane):
                     return await hands_out(subscription, call.project, call.caller, body, None)
-            return messages.pulled("", ())
+        except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
+            pass
         finally:
             left.cancel()
+        return messages.pulled("", ())
 
     async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
@@ -417,8 +437,12 @@ class FastRoutes:
             if await self._deliverer.is_parallel(caller, SubscriptionName(call.name)):
                 each = await self._messages.each_ack_id(prefix, body)
                 subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
-                self._remember(call, partial(self._take_each, subscription, call.project, prefix))
-                return await self._take_each_id(subscription, call.project, each)
+                act = partial(self._take_each, subscription, call.project, prefix)
+                self._remember(call, act, waits_once=self._forwarder is None)
+                take = partial(self._take_each_id, subscription, call.project, each)
+                if self._forwarder is None:
+                    return await take()
+                return _unless_refused(await self._forwarder.run(take, call.scope, lambda: body))
             ids = await self._messages.ack_ids(prefix, body, project=call.project)
             subscription = await self._deliverer.to_acknowledge(caller, SubscriptionName(call.name))
             self._remember(call, partial(self._take, subscription, prefix))
@@ -441,3 +465,12 @@ class FastRoutes:
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
         await self._working.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
+
+
+def _unless_refused(answer: bytes | Answer) -> bytes:
+    """Return the body of a 200, here or of another node; raise `Relayed` for what another node answered otherwise."""
+    if isinstance(answer, bytes):
+        return answer
+    if answer.status != 200:
+        raise Relayed(answer)
+    return answer.body

@@ -20,7 +20,7 @@ from typing import Any, cast
 import httptools
 import structlog
 
-from ams.core.errors import AmsError
+from ams.core.errors import AmsError, OwnedElsewhere
 from ams.core.held import SMALL
 from ams.core.observing import REQUEST
 from ams.http.app import REQUEST_ID, App, good_id
@@ -315,7 +315,7 @@ class LaneRequest:
         """Go on in a task with work that was run up to a wait; a pull has the `scope` and the `body` of its request."""
         try:
             answer = await _resumed(work, waits_for)
-        except NotOnLane:
+        except (NotOnLane, OwnedElsewhere):
             assert scope is not None
             await self._over_asgi(scope, body)
         except (Exception, asyncio.CancelledError) as error:

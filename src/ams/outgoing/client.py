@@ -30,7 +30,7 @@ SECONDS = 8.0
 IDLE_SECONDS = 30.0
 """After which a connection that was kept and not used is closed."""
 AT_ONCE = 64
-"""Requests of `ask` to one host and port; more wait, within their own time."""
+"""Requests of `ask` to one host and port, where its user does not say."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _PIECE = 64 * 1024
 _PLAIN = (b"Accept-Encoding", b"identity")
@@ -49,6 +49,10 @@ class TimedOut(RequestFailed):
     """There was no whole answer in time."""
 
 
+class NotReached(RequestFailed):
+    """There was no connection, so nothing was sent."""
+
+
 class AnswerTooLong(RequestFailed):
     """The body is longer than it may be."""
 
@@ -58,6 +62,7 @@ class Response(NamedTuple):
 
     status: int
     body: bytes
+    headers: Headers = ()
 
 
 def authority(scheme: bytes, host: bytes, port: int) -> bytes:
@@ -97,13 +102,20 @@ class HttpClient:
         tls: ssl.SSLContext | None = None,
         *,
         seconds: float = SECONDS,
+        connect_seconds: float | None = None,
         most_bytes: int = MOST_BYTES,
+        at_once: int = AT_ONCE,
     ) -> None:
-        """`tls` is what https is trusted by; without it the system's CAs. The limits are those of one request."""
+        """`tls` is what https is trusted by; without it the system's CAs. The limits are those of one request.
+
+        `at_once` is how many requests `ask` sends to one host and port; more wait, within their own time.
+        """
         self._guard = guard
         self._tls = tls
         self._seconds = seconds
+        self._connect_seconds = connect_seconds
         self._most_bytes = most_bytes
+        self._at_once = at_once
         self._idle: dict[Origin, list[_Connection]] = {}
         self._slots: dict[Origin, asyncio.Semaphore] = {}
         self.requests = 0
@@ -120,12 +132,14 @@ class HttpClient:
     async def ask(self, request: httpcore.Request) -> Response:
         """Send a request as it is and return the response, of any status; raise `RequestFailed`.
 
+        That is `NotReached` when nothing was sent.
+
         The connection is kept for the next request. One that was kept may have been closed by the other side just now.
         Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
         repeated.
         """
         origin = _origin(request.url)
-        async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(AT_ONCE)):
+        async with self._counted(), self._slots.setdefault(origin, asyncio.Semaphore(self._at_once)):
             kept = self._take(origin)
             if kept is not None:
                 try:
@@ -133,7 +147,7 @@ class HttpClient:
                 except (OSError, httpcore.ProtocolError):
                     if kept.was_heard:
                         raise
-            return await self._on(await self._connected(request.url), request)
+            return await self._on(await self._reached(request.url), request)
 
     async def close(self) -> None:
         """End all connections that were kept."""
@@ -187,6 +201,17 @@ class HttpClient:
             if connection.wake():
                 return connection
         return None
+
+    async def _reached(self, url: httpcore.URL) -> "_Connection":
+        try:
+            async with asyncio.timeout(self._connect_seconds) as limit:
+                return await self._connected(url)
+        except TimeoutError as error:
+            if limit.expired():
+                raise NotReached("no connection in time") from error
+            raise
+        except (OSError, Refused) as error:
+            raise NotReached(str(error) or type(error).__name__) from error
 
     async def _connected(self, url: httpcore.URL) -> "_Connection":
         """Connect to the first of the permitted addresses that answers; each leaves half of the time for the next."""
@@ -268,7 +293,7 @@ class _Connection(httpcore.AsyncNetworkStream):
                 raise AnswerTooLong(f"it has more than {most_bytes} bytes")
         await answer.aclose()
         self._can_be_kept = http.is_idle()
-        return Response(answer.status, bytes(body))
+        return Response(answer.status, bytes(body), answer.headers)
 
     @property
     def was_heard(self) -> bool:

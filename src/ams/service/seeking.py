@@ -34,6 +34,9 @@ class Seeker:
     cursors: CursorStore
     moved: Callable[[SubscriptionId], None] = lambda _: None
     """Is called for each subscription that was moved, so that pulls that wait for its messages look again."""
+    own: Callable[[SubscriptionId], Awaitable[None]] | None = None
+    """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
+    """
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
@@ -114,6 +117,8 @@ class Seeker:
     ) -> Offsets:
         """Move the cursor to `where`; again when the topic was made anew meanwhile: that offset is of the old one."""
         subscription = await self._subscription(caller, name)
+        if subscription.parallel is not None and self.own is not None:
+            await self.own(subscription.id)
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict:

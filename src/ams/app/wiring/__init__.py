@@ -2,6 +2,7 @@
 
 engines     opens what is kept
 identity    which issuers are trusted, how they are asked, and who logs in by their tokens
+nodes       who works on what where several nodes share it, and how they ask each other
 push        what checks endpoints, what delivers, and what the API knows of it
 assembly    builds the service over all that
 
@@ -18,6 +19,7 @@ from ams.access.permissions import role_table
 from ams.app.wiring.assembly import Service, assemble
 from ams.app.wiring.engines import Engines, ReportWait, open_engines
 from ams.app.wiring.identity import trusted_by
+from ams.app.wiring.nodes import client_of
 from ams.app.wiring.push import reach_of
 from ams.core.clock import Clock, SystemClock
 from ams.core.settings import Settings
@@ -58,9 +60,10 @@ async def service(
     cannot be used.
     """
     roles, reach, trusted = role_table(settings.roles_file), reach_of(settings), trusted_by(settings)
+    to_nodes = client_of(settings)
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
         await put_in_order(settings, engines)
-        made = assemble(settings, engines, roles, reach, trusted)
+        made = assemble(settings, engines, roles, reach, trusted, to_nodes)
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail,
@@ -75,6 +78,7 @@ async def service(
                 stack.push_async_callback(work.close)
             await stack.enter_async_context(made.push.running(supervisor))
             await stack.enter_async_context(made.identity.running())
+            await stack.enter_async_context(made.nodes.running())
             stack.push_async_callback(made.workers.close)
             yield made
 

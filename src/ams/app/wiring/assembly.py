@@ -7,6 +7,7 @@ from ams.access.permissions import RoleTable
 from ams.access.rates import Rates
 from ams.app.wiring.engines import Engines
 from ams.app.wiring.identity import Identity, Trusted, identity_of
+from ams.app.wiring.nodes import Nodes, nodes_of
 from ams.app.wiring.push import Push, Reach, push_of
 from ams.core.attempts import Attempts
 from ams.core.clock import Clock, Milliseconds
@@ -29,6 +30,7 @@ from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.topics import RetentionRoutes, TopicRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
 from ams.http.routing import Row
+from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
 from ams.service.about import About
 from ams.service.counting import Counting, Counts
@@ -77,6 +79,7 @@ class Service:
     cursors: CursorStore
     deliverer: Deliverer
     working: Working
+    nodes: Nodes
     workers: Pool
     schemas: Schemas
     counting: Counting
@@ -99,7 +102,14 @@ class Service:
         return self.log.away or self.registry.away
 
 
-def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reach | None, trusted: Trusted) -> Service:
+def assemble(
+    settings: Settings,
+    engines: Engines,
+    roles: RoleTable,
+    reach: Reach | None,
+    trusted: Trusted,
+    to_nodes: HttpClient,
+) -> Service:
     """Make the service; `reach` is None while push is disabled."""
     registry, log, cursors = engines.registry, engines.log, engines.cursors
     counts = Counts(engines.clock)
@@ -127,12 +137,13 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
     push = push_of(settings, engines, deliverer, counts, reach)
-    working = Working(deliverer, cursors, push.dead_letters, engines.clock)
+    nodes = nodes_of(settings, engines, to_nodes, unread)
+    working = Working(deliverer, cursors, push.dead_letters, engines.clock, nodes.ownership)
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(
         gate, bodies, publisher, deliverer, working, registry.invalidations, lenient=settings.lenient_data,
-        workers=workers,
+        workers=workers, forwarder=nodes.forwarder,
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
@@ -140,12 +151,13 @@ def assemble(settings: Settings, engines: Engines, roles: RoleTable, reach: Reac
         settings, engines, admission, roles, counting, deliverer, working, schemas, losses, push, identity, workers
     )
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
-    api = App(gate, bodies, unread, fast, table, Auditor(trail, logins, gate, engines.clock, proxies))
+    auditor = Auditor(trail, logins, gate, engines.clock, proxies)
+    api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder)
     is_traced = settings.log_level == "debug"
     app = Traced(api) if is_traced else api
     lane = None if is_traced else Lane(api, fast, unread)
     return Service(
-        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, workers, schemas,
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, schemas,
         counting, losses, counts, push, identity, trail, logins, token_uses, api, app, lane,
     )  # fmt: skip
 
@@ -186,7 +198,11 @@ def routes(
         deliverer.wake(subscription)
         working.forget(subscription)
 
-    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=moved)
+    def deleted(subscription: SubscriptionId) -> None:
+        deliverer.wake(subscription)
+        working.leave(subscription)
+
+    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=deleted)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock)
     doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher)
     return [
@@ -199,7 +215,7 @@ def routes(
         *IssuerRoutes(identity.issuers).rows(),
         *RegistrationRoutes(Registrations(registry)).rows(),
         *MemberRoutes(Members(registry)).rows(),
-        *OffsetRoutes(Seeker(registry, log, cursors, moved=moved)).rows(),
+        *OffsetRoutes(Seeker(registry, log, cursors, moved=moved, own=working.own)).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),

@@ -1,8 +1,8 @@
 """Working on a parallel subscription: pull, acknowledge, nack, extend.
 
-A subscription that is used is open: its `Backlog` is in memory, of one process at a time. What consumers settle is
-stored by `Acks` before they are answered; leases are not stored. A keeper looks after what is due: leases that ended,
-waits that are over, messages that have failed too often.
+A subscription that is used is open: its `Backlog` is in memory, of one process at a time (`ownership`). What consumers
+settle is stored by `Acks` before they are answered; leases are not stored. A keeper looks after what is due: leases
+that ended, waits that are over, messages that have failed too often.
 
 What runs up to the first wait may be driven without a task (`ams.http.lane`): no `asyncio.timeout`, `TaskGroup` or
 `current_task` there.
@@ -31,6 +31,7 @@ from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.finding import Finder
 from ams.service.parallel.leases import SLOT
 from ams.service.parallel.opened import Open, opened_by
+from ams.service.parallel.ownership import Alone, Ownership
 from ams.storage.cursors.acks import Change, CursorStore, Horizon
 from ams.storage.registry.records import Subscription
 
@@ -69,9 +70,21 @@ class Moved(Conflict):
 class Working:
     """What consumers do with parallel subscriptions."""
 
-    def __init__(self, deliverer: Deliverer, cursors: CursorStore, dead_letters: DeadLetters, clock: Clock) -> None:
-        """`deliverer` has the limits that both types share, and knows who waits."""
+    def __init__(
+        self,
+        deliverer: Deliverer,
+        cursors: CursorStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        ownership: Ownership | None = None,
+    ) -> None:
+        """`deliverer` has the limits that both types share, and knows who waits.
+
+        `ownership` says what this process may work on; absent: everything. Where it may not, what consumers ask for
+        raises `OwnedElsewhere`, and nothing was done.
+        """
         self._deliverer = deliverer
+        self._ownership = ownership or Alone()
         self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
         self._dead_letters = dead_letters
         self._clock = clock
@@ -85,13 +98,24 @@ class Working:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Look after leases in the background, until `close`."""
+        await self._ownership.start(supervisor, self._forget_all)
         self._keeper = supervisor.task("leases of messages", self._keep(supervisor))
 
     async def close(self) -> None:
-        """End the background work, and let what is being stored be stored."""
+        """End the background work, let what is being stored be stored, and let go of everything."""
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait((self._keeper,))
+        await self._stored_all()
+        await self._ownership.close()
+
+    async def hand_over(self) -> None:
+        """Let other nodes have everything, after what is being stored: this one stops soon."""
+        await self._stored_all()
+        self._forget_all()
+        await self._ownership.leave()
+
+    async def _stored_all(self) -> None:
         storing = [task for opened in self._open.values() for task in opened.storing]
         if storing:
             await asyncio.wait(storing)
@@ -117,10 +141,11 @@ class Working:
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened(subscription, project)
-                async with opened.giving:
-                    if self._open.get(subscription.id) is opened:
-                        lots = await self._give(opened, most, holder, held_for)
-                        break
+                with contextlib.suppress(Moved):  # then it is not open any more
+                    async with opened.giving:
+                        if self._open.get(subscription.id) is opened:
+                            lots = await self._give(opened, most, holder, held_for)
+                            break
         if not (lots or wait):
             self._deliverer.counts.note_pull(subscription.id)
         return lots
@@ -176,9 +201,27 @@ class Working:
         if opened is not None:
             opened.wake()
 
+    async def own(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """See that this process owns a subscription, for what has to be done where its leases are.
+
+        With `seizes` it is taken from any other node, which then can store nothing of it any more: for who delivers it
+        by push, which one process does at a time. Raises `OwnedElsewhere`, `SubscriptionGone`.
+        """
+        if not self._ownership.holds(subscription):
+            await self._ownership.claim(subscription, seizes=seizes)
+
+    def leave(self, subscription: SubscriptionId) -> None:
+        """Let go of a subscription, so that another node may have it, or as it was deleted."""
+        self.forget(subscription)
+        self._ownership.release(subscription)
+
     def opened(self, subscription: SubscriptionId) -> Open | None:
         """Return a subscription that this process works on."""
         return self._open.get(subscription)
+
+    def _forget_all(self) -> None:
+        for subscription in list(self._open):
+            self.forget(subscription)
 
     async def _change(self, opened: Open, holder: str, seconds: float) -> None:
         """Return when something is to be given again, when there is room again, or when the topic has grown."""
@@ -199,16 +242,17 @@ class Working:
     async def _opened(self, subscription: Subscription, project: ProjectName) -> Open:
         opened = self._open.get(subscription.id)
         topic = await topic_of(self._registry, subscription)
-        if opened is not None and opened.topic == topic.id:
+        if opened is not None and opened.topic == topic.id and self._ownership.holds(subscription.id):
             if opened.subscription is not subscription:
                 opened.follow(subscription)
             opened.used = self._clock.monotonic()
             return opened
         async with self._opening.setdefault(subscription.id, asyncio.Lock()):
             opened = self._open.get(subscription.id)
-            if opened is not None and opened.topic == topic.id:
+            if opened is not None and opened.topic == topic.id and self._ownership.holds(subscription.id):
                 return opened
             self.forget(subscription.id)
+            await self.own(subscription.id)
             end = (await self._log.bounds(topic.id)).end
             progress = await self._cursors.take_over(subscription.id, topic.id)
             opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
@@ -317,7 +361,7 @@ class Working:
             raise
         if not is_stored:
             if self._open.get(opened.subscription.id) is opened:
-                self.forget(opened.subscription.id)
+                self.leave(opened.subscription.id)  # another node may have it: who uses it claims it anew
             raise Moved
         backlog.stored(settling, self._clock.monotonic())
         if opened.waiting:
@@ -371,6 +415,9 @@ class Working:
         return Milliseconds(max(min([latest, *[each for each in dues if each is not None]]), now + SLOT))
 
     async def _look_after(self, opened: Open) -> None:
+        if not self._ownership.holds(opened.subscription.id):
+            self.forget(opened.subscription.id)
+            return
         await self._finder.retain(opened)
         await self._expire(opened)
         if opened.backlog.dead:
@@ -379,7 +426,7 @@ class Working:
             await self._store(opened, Settling())
         is_idle = self._clock.monotonic() - opened.used > IDLE and not opened.waiting
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
-            self._open.pop(opened.subscription.id, None)
+            self.leave(opened.subscription.id)
 
     async def _put_aside(self, opened: Open) -> None:
         """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""

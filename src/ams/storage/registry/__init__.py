@@ -6,6 +6,7 @@ projects, users   and memberships and registrations; logins has named tokens, is
 resources         topics, subscriptions, schemas and access lists
 parallel          options of parallel subscriptions, and snapshots of where they stood
 push              what is to be delivered, secrets of signatures, and leases
+parallel, owners  snapshots of parallel subscriptions, and which node works on which
 counts            tallies, days and figures for metrics
 idempotency       idempotency keys for the log on Kafka
 export            all of it as lines of an export, and back

@@ -18,6 +18,7 @@ from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
+from ams.storage.registry.owners import OwnerRecords
 from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.projects import ProjectRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
@@ -49,6 +50,7 @@ class Registry:
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.snapshots = SnapshotRecords(database, clock)
         self.push_secrets = PushSecretRecords(database, secrets, clock)
+        self.owners = OwnerRecords(database, clock)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)
         self.tallies = TallyRecords(database)

@@ -323,6 +323,23 @@ push_states = Table(
 )
 """The states of deliveries; those reported under a lease are deleted with it."""
 
+parallel_nodes = Table(
+    "parallel_nodes",
+    METADATA,
+    Column("node", String(36), primary_key=True, comment="its name, another one at each start"),
+    Column("url", Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
+    Column("until", BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
+)
+"""Nodes that work on parallel subscriptions (`ams.service.parallel.ownership`). Times are the database's."""
+
+parallel_owners = Table(
+    "parallel_owners",
+    METADATA,
+    _of("subscription_id", "subscriptions.id", primary_key=True),
+    Column("node", String(36), ForeignKey("parallel_nodes.node", ondelete="CASCADE"), nullable=False, index=True),
+)
+"""Which of them works on a subscription."""
+
 named_tokens = _identified(
     "named_tokens",
     _of("user_id", "users.id", nullable=False),

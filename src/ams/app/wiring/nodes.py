@@ -1,0 +1,63 @@
+"""Nodes that share an installation: who works on which parallel subscription, and how they ask each other."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from ams.app.wiring.engines import Engines
+from ams.core.names import new_uuid
+from ams.core.settings import Settings
+from ams.http.forwarding import Forwarder
+from ams.outgoing.client import HttpClient
+from ams.outgoing.guard import EVERYWHERE, Guard, trust
+from ams.service.delivering import UnreadAnswers
+from ams.service.parallel.ownership import Alone, Ownership, Shared
+from ams.storage.registry.owners import Node
+
+CONNECT_SECONDS = 1.0
+"""To another node; one that takes longer is as good as gone."""
+ANSWER_SECONDS = 6.0
+"""For an answer of another node, beside the wait of a pull: clients give up at ten."""
+MESSAGE_BYTES = 2048
+"""Of a message in an answer, beside its content: id, time, the id to acknowledge it by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """This node and the others."""
+
+    ownership: Ownership
+    forwarder: Forwarder | None
+    """None where there are no others."""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Let go of connections to others when the block ends."""
+        try:
+            yield
+        finally:
+            if self.forwarder is not None:
+                await self.forwarder.close()
+
+
+def client_of(settings: Settings) -> HttpClient:
+    """Return what other nodes are asked by; raise `BadSettings`."""
+    tls = trust(settings.node_ca_file, "node_ca_file") if settings.node_ca_file else None
+    content = settings.max_pull_bytes + settings.max_message_bytes
+    return HttpClient(
+        Guard(EVERYWHERE),
+        tls,
+        seconds=settings.pull_wait + ANSWER_SECONDS,
+        connect_seconds=CONNECT_SECONDS,
+        most_bytes=content + settings.max_pull_messages * MESSAGE_BYTES,
+        at_once=settings.max_connections,
+    )
+
+
+def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: UnreadAnswers) -> Nodes:
+    """Return how this node stands to others; one with a log or a registry of its own has none."""
+    if engines.embedded or settings.registry == "sqlite":
+        return Nodes(Alone(), None)
+    node = Node(new_uuid(), settings.node_url)
+    ownership = Shared(engines.registry.owners, node)
+    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread))

@@ -1,0 +1,248 @@
+"""Ownership: which node works on a parallel subscription, where several share the cursors.
+
+What is leased is known to one process alone. So a node claims a subscription before it takes it over, and requests for
+one that another node owns go to that one (`ams.http.forwarding`). The fence is not here: a node that was overtaken can
+store nothing any more (`run` in `ams.storage.cursors.acks`). Ownership keeps nodes from overtaking each other all the
+time, and says where to ask.
+
+A node renews all that it owns at once, every `RENEW_SECONDS`. Who does not for `OWNED_SECONDS` owns nothing any more;
+it knows this itself, by its own clock from the sending of its last answered renewal.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import structlog
+
+from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
+from ams.core.names import SubscriptionId
+from ams.core.supervisor import Supervisor
+from ams.storage.registry.owners import OWNED_SECONDS, Node, OwnerRecords
+
+RENEW_SECONDS = 2.0
+_SPARE_SECONDS = 0.5
+"""Between the end of what is owned by a node's own clock and that by the database's."""
+_RETRY_SECONDS = 0.5
+"""After a turn that failed."""
+_KNOWN_SECONDS = RENEW_SECONDS
+"""For how long it is believed that another node owns a subscription."""
+_MOST_KNOWN = 10_000
+_LEAVE_SECONDS = 2.0
+_STOPPING = "The service is stopping"
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Ownership(Protocol):
+    """Says what this process may work on."""
+
+    def holds(self, subscription: SubscriptionId) -> bool:
+        """Whether it owns a subscription; asked for each request."""
+        ...
+
+    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """Own a subscription from now on; with `seizes` it is taken from any other node.
+
+        Raises `OwnedElsewhere`, `SubscriptionGone`, `RegistryUnavailable`.
+        """
+        ...
+
+    def release(self, subscription: SubscriptionId) -> None:
+        """Own a subscription no more, once others have heard of it; it may be claimed again at once."""
+        ...
+
+    def doubt(self, subscription: SubscriptionId) -> None:
+        """Ask anew who owns a subscription: the node that was thought to does not seem to."""
+        ...
+
+    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
+        """Renew in the background; `lost` is called when nothing is owned any more."""
+        ...
+
+    async def leave(self) -> None:
+        """Release everything, so that others need not wait."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything, and end the background work."""
+        ...
+
+
+class Alone:
+    """Ownership where no other process works on anything: all is owned, at no cost."""
+
+    def holds(self, subscription: SubscriptionId) -> bool:
+        """Return True."""
+        return True
+
+    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """Do nothing."""
+
+    def release(self, subscription: SubscriptionId) -> None:
+        """Do nothing."""
+
+    def doubt(self, subscription: SubscriptionId) -> None:
+        """Do nothing."""
+
+    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
+        """Do nothing."""
+
+    async def leave(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+
+class Shared:
+    """Ownership among the nodes that share a database."""
+
+    def __init__(self, owners: OwnerRecords, node: Node) -> None:
+        self._owners = owners
+        self._node = node
+        self._held: set[SubscriptionId] = set()
+        self._until = 0.0
+        """Loop time at which this node owns nothing any more."""
+        self._elsewhere: dict[SubscriptionId, tuple[Node, float]] = {}
+        """Who else owns what, and until which loop time that is believed."""
+        self._asked: dict[SubscriptionId, asyncio.Future[Node]] = {}
+        self._seized: set[SubscriptionId] = set()
+        self._released: set[SubscriptionId] = set()
+        self._sooner = asyncio.Event()
+        self._turns = asyncio.Lock()
+        self._lost: Callable[[], None] = lambda: None
+        self._task: asyncio.Task[None] | None = None
+
+    def holds(self, subscription: SubscriptionId) -> bool:
+        """Whether this node owns a subscription, by its own clock."""
+        return subscription in self._held and _now() < self._until
+
+    async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """Own a subscription, with the next turn; what is known to be elsewhere is not asked for."""
+        if self._task is not None and self._task.done():
+            raise Overloaded(_STOPPING)
+        if seizes:
+            self._seized.add(subscription)
+        else:
+            self._refuse_known(subscription)
+        answer = self._asked.get(subscription)
+        if answer is None:
+            answer = self._asked[subscription] = asyncio.get_running_loop().create_future()
+        self._sooner.set()
+        owner = await asyncio.shield(answer)
+        if owner.name != self._node.name:
+            raise OwnedElsewhere(subscription, owner.name, owner.url)
+
+    def release(self, subscription: SubscriptionId) -> None:
+        """Release a subscription with the next turn."""
+        self._held.discard(subscription)
+        self._released.add(subscription)
+        self._sooner.set()
+
+    def doubt(self, subscription: SubscriptionId) -> None:
+        """Forget who owns a subscription."""
+        self._elsewhere.pop(subscription, None)
+
+    async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
+        """Take turns in the background, until `close`."""
+        self._lost = lost
+        self._task = supervisor.task("ownership of subscriptions", self._keep(supervisor.survive))
+
+    async def leave(self) -> None:
+        """Release everything; what is asked for meanwhile waits."""
+        async with self._turns:
+            self._held.clear()
+            self._released.clear()
+            with contextlib.suppress(AmsError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await self._owners.leave(self._node)
+
+    async def close(self) -> None:
+        """Take no more turns, and release everything; once closed, nothing can be claimed."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+        _fail(self._asked.values(), Overloaded(_STOPPING))
+        await self.leave()
+
+    def _refuse_known(self, subscription: SubscriptionId) -> None:
+        known = self._elsewhere.get(subscription)
+        if known is None:
+            return
+        owner, until = known
+        if _now() < until:
+            raise OwnedElsewhere(subscription, owner.name, owner.url)
+        del self._elsewhere[subscription]
+
+    async def _keep(self, survive: Callable[[str], None]) -> None:
+        pause = RENEW_SECONDS
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sooner.wait(), pause)
+            self._sooner.clear()
+            pause = RENEW_SECONDS
+            if not (self._held or self._asked or self._released):
+                continue
+            try:
+                await self.turn()
+            except AmsError as error:
+                logger.warning("ownership.not_renewed", reason=error.message)
+                pause = _RETRY_SECONDS
+            except Exception:  # a defect must not end the renewals for good
+                survive("ownership of subscriptions")
+                pause = _RETRY_SECONDS
+            if self._held and _now() >= self._until:
+                self._lose("it could not be renewed")
+
+    async def turn(self) -> None:
+        """Renew what is owned, and answer those who ask for more. Raises `RegistryUnavailable`."""
+        async with self._turns:
+            asked, self._asked = self._asked, {}
+            seized, self._seized = self._seized, set()
+            released, self._released = self._released, set()
+            sent = _now()
+            try:
+                turn = await self._owners.turn(self._node, asked.keys(), seized=seized, released=released)
+            except BaseException as error:
+                self._released |= released
+                _fail(asked.values(), error if isinstance(error, Exception) else Overloaded(_STOPPING))
+                raise
+            if not turn.is_kept and self._held:
+                self._lose("another node may have it by now")
+            self._until = sent + OWNED_SECONDS - _SPARE_SECONDS
+            for subscription, answer in asked.items():
+                self._note(subscription, turn.owners.get(subscription), answer)
+
+    def _note(self, subscription: SubscriptionId, owner: Node | None, answer: "asyncio.Future[Node]") -> None:
+        """Keep in mind who owns a subscription, and answer those who asked for it."""
+        if owner is None:
+            _fail((answer,), SubscriptionGone())
+            return
+        if owner.name == self._node.name:
+            self._held.add(subscription)
+            self._elsewhere.pop(subscription, None)
+        else:
+            if len(self._elsewhere) >= _MOST_KNOWN:
+                self._elsewhere.clear()
+            self._held.discard(subscription)
+            self._elsewhere[subscription] = owner, _now() + _KNOWN_SECONDS
+        if not answer.done():
+            answer.set_result(owner)
+
+    def _lose(self, reason: str) -> None:
+        logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)
+        self._held.clear()
+        self._lost()
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _fail(answers: Iterable[asyncio.Future[Node]], error: Exception) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # nobody may wait for it any more

@@ -87,7 +87,7 @@ class Cluster(Startable):
         if self.security is None:
             return {}
         signed = self.authority.sign(node)
-        return {"cert": str(signed.certificate), "key": str(signed.key)}
+        return {"cert": str(signed.certificate), "key": str(signed.key), "node_ca_file": str(self.ca)}
 
     @property
     def ca(self) -> Path:

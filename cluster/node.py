@@ -52,6 +52,7 @@ class Node:
             "drain_seconds": f"{DRAIN_SECONDS:g}s",
             **settings,
         }
+        chosen.setdefault("node_url", f"{'https' if 'cert' in chosen else 'http'}://{chosen['host']}:{self.port}")
         variables = {f"AMS_{name.upper()}": value for name, value in chosen.items()}
         self.process.environment = {"PYTHONUNBUFFERED": "1", "PYTHONPATH": f"{ROOT}/src:{ROOT}", **variables}
 

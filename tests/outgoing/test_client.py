@@ -10,7 +10,7 @@ import httpcore
 import pytest
 
 from ams.outgoing import guard
-from ams.outgoing.client import AnswerTooLong, HttpClient, RequestFailed, Response, TimedOut, authority
+from ams.outgoing.client import AnswerTooLong, HttpClient, NotReached, RequestFailed, Response, TimedOut, authority
 from ams.outgoing.guard import EVERYWHERE, Guard
 from tests.support.publishing import Publishing
 from tests.support.receiver import Behaviour, Receiver, answers, is_silent, receiver, sends
@@ -173,8 +173,8 @@ async def test_one_connection_serves_one_request_after_another_whatever_their_st
         client = HttpClient(ALLOWED)
 
         assert [await client.ask(origin.request()) for _ in range(3)] == [
-            Response(404, b"1"), Response(404, b"2"), Response(404, b"3"),
-        ]  # fmt: skip
+            Response(404, each, ((b"Content-Length", b"1"),)) for each in (b"1", b"2", b"3")
+        ]
         await client.close()
     assert origin.connections == 1
 
@@ -246,15 +246,32 @@ async def test_an_idle_connection_is_closed_after_a_while(monkeypatch: pytest.Mo
     assert origin.connections == 2
 
 
-async def test_only_so_many_requests_go_to_one_place_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.outgoing.client.AT_ONCE", 3)
+async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def closes(writer: asyncio.StreamWriter, _number: int) -> None:
+        writer.close()
 
+    async with serving(closes) as origin:
+        with pytest.raises(RequestFailed) as failed:
+            await HttpClient(ALLOWED).ask(origin.request())
+        assert not isinstance(failed.value, NotReached)
+    with pytest.raises(NotReached):
+        await HttpClient(ALLOWED).ask(origin.request())
+
+    async def hangs(_self: HttpClient, _url: httpcore.URL) -> None:
+        await asyncio.sleep(10)
+
+    monkeypatch.setattr(HttpClient, "_connected", hangs)
+    with pytest.raises(NotReached, match="no connection in time"):
+        await HttpClient(ALLOWED, connect_seconds=0.01).ask(origin.request())
+
+
+async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
     async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
         await asyncio.sleep(0.01)
         await says_its_number(writer, number)
 
     async with serving(slowly) as origin:
-        client = HttpClient(ALLOWED)
+        client = HttpClient(ALLOWED, at_once=3)
         await asyncio.gather(*(client.ask(origin.request()) for _ in range(9)))
         await client.close()
     assert origin.connections == 3

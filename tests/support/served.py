@@ -57,7 +57,8 @@ def served(data: Path, **settings: object) -> Iterator[Served]:
     thread.start()
     run, loop, stop = started.result(START_SECONDS)
     try:
-        yield Served(run, (data / "admin.token").read_text().strip(), clock, loop)
+        kept = data / "admin.token"  # not of a second node: the first made the administrator
+        yield Served(run, kept.read_text().strip() if kept.exists() else SERVICE_TOKEN, clock, loop)
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join()

@@ -293,7 +293,7 @@ class _Connection(httpcore.AsyncNetworkStream):
                 raise AnswerTooLong(f"it has more than {most_bytes} bytes")
         await answer.aclose()
         self._can_be_kept = http.is_idle()
-        return Response(answer.status, bytes(body), answer.headers)
+        return Response(answer.status, bytes(body), tuple(answer.headers))
 
     @property
     def was_heard(self) -> bool:

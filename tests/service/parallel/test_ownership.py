@@ -1,4 +1,4 @@
-"""Which node works on a subscription: what every keeper of ownership promises, and what nodes find out by themselves."""
+"""Which node works on a subscription: what keepers of ownership promise, and what nodes find out by themselves."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from cluster.certificates import Authority
 from cluster.node import Node
 from cluster.ports import free_port
 from tests.support.parts import kafka_prefix, kafka_servers, new_database
@@ -49,13 +50,14 @@ def shared_settings() -> dict[str, str]:
 def node_served(folder: Path, settings: dict[str, str], **more: object) -> Iterator[Served]:
     port = free_port()
     numbers = {"kafka_replication": 1, "kafka_min_isr": 1, "port": port, "pull_wait": 1.0}
-    url = {"node_url": f"http://127.0.0.1:{port}"}
+    url = {"node_url": f"{'https' if 'cert' in more else 'http'}://127.0.0.1:{port}"}
     with served(folder, **{**settings, **numbers, **url, **more}) as node:
         yield node
 
 
 def client_of(url: str) -> Client:
-    return httpx.Client(base_url=f"{url}/v1/projects", headers={"x-api-key": SERVICE_TOKEN}, timeout=20)
+    headers = {"x-api-key": SERVICE_TOKEN}
+    return httpx.Client(base_url=f"{url}/v1/projects", headers=headers, timeout=20, verify=False)
 
 
 @pytest.fixture(scope="module")
@@ -260,6 +262,24 @@ def test_a_node_that_stops_leaves_its_subscriptions_to_others_at_once(
     assert time.monotonic() - began < 3
     assert list(pull(two, sub)) == ["c"]
     assert offsets(two, sub) == 2
+
+
+def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
+    tmp_path: Path, settings: dict[str, str], one: Client, two: Client, sub: str
+) -> None:
+    signed = Authority(tmp_path).sign("node")
+    certificate = {"cert": str(signed.certificate), "key": str(signed.key)}
+    with (
+        node_served(tmp_path / "owner", settings, **certificate) as owner,
+        node_served(tmp_path / "other", settings, node_ca_file=str(tmp_path / "ca.pem")) as other,
+        client_of(owner.run.base_url) as asked,
+        client_of(other.run.base_url) as trusting,
+    ):
+        publish(one, sub, "a")
+        given = pull(asked, sub)
+        assert acknowledge(trusting, sub, *given.values()).status_code == 200
+        refused = acknowledge(two, sub, *given.values())
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ from ams.http.limits import ClientLeft
 from ams.outgoing.client import HttpClient, NotReached, RequestFailed, Response
 from ams.service.delivering import UnreadAnswers
 
-A, B = OwnedElsewhere("s", "a", "http://a.example:8080"), OwnedElsewhere("s", "b", "https://[::1]/")
+A = OwnedElsewhere(subscription="s", node="a", url="http://a.example:8080")
+B = OwnedElsewhere(subscription="s", node="b", url="https://[::1]/")
+SILENT = OwnedElsewhere(subscription="s", node="a")
 DONE = Response(200, b"{}", ((b"Content-Type", b"application/json"), (b"X-Request-Id", b"theirs")))
 BUSY = Response(503, b"busy", ((b"Retry-After", b"2"),))
 
@@ -135,9 +137,7 @@ async def test_a_request_that_may_have_been_done_is_not_sent_again() -> None:
     assert site.doubted == [SubscriptionId("s")]
 
 
-@pytest.mark.parametrize(
-    ("owner", "headers"), [(A, [(MARK, b"forged")]), (OwnedElsewhere("s", "a", ""), [])], ids=["marked", "no URL"]
-)
+@pytest.mark.parametrize(("owner", "headers"), [(A, [(MARK, b"forged")]), (SILENT, [])], ids=["marked", "no URL"])
 async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: list[tuple[bytes, bytes]]) -> None:
     site = Site(Nodes(), owner)
     with pytest.raises(OwnedElsewhere):

@@ -41,6 +41,10 @@ ELSEWHERE = {
         "tests/app/test_serving.py::test_a_service_that_drains_serves_on_while_it_says_that_it_is_not_ready"
     ),
     "log": "tests/app/moving/test_cluster.py::test_all_is_the_same_on_a_cluster_and_back_in_a_folder",
+    "node_ca_file": (
+        "tests/cluster/test_owners.py::test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate"
+    ),
+    "node_url": "tests/cluster/test_owners.py::test_a_lease_of_one_node_is_acknowledged_on_the_other",
     "push_allow": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
     "push_ca_file": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
     "push_worker_token": (

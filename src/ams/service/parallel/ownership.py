@@ -133,7 +133,7 @@ class Shared:
         self._sooner.set()
         owner = await asyncio.shield(answer)
         if owner.name != self._node.name:
-            raise OwnedElsewhere(subscription, owner.name, owner.url)
+            raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
 
     def release(self, subscription: SubscriptionId) -> None:
         """Release a subscription with the next turn."""
@@ -173,7 +173,7 @@ class Shared:
             return
         owner, until = known
         if _now() < until:
-            raise OwnedElsewhere(subscription, owner.name, owner.url)
+            raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
         del self._elsewhere[subscription]
 
     async def _keep(self, survive: Callable[[str], None]) -> None:

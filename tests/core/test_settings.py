@@ -75,6 +75,9 @@ def test_durations_are_written_with_units(text: str, seconds: float) -> None:
         {"kafka_prefix": "a.b"},
         {"registry": "mysql://ams@db.example/ams"},
         {"drain_seconds": "2m"},
+        {"node_url": "node1.example:8080"},
+        {"node_url": "https://user:secret@node1.example"},
+        {"node_url": "https://node1.example/path"},
     ],
 )
 def test_a_bad_value_stops_the_start_with_one_line(flags: dict[str, object]) -> None:

@@ -145,8 +145,8 @@ async def test_what_is_not_forwarded_is_refused(owner: OwnedElsewhere, headers: 
 
 
 async def test_no_large_answer_is_fetched_without_memory_for_it() -> None:
-    site = Site(Nodes(), A, most=10_000)
-    held = site.forwarder._unread.held("P", 10_000)
+    site = Site(Nodes(), A, most=2**20)
+    held = site.forwarder._unread.held("P", 2**20)
     with held, pytest.raises(Overloaded):
         await site.forwarder.run(site.act, {"path": "/v1/projects/P/", "headers": []}, lambda: b"", most=2**20)
 

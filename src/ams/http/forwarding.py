@@ -29,6 +29,8 @@ _PASSED_ON = frozenset({b"x-api-key", b"authorization", b"content-type", b"accep
 _FORWARDED_FOR = b"x-forwarded-for"
 _ANSWERED = (b"retry-after", b"www-authenticate")
 _UNAVAILABLE = 503
+_PART_OF_MEMORY = 4
+"""Where answers have little memory, a large one is fetched when this part of it is free."""
 
 logger = structlog.get_logger("ams.http")
 
@@ -90,7 +92,7 @@ class Forwarder:
                 owner = elsewhere
             if owner.node in asked:
                 return asked[owner.node] or _raised(owner)
-            self._unread.check(project_of(scope), most)
+            self._unread.check(project_of(scope), min(most, self._unread.most // _PART_OF_MEMORY))
             answer = asked[owner.node] = await self._asked(owner, scope, body(), left)
             if answer is not None and answer.status != _UNAVAILABLE:
                 return answer

@@ -50,13 +50,14 @@ class UnreadAnswers:
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
+        """Bytes of all of them."""
         self._held = 0
         self._by_project: Counter[str] = Counter()
 
     def left(self, project: str) -> int:
         """Return how large an answer may be now."""
-        return max(self._most - self._held - self._by_project.get(project, 0), 0)
+        return max(self.most - self._held - self._by_project.get(project, 0), 0)
 
     def check(self, project: str, size: int) -> None:
         """Raise `Overloaded` for an answer that is too large now."""

@@ -18,7 +18,7 @@ import structlog
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, AmsError, Conflict
+from ams.core.errors import AckTimeout, AmsError, Conflict, NotFound
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId
 from ams.core.offsets import Range
@@ -207,7 +207,8 @@ class Working:
         With `seizes` it is taken from any other node, which then can store nothing of it any more: for who delivers it
         by push, which one process does at a time. Raises `OwnedElsewhere`, `SubscriptionGone`.
         """
-        if not self._ownership.holds(subscription):
+        if seizes or not self._ownership.holds(subscription):
+            self.forget(subscription)  # what is known of it may be from before another node had it
             await self._ownership.claim(subscription, seizes=seizes)
 
     def leave(self, subscription: SubscriptionId) -> None:
@@ -247,12 +248,13 @@ class Working:
                 opened.follow(subscription)
             opened.used = self._clock.monotonic()
             return opened
+        await self.own(subscription.id)
         async with self._opening.setdefault(subscription.id, asyncio.Lock()):
+            await self.own(subscription.id)  # again, should it have taken long to get here
             opened = self._open.get(subscription.id)
-            if opened is not None and opened.topic == topic.id and self._ownership.holds(subscription.id):
+            if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            await self.own(subscription.id)
             end = (await self._log.bounds(topic.id)).end
             progress = await self._cursors.take_over(subscription.id, topic.id)
             opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
@@ -402,6 +404,8 @@ class Working:
         for opened in list(self._open.values()):
             try:
                 await self._look_after(opened)
+            except NotFound:  # deleted, perhaps on another node
+                self.leave(opened.subscription.id)
             except AmsError as error:
                 logger.warning("leases.put_off", subscription=opened.subscription.name, reason=error.message)
             except Exception:  # a defect of one must not end the looking after the others

@@ -99,6 +99,7 @@ class Seeker:
         """
         subscription = await self._subscription(caller, name)
         parallel_options(subscription)
+        await self._own(subscription)
         there = await find_snapshot(self.registry, caller, snapshot)
         while True:
             topic = await topic_of(self.registry, subscription)
@@ -117,8 +118,7 @@ class Seeker:
     ) -> Offsets:
         """Move the cursor to `where`; again when the topic was made anew meanwhile: that offset is of the old one."""
         subscription = await self._subscription(caller, name)
-        if subscription.parallel is not None and self.own is not None:
-            await self.own(subscription.id)
+        await self._own(subscription)
         while True:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict:
@@ -129,6 +129,10 @@ class Seeker:
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
                 return Offsets(bounds.oldest, bounds.end, offset)
+
+    async def _own(self, subscription: Subscription) -> None:
+        if subscription.parallel is not None and self.own is not None:
+            await self.own(subscription.id)
 
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         subscription = await find_subscription(self.registry, caller, name)

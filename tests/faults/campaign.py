@@ -3,8 +3,11 @@
 `python -m tests.faults.campaign --kills N --seed S` (or `make faults N=200`) shows how it gets on, and ends with one
 JSON line. The exit code is 1 when a law was broken; the data folder and the history are kept then, and named.
 
-A third of the kills are aimed at publishes of 100 messages and more, a third at acknowledgements, the rest at any
-moment. What was really hit (a request of that kind that never got its answer) is counted apart.
+The kills are aimed in turn at publishes of 100 messages and more, at acknowledgements, at acknowledgements and nacks of
+leases, and at any moment. What was really hit (a request of that kind that never got its answer) is counted apart.
+
+Beside ordered subscriptions there are parallel ones of three kinds (`tests.faults.parallel`). When the kills are over
+their consumers go on until nothing is left.
 """
 
 import argparse
@@ -19,8 +22,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults import recycling, scene
+from tests.faults.attempts import Ending
 from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Kind, Traffic
+from tests.faults.parallel import laws, short_leases
+from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.workload import Worker
 from tests.faults.result import AIMS, Result
 from tests.faults.target import Target
 from tests.faults.workload import BULK, Consumer, Publisher, Seeker
@@ -30,6 +37,8 @@ STEADY = "{}-steady"
 """Two consumers share it."""
 SOUGHT = "{}-sought"
 """One consumer, and one seeker who moves it meanwhile."""
+WORKERS = 2
+"""Of each parallel subscription."""
 
 CALM_SECONDS = (0.1, 0.5)
 """How long clients work between a start and the next aim."""
@@ -49,12 +58,18 @@ class Campaign:
 
     def __init__(self, data: Path, kills: int, seed: int, say: Say) -> None:
         self._result = Result(seed, kills)
-        self._target = Target(data, program=recycling.__name__)
+        self._target = Target(data, program=short_leases.__name__)
         subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)}
+        subscriptions[STEADY.format(parallel.TOPIC)] = parallel.TOPIC
         self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
         self._say = say
         self._admin = self._client("admin")
+        self._workers = [
+            Worker(self._client(f"{each.name}-w{number}"), self.history, self._fork(), each.name)
+            for each in parallel.KINDS
+            for number in range(WORKERS)
+        ]
 
     async def run(self) -> Result:
         """Do it all; the service is gone at the end."""
@@ -62,27 +77,40 @@ class Campaign:
         try:
             await self._target.start()
             await scene.prepare(self._admin, self.history.subscriptions)
+            await parallel.prepare(self._admin)
             await self._kill_while_used()
+            self._say("working until nothing is left")
+            await parallel.drain(self._admin, self._workers)
             self._say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
+            parallel_ending = await parallel.ending(self._admin)
         finally:
-            self._admin.close()
+            for client in (self._admin, *(each.client for each in self._workers)):
+                client.close()
             await self._target.stop()
         result = self._result
         result.violations = [
-            *await asyncio.to_thread(self.history.violations, ending),
+            *await asyncio.to_thread(self._violations, ending, parallel_ending),
             *result.traffic.violations(),
         ]
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
+        result.letters = len(parallel_ending.letters)
         result.reused, result.ahead = self._target.told(recycling.REUSED), self._target.told(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
 
+    def _violations(self, ending: Ending, parallel_ending: laws.ParallelEnding) -> list[str]:
+        found = self.history.violations(ending)
+        for each in parallel.KINDS:
+            held = ending.topics[each.topic]
+            found += laws.violations(each, held, self.history.attempts, parallel_ending, self.history.restarts)
+        return found
+
     async def _kill_while_used(self) -> None:
         users = self._users()
         async with asyncio.TaskGroup() as group:
-            for user in users:
+            for user in (*users, *self._workers):
                 group.create_task(user.run())
             await self._kill_all()
             self._result.traffic.stopping = True
@@ -95,7 +123,20 @@ class Campaign:
         publishers += [
             self._publisher(f"keyed{number}", ((1, 1), (BULK, BULK)), 0.05, keyed=True) for number in range(2)
         ]
-        return [*publishers, *(user for topic in TOPICS for user in self._users_of(topic))]
+        publishers += [
+            Publisher(
+                self._client(f"work{number}"),
+                self.history,
+                self._fork(),
+                (parallel.TOPIC,),
+                ((1, 20),),
+                0.1,
+                ordered=True,
+            )
+            for number in range(2)
+        ]
+        steady = self._consumer(f"{parallel.TOPIC}-c1", STEADY.format(parallel.TOPIC))
+        return [*publishers, steady, *(user for topic in TOPICS for user in self._users_of(topic))]
 
     def _users_of(self, topic: str) -> list[Consumer | Seeker]:
         return [
@@ -147,7 +188,7 @@ class Campaign:
     def _show(self, number: int) -> None:
         kills = self._result.kills
         if number % max(1, kills // 20) == 0 or number == kills:
-            hits = ", ".join(f"{self._result.hit(kind)} hit {kind.value}" for kind in AIMS[:2])
+            hits = ", ".join(f"{self._result.hit(kind)} hit {kind.value}" for kind in AIMS[:-1])
             self._say(f"kill {number} of {kills}: {hits}; {len(self.history.attempts)} attempts so far")
 
 

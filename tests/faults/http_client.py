@@ -16,8 +16,9 @@ from tests.faults.target import Target
 
 ANSWER_SECONDS = 30.0
 PROJECT = "/v1/projects/FAULTS"
-RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending")
-"""Of acknowledgements that come after a seek, or of what was not handed out."""
+LATE = "ack timeout"
+RIGHT_REFUSALS = (": 400 wrong ack", ": 400 no ack pending", f": 408 {LATE}")
+"""Of acknowledgements that come after a seek, of what was not handed out, or after the end of a lease."""
 
 
 class Kind(Enum):
@@ -25,6 +26,7 @@ class Kind(Enum):
 
     BULK = "publishes of 100 messages and more"
     ACK = "acks"
+    SETTLE = "acks and nacks of leases"
     OTHER = "other requests"
 
 
@@ -33,6 +35,8 @@ class Tried(NamedTuple):
 
     facts: Facts
     document: Any
+    refusal: str = ""
+    """The error's text."""
 
     @property
     def done(self) -> bool:
@@ -156,10 +160,9 @@ class HttpClient:
         outcome = _outcome(answer)
         if outcome is Outcome.UNKNOWN:
             ended = self._lost(kind, deaths, ended)
-        if outcome is Outcome.REFUSED:
-            self._refused(kind, answer)
+        refusal = self._refused(kind, answer) if outcome is Outcome.REFUSED else ""
         document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
-        return Tried(Facts(request=request_name, started=started, ended=ended, outcome=outcome), document)
+        return Tried(Facts(request=request_name, started=started, ended=ended, outcome=outcome), document, refusal)
 
     async def must(self, path: str, body: object, *, method: str = "POST") -> Any:
         """Call and return the document; for what prepares and ends a campaign."""
@@ -201,9 +204,12 @@ class HttpClient:
             self.close()
         return answer
 
-    def _refused(self, kind: Kind, answer: Response) -> None:
-        self._traffic.refusals[f"{kind.value}: {answer.status} {_text(answer)}"] += 1
+    def _refused(self, kind: Kind, answer: Response) -> str:
+        text = _text(answer)
+        said = LATE if text.startswith(f"{LATE}: ") else text  # the ids are others each time
+        self._traffic.refusals[f"{kind.value}: {answer.status} {said}"] += 1
         self._traffic.without_retry_after += answer.status >= 500 and not answer.retry_after
+        return text
 
     def _lost(self, kind: Kind, deaths: int, ended: float) -> float:
         """Note an unanswered request; return when it could happen no longer."""

@@ -11,10 +11,30 @@ SIZES = (0, 40, 200, 1024, 4096)
 """Bytes of filling; most messages are small, so that a campaign has many."""
 _WEIGHTS = (20, 50, 20, 8, 2)
 
+KEYS = 40
+"""Ordering keys there are."""
+POISONED = 150
+"""Of so many messages one is poisoned."""
+
 
 def message(name: str) -> dict[str, Any]:
     """Return the message of this name as a publisher sends it."""
     return {"attributes": {"name": name}, "data": _data(name)}
+
+
+def keyed_message(name: str) -> dict[str, Any]:
+    """Return the message of this name with its ordering key."""
+    return {**message(name), "orderingKey": ordering_key(name)}
+
+
+def ordering_key(name: str) -> str:
+    """Return the ordering key that the message of this name has where messages have one."""
+    return f"key-{_number(name) % KEYS}"
+
+
+def is_poisoned(name: str) -> bool:
+    """Whether handlers fail with the message of this name, however often."""
+    return _number(name) // KEYS % POISONED == 0
 
 
 def name_of(attributes: Mapping[str, str], data: str) -> str:
@@ -30,6 +50,10 @@ def held(received: Mapping[str, Any]) -> Held:
     if received["ackId"].rpartition(":")[2] != body["messageId"]:
         name += f" (altered: acknowledged as {received['ackId']})"
     return Held(int(body["messageId"]), name)
+
+
+def _number(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest())
 
 
 def _data(name: str) -> str:

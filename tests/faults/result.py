@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.faults.attempts import Attempt
 from tests.faults.http_client import Kind, Traffic
 
-AIMS = (Kind.BULK, Kind.ACK, Kind.OTHER)
+AIMS = (Kind.BULK, Kind.ACK, Kind.SETTLE, Kind.OTHER)
 """What kills are aimed at, in turn; `OTHER` is any moment."""
 
 
@@ -24,6 +24,8 @@ class Result:
     attempts: Sequence[Attempt] = ()
     messages: int = 0
     """Found in the topics at the end."""
+    letters: int = 0
+    """Dead letters."""
     reused: int = 0
     """Segments that were written over the records of others."""
     ahead: int = 0
@@ -41,10 +43,11 @@ class Result:
             {
                 "kills": self.kills,
                 "seed": self.seed,
-                "aimed_at": {kind.value: self.aimed[kind] for kind in AIMS[:2]} | {"any moment": self.aimed[AIMS[2]]},
+                "aimed_at": {kind.value: self.aimed[kind] for kind in AIMS[:-1]} | {"any moment": self.aimed[AIMS[-1]]},
                 "hit": {kind.value: self.hit(kind) for kind in Kind},
                 "attempts": self._attempts(),
                 "messages": self.messages,
+                "dead_letters": self.letters,
                 "segments_reused": self.reused,
                 "steps_ahead": self.ahead,
                 "refused": dict(self.traffic.refusals),

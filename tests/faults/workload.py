@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tests.faults.attempts import Ack, Outcome, Publish, Pull, Seek
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT, Client, Kind, Tried
-from tests.faults.payload import held, message
+from tests.faults.payload import held, keyed_message, message
 
 BEYOND = 5
 """How far behind what it was given a consumer acknowledges when it does so wrongly."""
@@ -21,7 +21,10 @@ _PREFIX = PROJECT.removeprefix("/v1/")
 
 @dataclass(frozen=True)
 class Publisher:
-    """Publishes requests of `sizes` messages (least, most); if `keyed`, with a key, and again until it is answered."""
+    """Publishes requests of `sizes` messages (least, most); if `keyed`, with a key, and again until it is answered.
+
+    If `ordered`, each message has an ordering key.
+    """
 
     client: Client
     history: History
@@ -30,6 +33,7 @@ class Publisher:
     sizes: tuple[tuple[int, int], ...]
     pause: float
     keyed: bool = False
+    ordered: bool = False
 
     async def run(self) -> None:
         while self.client.goes_on:
@@ -40,7 +44,7 @@ class Publisher:
         """Publish one request and note it."""
         request = self.client.next_request()
         names = tuple(f"{request}/{place}" for place in range(size))
-        body = {"messages": [message(name) for name in names]}
+        body = {"messages": [keyed_message(name) if self.ordered else message(name) for name in names]}
         kind = Kind.BULK if size >= BULK else Kind.OTHER
         path = f"/topics/{topic}:publish"
         if self.keyed:

@@ -1,0 +1,64 @@
+"""What consumers of parallel subscriptions asked for and were answered, beside the attempts of the ordered ones."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.faults.attempts import Attempt, Outcome
+
+ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"
+"""What may become of leases."""
+
+
+class Leased(NamedTuple):
+    """A message as a consumer was given it."""
+
+    id: int
+    name: str
+    ack_id: str
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery. Clients are not to read it from the id; nothing else tells it."""
+        return int(self.ack_id.rpartition("-")[2].partition(".")[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease(Attempt):
+    """A pull."""
+
+    subscription: str
+    messages: tuple[Leased, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle(Attempt):
+    """An acknowledgement, a nack, or another deadline; it is done, but for the ids that came late."""
+
+    subscription: str
+    verb: str
+    ids: tuple[str, ...]
+    late: tuple[str, ...] = ()
+    """Which of the ids were named as those that came after their deadline."""
+    seconds: float = 0.0
+    """Of another deadline: from when the service has it."""
+
+    def is_confirmed(self, ack_id: str) -> bool:
+        """Whether the service said that this is done."""
+        return self.outcome is Outcome.DONE and ack_id not in self.late
+
+    def may_have_happened(self, ack_id: str) -> bool:
+        """Whether it was not refused."""
+        return self.outcome is not Outcome.REFUSED and ack_id not in self.late
+
+
+class Letter(NamedTuple):
+    """A message in the dead letter topic."""
+
+    subscription: str
+    id: int
+    name: str
+
+
+def offset_of(ack_id: str) -> int:
+    """Return which message an id means."""
+    return int(ack_id.rpartition(":")[2].partition("-")[0])

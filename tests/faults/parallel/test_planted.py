@@ -1,0 +1,230 @@
+"""Faults planted under consumers of parallel subscriptions are caught by the checker, each by the law it breaks."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ams.core.names import Offset
+from ams.service import dead_letters, subscriptions
+from ams.service.dead_letters import DeadLetters
+from ams.service.parallel.backlog import Backlog
+from ams.service.parallel.leases import Leases
+from ams.service.parallel.ordering import Keys
+from ams.storage.cursors.acks import Change
+from ams.storage.cursors.sqlite import SqliteCursors
+from tests.faults import scene
+from tests.faults.history import History
+from tests.faults.http_client import HttpClient, Traffic
+from tests.faults.parallel import laws
+from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.workload import Worker
+from tests.faults.payload import is_poisoned
+from tests.faults.target import Target
+from tests.faults.workload import Publisher
+from tests.support.service import running_service
+
+pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
+
+MESSAGES = 60
+PLAIN, ONCE, KEYED = (each._replace(deadline=1) for each in parallel.KINDS)
+"""Plain, exactly-once, keyed; leases of a second."""
+DRAIN_SECONDS, FAULTY_SECONDS = 8.0, 2.0
+"""How long the drain of a service may take: one that keeps the laws, and one that may never come to its end."""
+
+Patch = pytest.MonkeyPatch
+Use = Callable[[Worker], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a service in this process is, as `LiveService` tells it."""
+
+    base_url: str
+    token: str
+
+
+@dataclass
+class Stage:
+    """A target that is started again in this process: what memory alone knows is forgotten, as by a kill."""
+
+    up: asyncio.Event = field(default_factory=asyncio.Event)
+    deaths: int = 0
+    live: Place | None = None
+
+    def is_at(self, base_url: str, token: str) -> None:
+        self.live = Place(base_url, token)
+        self.up.set()
+
+
+async def use(worker: Worker) -> None:
+    """Acknowledge some of what is given, give some back, keep some; then ask for more."""
+    first = await worker.pull(30)
+    if not first.messages:  # all of it may be out since before the restart
+        return
+    names = {each.ack_id: each.name for each in first.messages}
+    good = [each for each, name in names.items() if not is_poisoned(name)]
+    await worker.acknowledge(good[:10])
+    await worker.nack([each for each in names if each not in good[:20]] or good[10:])
+    await worker.pull(60)
+
+
+async def dawdle(worker: Worker) -> None:
+    """Acknowledge after the deadline."""
+    first = await worker.pull(5)
+    await asyncio.sleep(PLAIN.deadline + 0.3)
+    if first.messages:
+        await worker.acknowledge([each.ack_id for each in first.messages])
+
+
+async def used(folder: Path, kind: Parallel, how: Use, seconds: float) -> list[str]:
+    """Use a subscription, restart the service, use it again and drain it; return what is found."""
+    stage, traffic = Stage(), Traffic()
+    steady = f"{kind.topic}-steady"
+    history = History({steady: kind.topic})
+    clients = [HttpClient(name, cast("Target", stage), traffic) for name in ("admin", "p", "w")]
+    admin, publishing, working = clients
+    generator = random.Random(1)
+    publisher = Publisher(publishing, history, generator, (kind.topic,), ((1, 1),), 0, ordered=True)
+    worker = Worker(working, history, generator, kind.name)
+    for life in range(2):
+        async with running_service(folder) as (run, token):
+            stage.is_at(run.base_url, token)
+            if life == 0:
+                await scene.prepare(admin, history.subscriptions)
+                await parallel.prepare(admin, [kind])
+                published = await publisher.publish(kind.topic, MESSAGES)
+                assert any(is_poisoned(name) for name in published.names)
+            else:
+                history.restarts.append(time.monotonic())
+            await how(worker)
+            if life == 1:
+                await parallel.drain(admin, [worker], seconds)
+                ending = await scene.ending(admin, history.subscriptions)
+                left = await parallel.ending(admin, [kind])
+            for client in clients:
+                client.close()
+            stage.up.clear()
+    held = ending.topics[kind.topic]
+    return [*traffic.violations(), *laws.violations(kind, held, history.attempts, left, history.restarts)]
+
+
+def change_stored(patch: Patch, changed: Callable[[Change], Change]) -> None:
+    """Let something else be stored than what was to be."""
+    whole = SqliteCursors.settle
+
+    async def settle(cursors: SqliteCursors, *given: Any) -> bool:
+        *where, change = given
+        return await whole(cursors, *where, changed(change))  # type: ignore[call-arg]
+
+    patch.setattr(SqliteCursors, "settle", settle)
+
+
+def forget_acks(patch: Patch) -> None:
+    change_stored(patch, lambda change: change._replace(done=()))
+
+
+def acknowledge_the_next_too(patch: Patch) -> None:
+    change_stored(patch, lambda change: change._replace(done=[(begin, Offset(end + 1)) for begin, end in change.done]))
+
+
+def forget_failures(patch: Patch) -> None:
+    change_stored(patch, lambda change: change._replace(failures={}))
+
+
+def lose_dead_letters(patch: Patch) -> None:
+    async def put(*_: object) -> None:
+        return
+
+    patch.setattr(DeadLetters, "put", put)
+
+
+def put_aside_twice(patch: Patch) -> None:
+    whole, keys = DeadLetters.put, iter(map(str, range(10**6)))
+
+    async def put(*given: Any) -> None:
+        await whole(*given)
+        await whole(*given)
+
+    patch.setattr(DeadLetters, "put", put)
+    patch.setattr(dead_letters, "_key", lambda *_: next(keys))
+
+
+def give_to_everybody(patch: Patch) -> None:
+    whole = Backlog.give
+
+    def give(backlog: Backlog, offsets: list[Offset], *more: Any) -> str:
+        text = whole(backlog, offsets, *more)
+        backlog.give_back(offsets)
+        return text
+
+    patch.setattr(Backlog, "give", give)
+    patch.setattr(Backlog, "_is_free", lambda backlog, offset: not backlog._is_done(offset))
+
+
+def withhold_nothing(patch: Patch) -> None:
+    patch.setattr(Backlog, "withhold", lambda *_: None)
+
+
+def end_no_lease(patch: Patch) -> None:
+    whole = Backlog.acknowledge
+    patch.setattr(Leases, "take_due", lambda *_: iter(()))
+    patch.setattr(Leases, "next_due", lambda _: None)
+    patch.setattr(Backlog, "acknowledge", lambda backlog, ids, _: whole(backlog, ids, cast("Any", 0)))
+
+
+def put_nothing_aside(patch: Patch) -> None:
+    patch.setattr(Backlog, "dead", property(lambda _: [], lambda *_: None), raising=False)
+    whole = Backlog.stored
+
+    def stored(backlog: Backlog, settling: Any, now: Any) -> None:
+        backlog.rules = backlog.rules._replace(most_attempts=0)
+        whole(backlog, settling, now)
+
+    patch.setattr(Backlog, "stored", stored)
+
+
+def free_all_keys(patch: Patch) -> None:
+    patch.setattr(Keys, "begin", lambda *_: True)
+
+
+@pytest.fixture(autouse=True)
+def short_leases(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(subscriptions, "MIN_ACK_DEADLINE", 1)
+
+
+@pytest.mark.parametrize("kind", [PLAIN, ONCE, KEYED], ids=lambda kind: kind.name)
+async def test_the_service_as_it_is_keeps_the_laws(tmp_path: Path, kind: Parallel) -> None:
+    assert await used(tmp_path / "data", kind, use, DRAIN_SECONDS) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "how", "sentence"),
+    [
+        (forget_acks, PLAIN, use, "law 5: message"),
+        (acknowledge_the_next_too, PLAIN, use, "nobody acknowledged it nor is it put aside"),
+        (lose_dead_letters, PLAIN, use, "nobody acknowledged it nor is it put aside"),
+        (put_aside_twice, PLAIN, use, "was put aside 2 times"),
+        (give_to_everybody, PLAIN, use, "and nobody had given it back"),
+        (withhold_nothing, ONCE, use, "and nobody had given it back"),
+        (end_no_lease, PLAIN, dawdle, "but its lease had ended"),
+        (forget_failures, PLAIN, use, "after it had come to delivery"),
+        (put_nothing_aside, PLAIN, use, "as delivery 6"),
+        (free_all_keys, KEYED, use, "law 9: of key"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_a_service_that_breaks_a_law_is_caught(
+    tmp_path: Path, monkeypatch: Patch, fault: Callable[[Patch], None], kind: Parallel, how: Use, sentence: str
+) -> None:
+    fault(monkeypatch)
+
+    found = await used(tmp_path / "data", kind, how, FAULTY_SECONDS)
+
+    assert any(sentence in each for each in found), found

@@ -20,6 +20,7 @@ from bench.connection import Pieces, Response, request
 BODIES = 4
 """Different publish bodies a load sends in turn, so that no two neighbours are equal."""
 _NUMBER = re.compile(rb'"ackId":"[^":]*:(\d+)"')
+_ACK_ID = re.compile(rb'"ackId":("[^"]*")')
 
 
 class Publish(msgspec.Struct, tag=True):
@@ -57,6 +58,17 @@ class Consume(msgspec.Struct, tag=True):
     """At the end, wait for new messages; otherwise begin again at the oldest."""
 
 
+class Lease(msgspec.Struct, tag=True):
+    """Pull up to `messages` of parallel subscriptions, acknowledge each by its id in one list, and so on.
+
+    Who finds nothing asks again; the first connection of a subscription begins it anew at the oldest then, and what the
+    others have on lease at that moment comes too late.
+    """
+
+    subscriptions: list[str]
+    messages: int
+
+
 class Get(msgspec.Struct, tag=True):
     """Read one path."""
 
@@ -78,7 +90,7 @@ class Read(msgspec.Struct, tag=True):
     accept: str
 
 
-Work = Publish | Pull | Acknowledge | Consume | Get | Create | Read
+Work = Publish | Pull | Acknowledge | Consume | Lease | Get | Create | Read
 
 
 class Step(NamedTuple):
@@ -114,6 +126,9 @@ def _script(work: Work, number: int, count: int, token: str) -> Script:
             return _acknowledge(_share(subscriptions, number, count), batch, token)
         case Consume(subscriptions, messages, follow):
             return _consume(_share(subscriptions, number, count), messages, follow, token)
+        case Lease(subscriptions, messages):
+            begins = number < len(subscriptions)
+            return _lease(_share(subscriptions, number, count), messages, begins, token)
         case Get(path):
             return _get(path, token)
         case Create(project):
@@ -197,6 +212,18 @@ def _consume(subscriptions: list[str], messages: int, follow: bool, token: str) 
         elif not follow:
             seek = request("POST", f"/v1/{name}:modifyOffset", token, b'{"offset":0}')
             yield Step(seek, counted=False)
+
+
+def _lease(subscriptions: list[str], messages: int, begins: bool, token: str) -> Script:
+    body = pull_body(messages)
+    pulls = [(each, request("POST", f"/v1/{each}:pull", token, body)) for each in subscriptions]
+    for name, pull in itertools.cycle(pulls):
+        ids = _ACK_ID.findall((yield Step(pull, reads_body=True)).body)
+        if ids:
+            ack = b'{"ackIds":[%b]}' % b",".join(ids)
+            yield Step(request("POST", f"/v1/{name}:acknowledge", token, ack), len(ids))
+        elif begins:
+            yield Step(request("POST", f"/v1/{name}:modifyOffset", token, b'{"offset":0}'), counted=False)
 
 
 def _get(path: str, token: str) -> Script:

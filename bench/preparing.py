@@ -36,14 +36,17 @@ def schema(service: Service, project: str, name: str, schema: dict[str, object],
     _send(service, "POST", ((f"{topic}:attachSchema", attach) for topic in topics))
 
 
-def subscriptions(service: Service, topics: Sequence[str], count: int, name: str = "sub") -> list[str]:
+def subscriptions(
+    service: Service, topics: Sequence[str], count: int, name: str = "sub", *, parallel: bool = False
+) -> list[str]:
     """Create `count` subscriptions, going round over the topics; return their paths.
 
     They stand at the ends their topics have now; `name` keeps them apart from earlier ones.
     """
     chosen = [topics[number % len(topics)] for number in range(count)]
     paths = [f"{topic.replace('/topics/', '/subscriptions/')}-{name}-{number}" for number, topic in enumerate(chosen)]
-    bodies = (f'{{"topic":"{topic}","ackDeadlineSeconds":{ACK_DEADLINE}}}'.encode() for topic in chosen)
+    asked = {"ackDeadlineSeconds": ACK_DEADLINE, **({"type": "parallel"} if parallel else {})}
+    bodies = (msgspec.json.encode({"topic": topic, **asked}) for topic in chosen)
     _send(service, "PUT", zip(paths, bodies, strict=True))
     return paths
 

@@ -39,12 +39,30 @@ class Plan:
     topics: int
     wakes: int
     overload_seconds: float
+    acknowledged: int
+    """Messages of which every second is acknowledged."""
 
 
 FULL = Plan(
-    pairs=5, seconds=5, backlog=100_000, large_backlog=10_000_000, topics=10_000, wakes=400, overload_seconds=60
+    pairs=5,
+    seconds=5,
+    backlog=100_000,
+    large_backlog=10_000_000,
+    topics=10_000,
+    wakes=400,
+    overload_seconds=60,
+    acknowledged=1_000_000,
 )
-QUICK = Plan(pairs=3, seconds=0.8, backlog=20_000, large_backlog=100_000, topics=500, wakes=100, overload_seconds=3)
+QUICK = Plan(
+    pairs=3,
+    seconds=0.8,
+    backlog=20_000,
+    large_backlog=100_000,
+    topics=500,
+    wakes=100,
+    overload_seconds=3,
+    acknowledged=1_000_000,
+)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ NEEDS = {
     "demo": "",
     "certificates-demo": "",
     "identity-demo": "",
+    "work-demo": "",
     "pipeline-demo": JAVA,
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,

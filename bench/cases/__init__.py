@@ -11,6 +11,7 @@ from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
 from bench.cases.open_loop import open_loop
+from bench.cases.parallel import parallel
 from bench.cases.publish import publish
 from bench.cases.publish_with import counting, idempotent, schemas
 from bench.cases.pull import acknowledge, pull, read
@@ -38,6 +39,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "pull": pull,
     "read": read,
     "ack": acknowledge,
+    "parallel": parallel,
     "wake": wake,
     "tls": tls,
     "authn-login": authn_login,

@@ -5,7 +5,18 @@ import json
 
 import pytest
 
-from bench.callers import Acknowledge, Consume, Publish, Pull, Script, Unexpected, ack_body, publish_body, scripts
+from bench.callers import (
+    Acknowledge,
+    Consume,
+    Lease,
+    Publish,
+    Pull,
+    Script,
+    Unexpected,
+    ack_body,
+    publish_body,
+    scripts,
+)
 from bench.connection import Response
 
 GOOD = Response(200)
@@ -74,6 +85,28 @@ def test_a_pull_that_answers_fewer_messages_than_asked_is_no_measurement() -> No
 
     with pytest.raises(Unexpected, match="got 2"):
         script.send(pulled(0, 1))
+
+
+def leased(*numbers: int) -> Response:
+    received = [{"ackId": f"{NAME}:{number}-1.0.1.7.abcdef"} for number in numbers]
+    return Response(200, json.dumps({"receivedMessages": received}, separators=(",", ":")).encode())
+
+
+def test_consumers_of_one_parallel_subscription_acknowledge_each_id_and_one_begins_anew() -> None:
+    first, second = scripts(Lease([NAME], messages=2), 2, "token")
+
+    acknowledged = [next(first), first.send(leased(0, 1))][1]
+    next(second)
+    pulls_again = second.send(leased())
+    first.send(GOOD)
+    begins_anew = first.send(leased())
+
+    ids = f'{{"ackIds":["{NAME}:0-1.0.1.7.abcdef","{NAME}:1-1.0.1.7.abcdef"]}}'
+    assert shown(acknowledged.request) == f"/v1/{NAME}:acknowledge {ids}"
+    assert acknowledged.messages == 2
+    assert shown(pulls_again.request).startswith(f"/v1/{NAME}:pull")
+    assert shown(begins_anew.request).startswith(f"/v1/{NAME}:modifyOffset")
+    assert not begins_anew.counted
 
 
 def test_a_consumer_acknowledges_the_last_message_and_counts_all() -> None:

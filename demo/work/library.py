@@ -1,0 +1,52 @@
+"""One worker with the official library, unmodified: `python -m demo.work.library HOST:PORT TOKEN-FILE BOOK`.
+
+Its acknowledgements name every message of a pull: on a parallel subscription the last one does not stand for all. A job
+that fails is not acknowledged, and comes again when its lease has run out, as the library cannot give it back.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from argo_ams_library import AmsServiceException, ArgoMessagingService
+
+from demo.work.books import note
+from demo.work.site import PROJECT, SUBSCRIPTION, is_broken
+
+PULL = 100
+"""Messages of a pull: no more than are done well within their deadline."""
+CALL_SECONDS = 30
+TOO_LATE = 408
+"""Some of the acknowledgements came after the deadline: those messages come again, the others are done."""
+
+
+def main() -> int:
+    """Work until SIGTERM."""
+    endpoint, token, book = sys.argv[1:]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    ams = ArgoMessagingService(endpoint=endpoint, token=Path(token).read_text(), project=PROJECT)
+    with Path(book).open("a", buffering=1) as file:
+        while True:
+            _work(ams, file)
+
+
+def _work(ams: ArgoMessagingService, book: TextIO) -> None:
+    """Do the jobs of one pull."""
+    done: list[str] = []
+    for ack_id, message in ams.pull_sub(SUBSCRIPTION, PULL, timeout=CALL_SECONDS):
+        job = message.get_data().decode()
+        if not is_broken(job):
+            note(book, job)
+            done.append(ack_id)
+    if not done:
+        return
+    try:
+        ams.ack_sub(SUBSCRIPTION, done, timeout=CALL_SECONDS)
+    except AmsServiceException as error:
+        if error.code != TOO_LATE:
+            raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

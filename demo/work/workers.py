@@ -1,0 +1,89 @@
+"""The workers, each a process of its own: how they are started, killed, and told to stop."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from demo.service import STOP_TIMEOUT, Service
+from demo.work import site
+from demo.work.books import done_in
+
+HANDLER = f"""\
+read -r job || true
+case $job in *"{site.BROKEN}") exit 1 ;; esac
+echo "$job" >>"$1"
+"""
+"""What `ams work` runs for each message, which it gets on stdin: the exit code says whether the job is done."""
+
+
+class Worker:
+    """One worker and its book."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+        self.name, self.book = name, folder / f"{name}.book"
+        self._log = folder / f"{name}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - our own programs
+                [*command, str(self.book)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                process_group=0,  # a Ctrl-C in the terminal reaches the demo only
+            )
+        self.was_killed = False
+
+    @property
+    def done(self) -> int:
+        """How many jobs it has written down."""
+        return len(done_in(self.book))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it ended, and nobody killed it."""
+        return not self.was_killed and self._process.poll() is not None
+
+    @property
+    def last_words(self) -> str:
+        """The last line it said."""
+        return (self._log.read_text().splitlines() or [""])[-1]
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self.was_killed = True
+        self._process.kill()
+
+    def stop(self) -> None:
+        """Tell it to stop."""
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Wait until it is gone."""
+        try:
+            self._process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def library_worker(number: int, ams: Service, token: Path, folder: Path) -> Worker:
+    """Start a worker with the official library."""
+    environment = {**os.environ, "REQUESTS_CA_BUNDLE": str(ams.ca), "PYTHONUNBUFFERED": "1"}
+    command = (sys.executable, "-m", "demo.work.library", ams.endpoint, str(token))
+    return Worker(f"library-{number}", command, environment, folder)
+
+
+def command_worker(number: int, ams: Service, token: Path, folder: Path) -> Worker:
+    """Start `ams work` with a shell script for each message."""
+    handler = folder / "handler.sh"
+    handler.write_text(HANDLER)
+    connection = {
+        "AMS_ENDPOINT": ams.url,
+        "AMS_CA": str(ams.ca),
+        "AMS_TOKEN_FILE": str(token),
+        "AMS_PROJECT": site.PROJECT,
+    }
+    work = (sys.executable, "-m", "ams.cli.main", "work", site.SUBSCRIPTION, "--", "sh", str(handler))
+    return Worker(f"ams-work-{number}", work, {**os.environ, **connection}, folder)

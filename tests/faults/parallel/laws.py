@@ -1,11 +1,13 @@
 """Laws over one parallel subscription, whatever was killed meanwhile.
 
-    law 5  what was acknowledged, and answered so, is not given again
-    law 6  everything published is acknowledged by somebody or put aside, once, and the subscription comes to its end
-    law 7  as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even after a
-           restart, and only the newest lease acknowledges, until its deadline
-    law 8  the number of a delivery never falls, is higher after a nack, and no higher than the attempts there are
-    law 9  of an ordering key a message is first given when the one before it is settled, which never comes again then
+    came back      what was acknowledged, and answered so, is not given again
+    forgotten      all that is published is acknowledged or put aside, once, and the subscription comes to its end
+    given twice    as long as a lease runs, its message is given to nobody else; with exactly-once delivery not even
+                   after a restart
+    late           only the newest lease acknowledges, until its deadline
+    counted down   the number of a delivery never falls, is higher after a nack, and no higher than attempts there are
+    out of order   of an ordering key a message is first given when the one before it is settled, which never comes
+                   again then
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
 at its end, whichever excuses it.
@@ -116,25 +118,25 @@ def _other_messages(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _
         for lease, message in story.given:
             if names.get(offset) != message.name:
                 found = names.get(offset, "nothing")
-                yield f"law 6: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
+                yield f"forgotten: pull {lease.request} was given {message.name} as id {offset}, where {found} is"
 
 
 def _not_at_its_end(
     sub: Parallel, held: Sequence[Held], stories: Mapping[int, _Story], letters: Sequence[Letter], floor: int
 ) -> Iterator[str]:
     if floor != len(held):
-        yield f"law 6: subscription {sub.name} stands at {floor} of {len(held)}: it never came to its end"
+        yield f"forgotten: subscription {sub.name} stands at {floor} of {len(held)}: it never came to its end"
     dead = [each.id for each in letters]
     twice = sorted({each for each in dead if dead.count(each) > 1}) if len(set(dead)) < len(dead) else []
     if twice:
-        yield f"law 6: message {twice[0]} of subscription {sub.name} was put aside {dead.count(twice[0])} times"
+        yield f"forgotten: message {twice[0]} of subscription {sub.name} was put aside {dead.count(twice[0])} times"
     never = float("inf")
     settled = {offset for offset, story in stories.items() if story.may_be_done_since < never}
     forgotten = [each for each in held if each.id < floor and each.id not in settled and each.id not in set(dead)]
     if forgotten:
         first, given = forgotten[0], stories.get(forgotten[0].id, _Story()).given
         yield (
-            f"law 6: subscription {sub.name} has passed message {first.id} ({first.name}), which was given"
+            f"forgotten: subscription {sub.name} has passed message {first.id} ({first.name}), which was given"
             f" {len(given)} times, and nobody acknowledged it nor is it put aside" + _more(forgotten)
         )
 
@@ -146,7 +148,7 @@ def _come_again(said: str, story: _Story) -> Iterator[str]:
     for lease, message in story.given:
         if lease.started > confirmed.ended:
             yield (
-                f"law 5: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
+                f"came back: {said} ({message.name}) was given by pull {lease.request}, and had been acknowledged by"
                 f" {confirmed.request} before that began"
             )
             return
@@ -162,7 +164,7 @@ def _given_twice(sub: Parallel, said: str, story: _Story, restarts: Sequence[flo
             if not sub.exactly_once and _restarted(restarts, begin, end):
                 continue
             yield (
-                f"law 7: {said} was given by pulls {first.lease.request} and {second.lease.request} within"
+                f"given twice: {said} was given by pulls {first.lease.request} and {second.lease.request} within"
                 f" {end - begin:.3f} seconds, and nobody had given it back"
             )
             return
@@ -196,16 +198,16 @@ def _acknowledged_late(
         if _restarted(restarts, first.lease.started, settle.ended):
             continue
         if any(first.lease.ended < each.lease.started and each.lease.ended < settle.started for each in story.given):
-            yield f"law 7: {said} was acknowledged by {settle.request}, but had been given to another since"
+            yield f"late: {said} was acknowledged by {settle.request}, but had been given to another since"
         is_extended = any(other == ack_id for _, other in story.of(EXTEND))
         if not is_extended and settle.started > first.lease.ended + sub.deadline + ROUNDING:
-            yield f"law 7: {said} was acknowledged by {settle.request}, but its lease had ended"
+            yield f"late: {said} was acknowledged by {settle.request}, but its lease had ended"
 
 
 def _counted_down(sub: Parallel, said: str, story: _Story, restarts: Sequence[float]) -> Iterator[str]:
     for lease, message in story.given:
         if message.attempt > sub.most_attempts:
-            yield f"law 8: {said} was given by pull {lease.request} as delivery {message.attempt}"
+            yield f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}"
             return
     known = sorted((given.lease.ended, given.message.attempt) for given in story.given)
     attempts = {given.message.ack_id: given for given in story.given}
@@ -219,8 +221,8 @@ def _counted_down(sub: Parallel, said: str, story: _Story, restarts: Sequence[fl
         before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
         if message.attempt < before:
             yield (
-                f"law 8: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had come to"
-                f" delivery {before}"
+                f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had come"
+                f" to delivery {before}"
             )
             return
 
@@ -237,12 +239,12 @@ def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _St
         earlier = stories.get(before, _Story())
         said = f"of key {key} in subscription {sub.name}, message"
         if before not in dead and earlier.may_be_done_since > first.ended:
-            yield f"law 9: {said} {offset} was given by pull {first.request} before message {before} was settled"
+            yield f"out of order: {said} {offset} was given by pull {first.request} before message {before} was settled"
         again = [each.lease for each in earlier.given if each.lease.started > first.ended]
         if again:
             yield (
-                f"law 9: {said} {before} was given by pull {again[0].request} after message {offset} had been given by"
-                f" pull {first.request}"
+                f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been given"
+                f" by pull {first.request}"
             )
 
 

@@ -207,16 +207,16 @@ async def test_the_service_as_it_is_keeps_the_laws(tmp_path: Path, kind: Paralle
 @pytest.mark.parametrize(
     ("fault", "kind", "how", "sentence"),
     [
-        (forget_acks, PLAIN, use, "law 5: message"),
+        (forget_acks, PLAIN, use, "came back: message"),
         (acknowledge_the_next_too, PLAIN, use, "nobody acknowledged it nor is it put aside"),
         (lose_dead_letters, PLAIN, use, "nobody acknowledged it nor is it put aside"),
         (put_aside_twice, PLAIN, use, "was put aside 2 times"),
-        (give_to_everybody, PLAIN, use, "and nobody had given it back"),
-        (withhold_nothing, ONCE, use, "and nobody had given it back"),
-        (end_no_lease, PLAIN, dawdle, "but its lease had ended"),
-        (forget_failures, PLAIN, use, "after it had come to delivery"),
+        (give_to_everybody, PLAIN, use, "given twice: message"),
+        (withhold_nothing, ONCE, use, "given twice: message"),
+        (end_no_lease, PLAIN, dawdle, "late: message"),
+        (forget_failures, PLAIN, use, "counted down: message"),
         (put_nothing_aside, PLAIN, use, "as delivery 6"),
-        (free_all_keys, KEYED, use, "law 9: of key"),
+        (free_all_keys, KEYED, use, "out of order: of key"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )

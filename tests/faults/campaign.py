@@ -80,7 +80,7 @@ class Campaign:
             await parallel.prepare(self._admin)
             await self._kill_while_used()
             self._say("working until nothing is left")
-            await parallel.drain(self._admin, self._workers)
+            await parallel.drain(self._workers)
             self._say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
             parallel_ending = await parallel.ending(self._admin)

@@ -19,3 +19,5 @@ async def test_nothing_is_lost_and_no_law_broken_over_ten_kills(tmp_path: Path) 
     assert shape.is_cluster() or (result.reused > 0 and result.ahead > 0)
     assert result.hit(Kind.BULK) >= 2
     assert result.hit(Kind.ACK) >= 2
+    assert result.hit(Kind.SETTLE) >= 2
+    assert result.letters > 0

@@ -221,8 +221,8 @@ def _counted_down(sub: Parallel, said: str, story: _Story, restarts: Sequence[fl
         before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
         if message.attempt < before:
             yield (
-                f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had come"
-                f" to delivery {before}"
+                f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}, after it had"
+                f" come to delivery {before}"
             )
             return
 
@@ -243,8 +243,8 @@ def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _St
         again = [each.lease for each in earlier.given if each.lease.started > first.ended]
         if again:
             yield (
-                f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been given"
-                f" by pull {first.request}"
+                f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been"
+                f" given by pull {first.request}"
             )
 
 

@@ -45,17 +45,17 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
         await admin.must(f"/subscriptions/{each.name}", body, method="PUT")
 
 
-async def drain(admin: Client, workers: Sequence[Worker], seconds: float = DRAIN_SECONDS) -> None:
+async def drain(workers: Sequence[Worker], seconds: float = DRAIN_SECONDS) -> None:
     """Work until every subscription is at its end, or for so long."""
     async with asyncio.TaskGroup() as group:
         for each in workers:
-            group.create_task(_drain(admin, each, time.monotonic() + seconds))
+            group.create_task(_drain(each, time.monotonic() + seconds))
 
 
-async def _drain(admin: Client, worker: Worker, until: float) -> None:
+async def _drain(worker: Worker, until: float) -> None:
     while time.monotonic() < until:
         if not await worker.work():
-            offsets = await _offsets(admin, worker.subscription)
+            offsets = await _offsets(worker.client, worker.subscription)
             if offsets["current"] == offsets["max"]:
                 return
             await asyncio.sleep(0.05)

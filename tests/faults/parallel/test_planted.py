@@ -105,7 +105,7 @@ async def used(folder: Path, kind: Parallel, how: Use, seconds: float) -> list[s
                 history.restarts.append(time.monotonic())
             await how(worker)
             if life == 1:
-                await parallel.drain(admin, [worker], seconds)
+                await parallel.drain([worker], seconds)
                 ending = await scene.ending(admin, history.subscriptions)
                 left = await parallel.ending(admin, [kind])
             for client in clients:

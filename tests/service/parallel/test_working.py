@@ -304,12 +304,22 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
         await site.look()
     assert len(await site.letters()) == 1
     site.begin_again()
-    again = await site.pull()
-    assert offsets(again) == [0]
-    await site.nack(again)
+    assert await site.pull() == []
     await site.look()
     assert len(await site.letters()) == 1
     assert await site.floor() == 1
+
+
+@with_options(dead_letter_policy=DIES, enable_message_ordering=True)
+async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
+    await site.publish(0, 1, key=lambda _: "k")
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    site.begin_again()
+    assert await site.pull() == []
+    await site.look()
+    assert [each["n"] for each in await site.letters()] == ["0"]
+    assert offsets(await site.pull()) == [1]
 
 
 async def _unavailable(*_: object) -> bool:

@@ -222,6 +222,9 @@ class Backlog:
         """Whether an unseen message with an ordering key (empty: none) may be given; it is held back otherwise."""
         if key and not self._keys.begin(offset, key):
             return False
+        if self._has_failed_out(offset):  # the process ended before it was put aside
+            self.dead.append(offset)
+            return False
         until = max(
             self._withheld_until if offset < self._withheld_below else 0, self._extended.pop(offset, Milliseconds(0))
         )
@@ -333,7 +336,7 @@ class Backlog:
             if self._is_done(offset):  # retention took it meanwhile
                 continue
             self._failures[offset] = failures
-            if 0 < self.rules.most_attempts <= failures:
+            if self._has_failed_out(offset):
                 self.dead.append(offset)
             else:
                 self._hold_back(offset, self.rules.wait(failures) if settling.waits is None else settling.waits, now)
@@ -450,6 +453,10 @@ class Backlog:
     def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
         settling.failures.update([(each, self._failures.get(each, 0) + 1) for each in offsets])
         self._failing.update(offsets)
+
+    def _has_failed_out(self, offset: Offset) -> bool:
+        """Whether a message has failed as often as it may."""
+        return 0 < self.rules.most_attempts <= self.failures_of(offset)
 
     # Waits and keys
 

@@ -270,7 +270,10 @@ class Working:
         if most <= 0:
             return ()
         messages = await self._finder.again(opened, most) if opened.backlog.is_again_ready else ()
-        return await self._lease(opened, messages or await self._finder.new(opened, most), holder, held_for)
+        messages = messages or await self._finder.new(opened, most)
+        if opened.backlog.dead:
+            self._note_due(opened)
+        return await self._lease(opened, messages, holder, held_for)
 
     async def _lease(
         self, opened: Open, messages: Sequence[Stored], holder: str, held_for: str | None

@@ -76,9 +76,10 @@ def _start(workers: list[Worker], ams: Service, token: Path, folder: Path) -> No
 
 
 def _watch(admin: Client, workers: Sequence[Worker], messages: int) -> None:
-    """Kill one worker of each program in the middle; return when everything is done."""
-    for part, victim in ((3, workers[0]), (2, workers[-1])):
+    """Kill the best worker of each program in the middle; return when everything is done."""
+    for part, program in ((3, workers[:EACH]), (2, workers[EACH:])):
         _until(lambda part=part: _done(workers) >= messages // part, workers)  # type: ignore[misc]
+        victim = max(program, key=lambda each: each.done)
         victim.kill()
         print(f"{victim.name} is killed, after {_done(workers)} jobs in all.", flush=True)
     _until(lambda: site.is_done(admin), workers)

@@ -61,8 +61,8 @@ class Consume(msgspec.Struct, tag=True):
 class Lease(msgspec.Struct, tag=True):
     """Pull up to `messages` of parallel subscriptions, acknowledge each by its id in one list, and so on.
 
-    Who finds nothing asks again; the first connection of a subscription begins it anew at the oldest then, and what the
-    others have on lease at that moment comes too late.
+    The first connection of a subscription begins it anew at the oldest when it finds nothing, and what the others have
+    on lease at that moment comes too late; the others wait.
     """
 
     subscriptions: list[str]
@@ -215,7 +215,7 @@ def _consume(subscriptions: list[str], messages: int, follow: bool, token: str) 
 
 
 def _lease(subscriptions: list[str], messages: int, begins: bool, token: str) -> Script:
-    body = pull_body(messages)
+    body = pull_body(messages, wait=not begins)
     pulls = [(each, request("POST", f"/v1/{each}:pull", token, body)) for each in subscriptions]
     for name, pull in itertools.cycle(pulls):
         ids = _ACK_ID.findall((yield Step(pull, reads_body=True)).body)

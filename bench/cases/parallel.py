@@ -87,7 +87,7 @@ def _restarted(bench: Bench) -> Iterator[Result]:
     messages = bench.plan.acknowledged
     with bench.data_folder() as plain, bench.data_folder() as holes:
         _prepare(plain, messages)
-        shutil.copytree(plain, holes)
+        shutil.copytree(plain, holes, ignore=shutil.ignore_patterns("control"))
         before = _cursors_bytes(holes)
         asyncio.run(_acknowledge_every_second(holes, messages))
         disk = _cursors_bytes(holes) - before

@@ -445,3 +445,38 @@ async def test_a_topic_made_again_begins_at_its_beginning(site: Site) -> None:
     assert offsets(await site.pull()) == [0]
     with pytest.raises(AckTimeout):
         await site.acknowledge(ids[1:])
+
+
+async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(*range(5))
+    ids = await site.pull()
+    await site.acknowledge([ids[1], ids[2]])
+    site.begin_again()
+    whole = site.engines.log.read
+
+    async def read(*given: Any, **more: Any) -> Any:
+        found = await whole(*given, **more)
+        await site.acknowledge([ids[0]])
+        return found
+
+    monkeypatch.setattr(site.engines.log, "read", read)
+    assert offsets(await site.pull()) == [3, 4]
+
+
+async def test_what_is_acknowledged_between_a_read_and_its_lease_is_not_given(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(*range(5))
+    ids = await site.pull()
+    site.begin_again()
+    whole = site.working._afforded
+
+    async def afforded(*given: Any) -> Any:
+        found = await whole(*given)
+        await site.acknowledge([ids[2]])
+        return found
+
+    monkeypatch.setattr(site.working, "_afforded", afforded)
+    assert offsets(await site.pull()) == [0, 1, 3, 4]

@@ -23,7 +23,7 @@ Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_b
 """
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -202,21 +202,23 @@ class Backlog:
 
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
         """Return which of the unseen offsets from `begin` to `end` are not done."""
-        found = cast("Sequence[Offset]", range(begin, end))
+        found = cast("Sequence[Offset]", range(max(begin, self.floor), end))
         if begin >= self._end_before or not self._done.range_cardinality(begin, end):
             return found
         return [each for each in found if each not in self._done]
 
     def scanned(self, end: Offset) -> None:
         """Note that everything below `end` was looked at."""
-        self.scan = end
+        self.scan = max(self.scan, end)
 
     def may_give_all(self, begin: Offset, end: Offset) -> bool:
         """Whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
         if begin >= self._end_before:  # none was given before the restart
             return True
-        is_withheld = begin < self._withheld_below or self._extended or self._acknowledging
-        return not is_withheld and not self._done.range_cardinality(begin, end)
+        if begin < max(self.floor, self._withheld_below) or self._extended:
+            return False
+        here = range(begin, end)
+        return not self._settled_in(begin, end, here) and self._failures.keys().isdisjoint(here)
 
     def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
         """Whether an unseen message with an ordering key (empty: none) may be given; it is held back otherwise."""
@@ -232,6 +234,19 @@ class Backlog:
             self._leases.wait(offset, Milliseconds(until))
             return False
         return offset not in self._acknowledging  # by an id of before the restart
+
+    def settled_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        """Return which of the messages, in their order, that are about to be given were settled meanwhile.
+
+        That is done by ids of before the restart.
+        """
+        if offsets[0] >= self.floor and not self._settled_in(offsets[0], Offset(offsets[-1] + 1), offsets):
+            return ()
+        return {each for each in offsets if each in self._acknowledging or self._is_done(each)}
+
+    def _settled_in(self, begin: Offset, end: Offset, offsets: Iterable[int]) -> bool:
+        """Whether something between is done, or one of the offsets is being acknowledged."""
+        return bool(self._done.range_cardinality(begin, end)) or not self._acknowledging.isdisjoint(offsets)
 
     def pass_over(self, begin: Offset, end: Offset) -> None:
         """Take note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""

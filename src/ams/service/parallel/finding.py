@@ -82,7 +82,7 @@ class Finder:
         backlog, now = opened.backlog, self._clock.monotonic()
         looks = opened.filter is not None or opened.options.enable_message_ordering
         runs = runs_of(read)
-        takes_all = bool(runs) and not looks and backlog.may_give_all(backlog.scan, runs[-1].end)
+        takes_all = bool(runs) and not looks and backlog.may_give_all(runs[0].first, runs[-1].end)
         chosen: list[Stored] = []
         for run in runs:
             if run.first > backlog.scan:  # damaged, or left out when the topic was loaded

@@ -291,10 +291,14 @@ class Working:
             raise
         if len(kept) < len(messages):
             backlog.give_back(_offsets(messages)[len(kept) :])
+        settled = backlog.settled_of(_offsets(kept)) if kept else ()
+        if settled:
+            kept = [each for each in kept if each.offset not in settled]
         deadline = Milliseconds(self._clock.monotonic() + length)
         lots = [
             Lot(backlog.give(_offsets(lot), attempt, sizes(lot)[0], deadline, holder), lot)
             for attempt, lot in _by_attempt(backlog, kept)
+            if lot
         ]
         self._note_due(opened)
         return lots

@@ -45,7 +45,8 @@ def test_two_programs_share_a_backlog_and_nothing_is_lost_when_two_workers_are_k
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     last = LAST_LINE.search(ran.stdout)
-    assert last and ran.stdout.endswith(last[0])
+    assert last
+    assert ran.stdout.endswith(last[0])
     assert (last[1], last[2]) == ("1500", "1499")
     workers = WORKED.findall(ran.stdout)
     assert [name for name, _, killed in workers if killed] == ["ams-work", "library"]

@@ -269,8 +269,8 @@ class Working:
         most = min(most, self._deliverer.max_messages, opened.backlog.room(holder))
         if most <= 0:
             return ()
-        messages = await self._finder.again(opened, most) if opened.backlog.is_again_ready else ()
-        messages = messages or await self._finder.new(opened, most)
+        again = await self._finder.again(opened, most) if opened.backlog.is_again_ready else ()
+        messages = again or await self._finder.new(opened, most)
         if opened.backlog.dead:
             self._note_due(opened)
         return await self._lease(opened, messages, holder, held_for)

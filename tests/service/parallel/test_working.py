@@ -18,6 +18,7 @@ from ams.service.delivering import Deliverer
 from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.working import Lot, Working
 from ams.service.seeking import Seeker
+from ams.storage.cursors.acks import Change
 from ams.storage.registry.records import Subscription
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
@@ -480,3 +481,16 @@ async def test_what_is_acknowledged_between_a_read_and_its_lease_is_not_given(
 
     monkeypatch.setattr(site.working, "_afforded", afforded)
     assert offsets(await site.pull()) == [0, 1, 3, 4]
+
+
+async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgotten(site: Site) -> None:
+    await site.publish(0, 1)
+    subscription = await site.subscription()
+    topic = await site.engines.registry.topics.find(site.caller.here.id, TOPIC)
+    assert topic is not None
+    progress = await site.engines.cursors.take_over(subscription.id, topic.id)
+    done = Change([(Offset(1), Offset(2)), (Offset(3), Offset(5))])
+    assert await site.engines.cursors.settle(subscription.id, progress.epoch, progress.run, done)
+    assert offsets(await site.pull()) == [0]
+    await site.publish(2, 3, 4)
+    assert offsets(await site.pull()) == [2, 3, 4]

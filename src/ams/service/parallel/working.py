@@ -20,7 +20,7 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, AmsError, Conflict, NotFound
 from ams.core.messages import Stored
-from ams.core.names import Offset, ProjectName, SubscriptionId
+from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.offsets import Range
 from ams.core.runs import runs_of, sizes
 from ams.core.supervisor import Supervisor
@@ -32,7 +32,7 @@ from ams.service.parallel.finding import Finder
 from ams.service.parallel.leases import SLOT
 from ams.service.parallel.opened import Open, opened_by
 from ams.service.parallel.ownership import Alone, Ownership
-from ams.storage.cursors.acks import Change, CursorStore, Horizon
+from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress, ended
 from ams.storage.registry.records import Subscription
 
 HORIZON_AHEAD = 10_000
@@ -255,12 +255,26 @@ class Working:
             if opened is not None and opened.topic == topic.id:
                 return opened
             self.forget(subscription.id)
-            end = (await self._log.bounds(topic.id)).end
-            progress = await self._cursors.take_over(subscription.id, topic.id)
+            progress, end = await self._taken_over(subscription, topic.id)
             opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
             self._open[subscription.id] = opened
         self._opening.pop(subscription.id, None)
         return opened
+
+    async def _taken_over(self, subscription: Subscription, topic: TopicId) -> tuple[Progress, Offset]:
+        """Return what is stored, and the end of the topic.
+
+        What is stored beyond that end is of a log that was put back to an older state: what is published there next is
+        not done.
+        """
+        progress = await self._cursors.take_over(subscription.id, topic)
+        end = (await self._log.bounds(topic)).end
+        kept = ended(progress, end)
+        if kept is not progress:
+            logger.warning("parallel.past_the_end", subscription=subscription.name, end=end)
+            await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
+            progress = await self._cursors.take_over(subscription.id, topic)
+        return progress, end
 
     # Giving
 

@@ -39,6 +39,9 @@ class Belief:
         if not self.believes:
             raise OwnedElsewhere(subscription=subscription, node=str(self.town.owner), url="http://other")
 
+    async def look(self, subscription: SubscriptionId) -> None:
+        await self.claim(subscription)
+
     def release(self, subscription: SubscriptionId) -> None:
         self.believes = False
 

@@ -227,6 +227,20 @@ async def test_who_delivers_it_by_push_takes_it_from_any_other_node(nodes: Nodes
     assert (await owner_of(a))[0] == "b"
 
 
+async def test_who_only_looks_claims_nothing(nodes: Nodes) -> None:
+    a, b = await nodes.node("a"), await nodes.node("b")
+    await a.look(ONE)
+    assert not a.holds(ONE)
+    await b.claim(ONE)
+    with pytest.raises(OwnedElsewhere) as refused:
+        await a.look(ONE)
+    assert (refused.value.node, refused.value.url) == ("b", "http://b:8080")
+    await b.look(ONE)
+    await nodes.kill(b)
+    a.doubt(ONE)
+    await a.look(ONE)
+
+
 async def test_a_deleted_subscription_is_owned_by_nobody(nodes: Nodes) -> None:
     a = await nodes.node("a")
     with pytest.raises(SubscriptionGone):

@@ -42,6 +42,9 @@ class Turn:
         if self.baton.holder != self.number:
             raise OwnedElsewhere(subscription=subscription, node=str(self.baton.holder), url="http://other")
 
+    async def look(self, subscription: SubscriptionId) -> None:
+        await self.claim(subscription)
+
     def release(self, subscription: SubscriptionId) -> None:
         self.released.append(subscription)
 
@@ -199,6 +202,14 @@ async def test_a_seek_is_for_the_owner(pair: Pair) -> None:
         await seeker.seek(pair.second.caller, SUB, 0)
     pair.baton.holder = 2
     await seeker.seek(pair.second.caller, SUB, 0)
+
+
+async def test_what_is_under_way_is_asked_of_the_owner(pair: Pair) -> None:
+    await pair.first.pull()
+    subscription = (await pair.first.subscription()).id
+    assert await pair.first.working.here(subscription) is pair.first.working.opened(subscription)
+    with pytest.raises(OwnedElsewhere):
+        await pair.second.working.here(subscription)
 
 
 async def test_what_is_not_used_for_long_is_released(pair: Pair) -> None:

@@ -49,6 +49,10 @@ class Ownership(Protocol):
         """
         ...
 
+    async def look(self, subscription: SubscriptionId) -> None:
+        """Claim nothing, and raise `OwnedElsewhere` when another node owns a subscription, or `RegistryUnavailable`."""
+        ...
+
     def release(self, subscription: SubscriptionId) -> None:
         """Own a subscription no more, once others have heard of it; it may be claimed again at once."""
         ...
@@ -78,6 +82,9 @@ class Alone:
         return True
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        """Do nothing."""
+
+    async def look(self, subscription: SubscriptionId) -> None:
         """Do nothing."""
 
     def release(self, subscription: SubscriptionId) -> None:
@@ -134,6 +141,16 @@ class Shared:
         owner = await asyncio.shield(answer)
         if owner.name != self._node.name:
             raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
+
+    async def look(self, subscription: SubscriptionId) -> None:
+        """Ask who owns a subscription, unless that is known."""
+        if self.holds(subscription):
+            return
+        self._refuse_known(subscription)
+        owner = await self._owners.owner(subscription)
+        if owner is not None and owner.name != self._node.name:
+            self._know(subscription, owner)
+            self._refuse_known(subscription)
 
     def release(self, subscription: SubscriptionId) -> None:
         """Release a subscription with the next turn."""
@@ -224,12 +241,15 @@ class Shared:
             self._held.add(subscription)
             self._elsewhere.pop(subscription, None)
         else:
-            if len(self._elsewhere) >= _MOST_KNOWN:
-                self._elsewhere.clear()
             self._held.discard(subscription)
-            self._elsewhere[subscription] = owner, _now() + _KNOWN_SECONDS
+            self._know(subscription, owner)
         if not answer.done():
             answer.set_result(owner)
+
+    def _know(self, subscription: SubscriptionId, owner: Node) -> None:
+        if len(self._elsewhere) >= _MOST_KNOWN:
+            self._elsewhere.clear()
+        self._elsewhere[subscription] = owner, _now() + _KNOWN_SECONDS
 
     def _lose(self, reason: str) -> None:
         logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)

@@ -211,6 +211,13 @@ class Working:
             self.forget(subscription)  # what is known of it may be from before another node had it
             await self._ownership.claim(subscription, seizes=seizes)
 
+    async def here(self, subscription: SubscriptionId) -> Open | None:
+        """Return a subscription that this process works on, None when nobody does; raise `OwnedElsewhere`."""
+        if self._ownership.holds(subscription):
+            return self._open.get(subscription)
+        await self._ownership.look(subscription)
+        return None
+
     def leave(self, subscription: SubscriptionId) -> None:
         """Let go of a subscription, so that another node may have it, or as it was deleted."""
         self.forget(subscription)

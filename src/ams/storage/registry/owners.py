@@ -73,6 +73,13 @@ class OwnerRecords:
 
         return await self._database.in_turn(work, _TURN)
 
+    async def owner(self, subscription: SubscriptionId) -> Node | None:
+        """Return who owns a subscription; None: no node does. Raises `RegistryUnavailable`."""
+        row = await self._database.read(
+            lambda connection: _OWNER.run(connection, self._clock, subscription=subscription).first()
+        )
+        return Node(row.node, row.url) if row else None
+
     async def leave(self, node: Node) -> None:
         """Release all that a node owns. Raises `RegistryUnavailable`."""
         leaving = delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
@@ -118,6 +125,12 @@ _CLAIM = {
     )
     for dialect, kept in _KEPT.items()
 }
+_OWNER = ByDialect(
+    """
+    SELECT node, url FROM parallel_owners JOIN parallel_nodes USING (node)
+    WHERE subscription_id = :subscription AND until > {now}
+    """
+)
 _OWNERS = select(parallel_owners.c.subscription_id, parallel_nodes).join(
     parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
 )

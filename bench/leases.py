@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from pyroaring import BitMap64
 
-from ams.core.ack_ids import AckId
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
 from ams.service.parallel.backlog import Backlog, Rules
@@ -113,10 +112,7 @@ def _look_microseconds(backlog: Backlog) -> float:
 
 def _acknowledge_microseconds(backlog: Backlog, each: int) -> float:
     """Return what an acknowledgement takes in the state machine, of one message."""
-    lists = [
-        [AckId(offset, f"1.0.1.{number}.{IDENTITY}") for offset in offsets]
-        for number, offsets in enumerate(_hand_outs(OUT, each), 1)
-    ]
+    lists = [{f"1.0.1.{number}.{IDENTITY}": offsets} for number, offsets in enumerate(_hand_outs(OUT, each), 1)]
     began = process_time()
     for ids in lists:
         backlog.stored(backlog.acknowledge(ids, NOW), NOW)

@@ -18,6 +18,7 @@ TEXTS = {
     "may be used in one event loop": "may be used from several threads",
     "    That may be a coroutine function, too.\n": "",
     "        The loop is an `async for`.\n": "",
+    "The handler is a coroutine function.\n": "Handlers run in threads.\n",
 }
 """What is said otherwise; each stands in the source."""
 WORDS = {r"\basync (?=def|with|for)": "", r"\bawait ": "", r"\b(__)a(?=enter|exit)": r"\1", r"\bAsync(?=[A-Z])": ""}

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ams.client.client import Client
 from ams.client.messages import Message, ReceivedMessage
 from ams.client.plans import Retry
+from ams.client.work import RetryLater, Worked
 
-__all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
+__all__ = ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry", "RetryLater", "Worked"]
 
 if TYPE_CHECKING:
     from ams.client.async_client import AsyncClient

@@ -4,17 +4,18 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from ams.client import wire
 from ams.client.bearer import Bearer
 from ams.client.errors import Closed
-from ams.client.messages import Message, ReceivedMessage
+from ams.client.messages import Acknowledged, Message, ReceivedMessage, ack_ids_of
 from ams.client.plans import DEFAULT, Consuming, Deliver, OnRetry, Outcome, Plan, Planner, Retry
 from ams.client.transport import AMS, Connections, base, beside, host, trust
 from ams.client.wire import Offsets
 from ams.client.wire import authn as logins
 from ams.client.wire.call import Call
+from ams.client.work import Handler, Limits, Worked, WorkOptions
 
 T = TypeVar("T")
 
@@ -104,19 +105,16 @@ class Client:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
         return self._run(self._plans.ask(call))
 
+    def work(self, subscription: str, handler: Handler, *, project: str, **options: Unpack[WorkOptions]) -> Worked:
+        """Work on a parallel subscription of a project, as its method `work` does."""
+        return self.project(project).subscription(subscription).work(handler, **options)
+
     def project(self, name: str) -> "Project":
         """Return a project to work in; nothing is asked yet."""
         return Project(self, name)
 
     def _run(self, plan: Plan[T]) -> T:
-        outcome: Outcome = None
-        while True:
-            try:
-                step = plan.send(outcome)
-            except StopIteration as end:
-                result: T = end.value
-                return result
-            outcome = self._connections.do(step)
+        return self._connections.carry_out(plan)
 
     def _iterate(self, plan: Consuming) -> Iterator[ReceivedMessage]:
         outcome: Outcome = None
@@ -210,9 +208,37 @@ class Subscription:
         """
         return self.client._run(self.client._plans.pull(self.project, self.name, max_messages, wait))
 
-    def acknowledge(self, message: ReceivedMessage) -> None:
-        """Say that a message and all before it are done; `AckTimeout` when that comes too late."""
-        self.client._run(self.client._plans.acknowledge(self.project, self.name, message))
+    def acknowledge(self, messages: Acknowledged) -> None:
+        """Say that messages are done, of an ordered subscription all before them too.
+
+        `AckTimeout` when that comes too late; its `late` are the ack ids of a parallel subscription for which it does,
+        and the others are done.
+        """
+        self.client._run(self.client._plans.acknowledge(self.project, self.name, ack_ids_of(messages)))
+
+    def nack(self, messages: Acknowledged, delay: float | None = None) -> None:
+        """Give messages of a parallel subscription back: they have failed, and come again.
+
+        After `delay` seconds, 0 to 600 and rounded up, absent = as the retry policy says. Raises as `acknowledge`.
+        """
+        self.client._run(self.client._plans.nack(self.project, self.name, ack_ids_of(messages), delay))
+
+    def extend(self, messages: Acknowledged, seconds: int) -> None:
+        """Keep messages of a parallel subscription for so many seconds from now, 1 to 600; raises as `acknowledge`."""
+        self.client._run(self.client._plans.extend(self.project, self.name, ack_ids_of(messages), seconds))
+
+    def work(self, handler: Handler, **options: Unpack[WorkOptions]) -> Worked:
+        """Give the messages of a parallel subscription to a handler, several at a time, until told to stop.
+
+        A message whose handler returns is acknowledged; one whose handler raises comes again, as the retry policy
+        says, or as `RetryLater` does. The service is waited for when it is away. Handlers run in threads.
+        Returns what was done. The options are those of `WorkOptions`. Raises `ValueError` for options that cannot be,
+        `Conflict` for an ordered subscription, and what a call raises that is not sent again.
+        """
+        from ams.client.worker import Worker
+
+        connections, plans, limits = self.client._connections, self.client._plans, Limits(**options)
+        return Worker(connections, plans, self.project, self.name, handler, limits).run()
 
     def messages(self, *, batch: int = 100, follow: bool = True) -> Iterator[ReceivedMessage]:
         """Iterate over messages, pulling up to `batch` at once and acknowledging them when all were dealt with.
@@ -222,6 +248,7 @@ class Subscription:
         `follow`, the loop goes on until the client is closed; without, it ends when there is nothing more.
 
         Messages that were acknowledged too late come again but are not given to the loop twice, unless the loop is
-        begun anew. Raises what `pull` and `acknowledge` raise; `AckTimeout` only when that happens again and again.
+        begun anew, or the subscription is parallel. Raises what `pull` and `acknowledge` raise; `AckTimeout` only when
+        that happens again and again.
         """
         return self.client._iterate(self.client._plans.consume(self.project, self.name, batch, follow))

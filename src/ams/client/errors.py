@@ -23,6 +23,8 @@
 No text of these holds a token: neither requests nor their addresses are quoted, but for the endpoint.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 
@@ -117,6 +119,9 @@ class NotFound(Refused):
 
 class AckTimeout(Refused):
     """An acknowledgement came after its deadline; the messages will be delivered again."""
+
+    late: Sequence[str] = ()
+    """Of a parallel subscription: the ack ids that came too late; what was asked for the others was done."""
 
 
 class Conflict(Refused):

@@ -1,8 +1,9 @@
 """Messages as programs see them: bytes, texts and times instead of what travels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 from ams.client.wire import Message as WireMessage
 from ams.client.wire import PulledMessage
@@ -29,7 +30,17 @@ class ReceivedMessage(Message):
     publish_time: datetime
     """When the service stored it, in UTC."""
     ack_id: str
-    """Acknowledges it and all before it."""
+    """Acknowledges it; of an ordered subscription, all before it too."""
+
+
+Acknowledged: TypeAlias = ReceivedMessage | str | Sequence[ReceivedMessage | str]
+"""A message that was received, or its ack id; or several of them."""
+
+
+def ack_ids_of(messages: Acknowledged) -> list[str]:
+    """Return the ack ids of one message or of several."""
+    every = [messages] if isinstance(messages, ReceivedMessage | str) else messages
+    return [each if isinstance(each, str) else each.ack_id for each in every]
 
 
 def outgoing(message: Message) -> WireMessage:

@@ -8,6 +8,7 @@ Waiting times between tries grow exponentially and are drawn at random between n
 so that the many clients of a service that went away do not come back all at once.
 """
 
+import math
 import random
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -19,13 +20,15 @@ import msgspec
 
 from ams.client import wire
 from ams.client.errors import AckTimeout, ClientError, InvalidInput, NotAms, Refused, Unreachable, refusal
-from ams.client.messages import Message, ReceivedMessage, incoming, outgoing
+from ams.client.messages import Message, ReceivedMessage, ack_ids_of, incoming, outgoing
 from ams.client.wire.call import Call
 
 T = TypeVar("T")
 
 BREATH = 0.5
 """Seconds between two pulls of a service that answers at once that there is nothing."""
+NAMED_IDS = 100
+"""Ack ids of one request: an answer names no more that came too late."""
 REFUSED_ACKS = 3
 """Acknowledgements in a row that may be refused before it is an error."""
 
@@ -131,7 +134,7 @@ class _Refused:
     first: str
     last: int
     late: bool
-    """Whether it only came too late, so that the same messages come again."""
+    """Whether it only came too late, so that the same messages come again, and no others before them."""
     times: int
     """How many acknowledgements in a row were refused."""
 
@@ -189,16 +192,38 @@ class Planner:
         except ValueError:
             raise NotAms(f"{self.endpoint} gives messages without a time") from None
 
-    def acknowledge(self, project: str, subscription: str, message: ReceivedMessage) -> Plan[None]:
-        """Acknowledge a message and all before it."""
-        yield from self.ask(wire.acknowledge(project, subscription, [message.ack_id]))
+    def acknowledge(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
+        """Acknowledge messages by their ack ids; of an ordered subscription, all before them too."""
+        yield from self._in_parts(ids, lambda part: wire.acknowledge(project, subscription, part))
+
+    def nack(self, project: str, subscription: str, ids: Sequence[str], delay: float | None) -> Plan[None]:
+        """Give messages of a parallel subscription back, to come again after so many seconds."""
+        seconds = None if delay is None else math.ceil(delay)
+        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, delay=seconds))
+
+    def extend(self, project: str, subscription: str, ids: Sequence[str], seconds: int) -> Plan[None]:
+        """Let leases of a parallel subscription end so many seconds from now."""
+        yield from self._in_parts(ids, lambda part: wire.extend(project, subscription, part, seconds))
+
+    def _in_parts(self, ids: Sequence[str], call: Callable[[Sequence[str]], Call[None]]) -> Plan[None]:
+        """Ask something for ids, for all of them also when some come too late; then raise `AckTimeout` naming these."""
+        refused: AckTimeout | None = None
+        for start in range(0, len(ids), NAMED_IDS):
+            part = ids[start : start + NAMED_IDS]
+            try:
+                yield from self.ask(call(part))
+            except AckTimeout as error:
+                refused = refused or error
+                refused.late = (*refused.late, *_late(error, part))
+        if refused is not None:
+            raise refused
 
     def consume(self, project: str, subscription: str, batch: int, follow: bool) -> Consuming:
         """Deliver messages, acknowledging each batch when all of it was taken; end at nothing unless to `follow`.
 
         A batch that was acknowledged too late comes again, and what was taken of it is passed over. Only if it comes
         again: when the next batch begins at another offset, the subscription was moved by a seek, and its messages are
-        wanted.
+        wanted. Of a parallel subscription, what comes again is given to the loop again.
         """
         refused: _Refused | None = None
         while True:
@@ -218,11 +243,12 @@ class Planner:
     ) -> Plan[_Refused | None]:
         times = before.times + 1 if before else 1
         try:
-            yield from self.acknowledge(project, subscription, batch[-1])
+            yield from self.acknowledge(project, subscription, _ids_of_batch(batch))
         except (AckTimeout, InvalidInput) as error:
             if times == REFUSED_ACKS:
                 raise
-            return _Refused(batch[0].id, int(batch[-1].id), isinstance(error, AckTimeout), times)
+            all_come_again = isinstance(error, AckTimeout) and not error.late
+            return _Refused(batch[0].id, int(batch[-1].id), all_come_again, times)
         return None
 
     def _read(self, call: Call[T], outcome: Outcome) -> T:
@@ -250,6 +276,18 @@ def read(call: Call[T], answer: Response, endpoint: str) -> T:
     except msgspec.DecodeError:
         pass
     raise NotAms(f"{endpoint} does not answer as AMS (status {answer.status})")
+
+
+def _ids_of_batch(batch: Sequence[ReceivedMessage]) -> list[str]:
+    """Return the ids that acknowledge a batch: the last of an ordered subscription does, which names a place alone."""
+    last = batch[-1]
+    return [last.ack_id] if last.ack_id.endswith(f":{last.id}") else ack_ids_of(batch)
+
+
+def _late(error: AckTimeout, ids: Sequence[str]) -> list[str]:
+    """Return which of these ids an error names; it names them by what stands behind their colon."""
+    named = set(error.message.partition(": ")[2].split(", "))
+    return [each for each in ids if each.rpartition(":")[2] in named]
 
 
 def _not_taken(received: Sequence[ReceivedMessage], refused: _Refused | None) -> Sequence[ReceivedMessage]:

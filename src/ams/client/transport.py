@@ -6,15 +6,17 @@ written from the other.
 
 import ssl
 import threading
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import httpx
 
 from ams import __version__
 from ams.client.bearer import AsyncBearer, Bearer, BearerAuth
 from ams.client.errors import Closed, InvalidInput, NotAms, Unreachable, Untrusted, Unusable
-from ams.client.plans import Outcome, Pause, Response, Send
+from ams.client.plans import Outcome, Pause, Plan, Response, Send
 from ams.client.wire import Call
+
+T = TypeVar("T")
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 """Hosts that are this machine: never reached through a proxy."""
@@ -146,6 +148,7 @@ class Connections:
         self, endpoint: str, token: str, trust: ssl.SSLContext | None, timeout: float, bearer: Bearer | None
     ) -> None:
         self._http = httpx.Client(**httpx_arguments(endpoint, token, trust, timeout, bearer))
+        self._arguments = (endpoint, token, trust, timeout, bearer)
         self._endpoint = endpoint
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -162,6 +165,21 @@ class Connections:
             self._closing.set()
             if self._sending == 0:
                 self._http.close()
+
+    def for_asyncio(self) -> "AsyncConnections":
+        """Return connections of their own to the same place, for the event loop that runs."""
+        return AsyncConnections(*self._arguments)
+
+    def carry_out(self, plan: Plan[T]) -> T:
+        """Do the steps of a plan and return what it is worth; raises what `do` and the plan raise."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = self.do(step)
 
     def do(self, step: Send | Pause) -> Outcome:
         """Do a step; raise `Closed` when it can no longer be done."""
@@ -213,6 +231,17 @@ class AsyncConnections:
         self._closing.set()
         if self._sending == 0:
             await self._http.aclose()
+
+    async def carry_out(self, plan: Plan[T]) -> T:
+        """Do the steps of a plan and return what it is worth; raises what `do` and the plan raise."""
+        outcome: Outcome = None
+        while True:
+            try:
+                step = plan.send(outcome)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            outcome = await self.do(step)
 
     async def do(self, step: Send | Pause) -> Outcome:
         """Do a step; raise `Closed` when it can no longer be done."""

@@ -49,6 +49,7 @@ from ams.client.wire.subscriptions import create_subscription as create_subscrip
 from ams.client.wire.subscriptions import dead_letter as dead_letter
 from ams.client.wire.subscriptions import delete_subscription as delete_subscription
 from ams.client.wire.subscriptions import diagnose as diagnose
+from ams.client.wire.subscriptions import extend as extend
 from ams.client.wire.subscriptions import get_offsets as get_offsets
 from ams.client.wire.subscriptions import get_push_status as get_push_status
 from ams.client.wire.subscriptions import get_subscription as get_subscription
@@ -59,6 +60,7 @@ from ams.client.wire.subscriptions import modify_ack_deadline as modify_ack_dead
 from ams.client.wire.subscriptions import modify_offset as modify_offset
 from ams.client.wire.subscriptions import modify_push_config as modify_push_config
 from ams.client.wire.subscriptions import modify_subscription_acl as modify_subscription_acl
+from ams.client.wire.subscriptions import nack as nack
 from ams.client.wire.subscriptions import pull as pull
 from ams.client.wire.subscriptions import rotate_push_secret as rotate_push_secret
 from ams.client.wire.subscriptions import seek as seek

@@ -25,7 +25,16 @@ from ams.wire.push import (
 )
 from ams.wire.push import PushTarget as TypedTarget
 from ams.wire.service import Diagnosis
-from ams.wire.subscriptions import AckDeadline, NewOffset, NewSubscription, OffsetAt, Offsets, Seek, SubscriptionChanges
+from ams.wire.subscriptions import (
+    AckDeadline,
+    Nack,
+    NewOffset,
+    NewSubscription,
+    OffsetAt,
+    Offsets,
+    Seek,
+    SubscriptionChanges,
+)
 from ams.wire.subscriptions import Subscription as TypedSubscription
 from ams.wire.subscriptions import Subscriptions as TypedSubscriptions
 
@@ -186,9 +195,27 @@ def pull(project: str, subscription: str, *, max_messages: int = 1, wait: bool =
 
 
 def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call[None]:
-    """Say that everything up to the largest of these ids is done; saying it again changes nothing (M12, A1)."""
+    """Say that everything up to the largest of these ids is done; saying it again changes nothing (M12, A1).
+
+    Of a parallel subscription, each of the ids is, and no other.
+    """
     body = json_body(AckBody(list(ack_ids)))
     return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body, repeatable=True)
+
+
+def nack(project: str, subscription: str, ack_ids: Sequence[str], *, delay: int | None = None) -> Call[None]:
+    """Give messages of a parallel subscription back, to come again after so many seconds, 0 to 600.
+
+    Absent = as its retry policy says. It counts as a failure. Asked again, the ids come too late.
+    """
+    body = json_body(Nack(list(ack_ids), delay))
+    return Call("POST", subscriptions_path(project, subscription, "nack"), nothing, body, repeatable=True)
+
+
+def extend(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
+    """Let leases of a parallel subscription end so many seconds from now, 0 to 600; 0 gives the messages back."""
+    body = json_body(AckDeadline(seconds, list(ack_ids)))
+    return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body, repeatable=True)
 
 
 def ack_id(project: str, subscription: str, offset: int) -> str:

@@ -1,0 +1,483 @@
+"""Working on a parallel subscription of a real service, with both faces."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ams.client import Client, Message, ReceivedMessage, RetryLater, Worked, wire
+from ams.client.errors import AckTimeout, Conflict, NotFound
+from ams.client.wire import ParallelOptions
+from ams.client.work import Limits
+from tests.client.faces import open_client
+from tests.support.documents import environment
+from tests.support.served import Served, served
+from tests.support.service import LiveService, live_service
+
+SECONDS = 30
+FASTER = 5
+"""How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
+LONGER_THAN_A_LEASE = 12 / FASTER
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data: Path = tmp_path_factory.mktemp("service") / "ams-data"
+    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3") as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def client(service: LiveService) -> Iterator[Client]:
+    with Client(service.base_url, service.token) as client:
+        yield client
+
+
+@pytest.fixture
+def project(client: Client) -> str:
+    return made(client)
+
+
+def made(client: Client) -> str:
+    """Make a project with a topic and a parallel subscription."""
+    name = f"p-{uuid.uuid4()}"
+    client.call(wire.create_project(name))
+    client.project(name).topic("t").create()
+    client.project(name).subscription("s").create("t", parallel=ParallelOptions())
+    return name
+
+
+@pytest.fixture
+def either(face: str, service: LiveService) -> Iterator[Any]:
+    with open_client(face, service.base_url, service.token) as client:
+        yield client
+
+
+class Handler:
+    """A handler for either face, which says what it was given, and does what a test wants."""
+
+    def __init__(self, face: str, act: Callable[[ReceivedMessage], float | None] = lambda _: None) -> None:
+        self._act = act
+        self.seen: list[bytes] = []
+        self.at_once, self.most = 0, 0
+        self._lock = threading.Lock()
+        self.handle: Any = self._in_thread if face == "threads" else self._on_loop
+
+    def _begin(self, message: ReceivedMessage) -> float:
+        with self._lock:
+            self.seen.append(message.data)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        return self._act(message) or 0
+
+    def _end(self) -> None:
+        with self._lock:
+            self.at_once -= 1
+
+    def _in_thread(self, message: ReceivedMessage) -> None:
+        try:
+            time.sleep(self._begin(message))
+        finally:
+            self._end()
+
+    async def _on_loop(self, message: ReceivedMessage) -> None:
+        try:
+            await asyncio.sleep(self._begin(message))
+        finally:
+            self._end()
+
+
+def publish(client: Client, project: str, count: int) -> list[bytes]:
+    data = [b"%d" % number for number in range(count)]
+    client.project(project).topic("t").publish([Message(each) for each in data])
+    return data
+
+
+def backlog(client: Client, project: str) -> int:
+    offsets = client.project(project).subscription("s").offsets()
+    return offsets.max - offsets.current
+
+
+def test_every_message_is_handled_and_acknowledged_some_at_a_time(
+    client: Client, either: Any, face: str, project: str
+) -> None:
+    data = publish(client, project, 300)
+    handler = Handler(face, lambda _: 0.005)
+
+    done = either.work("s", handler.handle, project=project, concurrency=8, until_empty=True)
+
+    assert done == Worked(worked=300)
+    assert sorted(handler.seen) == sorted(data)
+    assert 1 < handler.most <= 8
+    assert backlog(client, project) == 0
+
+
+def test_work_ends_after_so_many_messages(client: Client, either: Any, face: str, project: str) -> None:
+    publish(client, project, 20)
+    handler = Handler(face)
+
+    done = either.project(project).subscription("s").work(handler.handle, concurrency=2, max_messages=7)
+
+    assert (done, len(handler.seen)) == (Worked(worked=7), 7)
+    assert backlog(client, project) == 13
+
+
+def test_what_fails_comes_again_and_what_is_to_come_later_does(
+    client: Client, either: Any, face: str, project: str
+) -> None:
+    publish(client, project, 6)
+    times: Counter[bytes] = Counter()
+
+    def fail_at_first(message: ReceivedMessage) -> None:
+        times[message.data] += 1
+        if message.data == b"2" and times[b"2"] == 1:
+            raise ValueError("a bed without water")
+        if message.data == b"4" and times[b"4"] == 1:
+            raise RetryLater(1)
+
+    began = time.monotonic()
+    handler = Handler(face, fail_at_first)
+    done = either.work("s", handler.handle, project=project, max_messages=8)
+
+    assert done == Worked(worked=6, failed=2)
+    assert times == {b"%d" % number: 2 if number in (2, 4) else 1 for number in range(6)}
+    assert time.monotonic() - began >= 1
+    assert backlog(client, project) == 0
+
+
+def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: str, project: str) -> None:
+    publish(client, project, 20)
+    free: list[int] = []
+
+    def look() -> None:
+        free.append(len(client.project(project).subscription("s").pull(100, wait=False)))
+
+    def look_soon(_: ReceivedMessage) -> float:
+        if len(handler.seen) == 1:
+            threading.Timer(0.5, look).start()
+        return 1
+
+    handler = Handler(face, look_soon)
+    either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, max_messages=5)
+
+    assert free == [15]
+
+
+def test_when_it_is_to_stop_what_was_begun_is_finished_and_the_rest_given_back(
+    client: Client, either: Any, face: str, project: str
+) -> None:
+    publish(client, project, 10)
+    stop = threading.Event()
+
+    def begin(_: ReceivedMessage) -> float:
+        stop.set()
+        return 1
+
+    handler = Handler(face, begin)
+    done = either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, stop=stop)
+
+    assert done == Worked(worked=2, given_back=3)
+    again = client.project(project).subscription("s").pull(100)
+    assert sorted(each.data for each in again) == sorted(b"%d" % n for n in range(10) if b"%d" % n not in handler.seen)
+
+
+def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, face: str, project: str) -> None:
+    publish(client, project, 2)
+    stop = threading.Event()
+
+    def begin(message: ReceivedMessage) -> float:
+        stop.set()
+        return 0 if message.data == b"0" else 4
+
+    handler = Handler(face, begin)
+    done = either.work("s", handler.handle, project=project, stop=stop, grace=0.1)
+
+    assert done == Worked(worked=1, given_back=1)
+    assert [each.data for each in client.project(project).subscription("s").pull(100)] == [b"1"]
+
+
+def test_closing_the_client_ends_the_work(client: Client, either: Any, face: str, project: str) -> None:
+    publish(client, project, 1)
+
+    def close(_: ReceivedMessage) -> float:
+        threading.Thread(target=either.close).start() if face == "threads" else either.close()
+        return 1
+
+    if face == "asyncio":
+        pytest.skip("one closes it in its loop")
+    assert either.work("s", Handler(face, close).handle, project=project).worked == 0
+
+
+def test_an_ordered_subscription_is_refused(client: Client, either: Any, face: str, project: str) -> None:
+    client.project(project).subscription("ordered").create("t")
+
+    with pytest.raises(Conflict, match="ordered is ordered"):
+        either.work("ordered", Handler(face).handle, project=project)
+    with pytest.raises(NotFound):
+        either.work("none", Handler(face).handle, project=project)
+
+
+def test_a_subscription_that_is_deleted_ends_the_work(client: Client, either: Any, face: str, project: str) -> None:
+    publish(client, project, 5)
+
+    def delete(_: ReceivedMessage) -> None:
+        client.project(project).subscription("s").delete()
+
+    with pytest.raises(NotFound):
+        either.work("s", Handler(face, delete).handle, project=project, concurrency=1)
+
+
+def test_ids_of_a_subscription_made_anew_are_late_and_the_others_are_taken(
+    client: Client, either: Any, face: str, project: str
+) -> None:
+    publish(client, project, 5)
+    there = client.project(project).subscription("s")
+
+    def make_anew(message: ReceivedMessage) -> None:
+        if message.data == b"0":
+            there.delete()
+            there.create("t", parallel=ParallelOptions())
+            client.project(project).topic("t").publish([Message(b"new")])
+
+    handler = Handler(face, make_anew)
+    done = either.work("s", handler.handle, project=project, concurrency=1, prefetch=4, max_messages=6)
+
+    assert done == Worked(worked=1, late=5)
+    assert handler.seen[-1] == b"new"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"concurrency": 0}, {"prefetch": -1}, {"max_messages": 0}, {"grace": -1.0}, {"max_lease": -1.0}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at least 1|not negative"):
+        Limits(**wrong)
+
+
+@pytest.mark.parametrize("delay", [-1, 601])
+def test_a_delay_that_cannot_be_is_refused(delay: float) -> None:
+    with pytest.raises(ValueError, match="0 to 600"):
+        RetryLater(delay)
+
+
+# Leases, in a service and a client for which time passes faster
+
+
+@pytest.fixture
+def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """Serve at a time that passes faster; for workers of this process it does, too."""
+    monkeypatch.setattr("ams.client.worker.time", SimpleNamespace(monotonic=lambda: FASTER * time.monotonic()))
+    monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
+    with served(tmp_path / "ams-data") as service, passing(service):
+        yield service
+
+
+@contextlib.contextmanager
+def passing(service: Served) -> Iterator[None]:
+    over = threading.Event()
+
+    def pass_time() -> None:
+        last = time.monotonic()
+        while not over.wait(0.02):
+            now = time.monotonic()
+            service.clock.advance(round(1000 * FASTER * (now - last)))
+            last = now
+
+    thread = threading.Thread(target=pass_time)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def faster(face: str, fast: Served) -> Iterator[Any]:
+    """Open a client of each face to it."""
+    with open_client(face, fast.run.base_url, fast.token) as client:
+        yield client
+
+
+@pytest.fixture
+def fast_project(fast: Served) -> Iterator[tuple[Client, str]]:
+    with Client(fast.run.base_url, fast.token) as client:
+        yield client, made(client)
+
+
+def test_a_slow_handler_keeps_its_message(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
+    client, project = fast_project
+    publish(client, project, 3)
+    handler = Handler(face, lambda _: LONGER_THAN_A_LEASE)
+
+    done = faster.work("s", handler.handle, project=project, concurrency=2, prefetch=1, until_empty=True)
+
+    assert (done, len(handler.seen)) == (Worked(worked=3), 3)
+    assert backlog(client, project) == 0
+
+
+def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:
+    client, project = fast_project
+    publish(client, project, 1)
+    handler = Handler(face, lambda _: 1 if len(handler.seen) > 1 else LONGER_THAN_A_LEASE)
+
+    done = faster.work("s", handler.handle, project=project, max_lease=1, max_messages=2)
+
+    assert (done, len(handler.seen)) == (Worked(worked=1, late=1), 2)
+    assert backlog(client, project) == 0
+
+
+def test_what_a_killed_worker_had_comes_to_another(fast: Served, fast_project: tuple[Client, str]) -> None:
+    client, project = fast_project
+    publish(client, project, 8)
+    program = f"""
+import sys, time
+from ams.client import Client
+def handle(message):
+    print("begun", flush=True)
+    time.sleep(3600)
+Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project!r}, concurrency=2, prefetch=2)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment()) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"begun\n"
+        killed.kill()
+    handler = Handler("threads")
+    done = client.work("s", handler.handle, project=project, max_messages=8)
+
+    assert (done, len(set(handler.seen))) == (Worked(worked=8), 8)
+    assert backlog(client, project) == 0
+
+
+# A service that goes away
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: str, end: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3", "--port", port)
+    half, over = threading.Event(), threading.Event()
+
+    def note(_: ReceivedMessage) -> float:
+        if len(handler.seen) >= 100:
+            half.set()
+        return 0.01
+
+    handler = Handler(face, note)
+
+    def work() -> None:
+        with open_client(face, service.base_url, service.token) as either:
+            done.append(either.work("s", handler.handle, project=project, stop=over))
+
+    done: list[Worked] = []
+    with live_service(tmp_path / "ams-data", *flags) as service, Client(service.base_url, service.token) as client:
+        project = made(client)
+        data = publish(client, project, 300)
+        worker = threading.Thread(target=work)
+        worker.start()
+        assert half.wait(SECONDS)
+        service.kill() if end == "kill" else service.stop()
+    with live_service(tmp_path / "ams-data", *flags) as again, Client(again.base_url, again.token) as client:
+        until = time.monotonic() + SECONDS
+        while backlog(client, project) and time.monotonic() < until:
+            time.sleep(0.05)
+        over.set()
+        worker.join(SECONDS)
+
+        assert backlog(client, project) == 0
+    assert set(handler.seen) == set(data)
+    assert done[0].worked >= 300
+
+
+def test_a_signal_stops_the_work_and_a_second_one_at_once(client: Client, service: LiveService, project: str) -> None:
+    publish(client, project, 2)
+    program = f"""
+import sys, time
+from ams.client import Client
+def handle(message):
+    print("begun", flush=True)
+    time.sleep(float(sys.argv[1]))
+client = Client({service.base_url!r}, {service.token!r})
+print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), flush=True)
+"""
+
+    def said(seconds: float, signals: int) -> str:
+        command = [sys.executable, "-c", program, str(seconds)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as worker:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "begun\n"
+            for _ in range(signals):
+                worker.send_signal(signal.SIGTERM)
+                time.sleep(0.3)
+            return worker.stdout.read()
+
+    assert said(3600, 2) == "Worked(worked=0, failed=0, late=0, given_back=2)\n"
+    assert said(1, 1) == "Worked(worked=1, failed=0, late=0, given_back=1)\n"
+
+
+# Calls by themselves
+
+
+def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, project: str) -> None:
+    publish(client, project, 4)
+    there = either.project(project).subscription("s")
+    got = there.pull(10)
+
+    there.acknowledge(got[1])
+    there.acknowledge([got[0], got[3].ack_id])
+    there.acknowledge([])
+    there.extend(got[2], 60)
+    there.nack([got[2]], delay=0.2)
+
+    assert [each.data for each in there.pull(10)] == []
+    time.sleep(1)
+    assert [each.data for each in there.pull(10)] == [b"2"]
+
+
+def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: Any, project: str) -> None:
+    publish(client, project, 500)
+    there = either.project(project).subscription("s")
+    first = there.pull(500)
+    given_back = [each for each in first if int(each.id) % 2]
+    there.nack(given_back)
+
+    with pytest.raises(AckTimeout) as refused:
+        there.acknowledge(first)
+
+    assert sorted(refused.value.late) == sorted(each.ack_id for each in given_back)
+    assert sorted(each.id for each in there.pull(500)) == sorted(each.id for each in given_back)
+
+
+def test_a_loop_over_a_parallel_subscription_acknowledges_the_whole_batch(
+    client: Client, either: Any, project: str
+) -> None:
+    data = publish(client, project, 20)
+    seen = [each.data for each in either.project(project).subscription("s").messages(batch=8, follow=False)]
+
+    assert (seen, backlog(client, project)) == (data, 0)
+
+
+def test_a_loop_gets_what_came_too_late_again(client: Client, either: Any, project: str) -> None:
+    publish(client, project, 3)
+    there, seen = either.project(project).subscription("s"), []
+    for message in there.messages(batch=3, follow=False):
+        seen.append(message.data)
+        if len(seen) == 1:
+            client.project(project).subscription("s").nack(message)
+
+    assert (sorted(seen), backlog(client, project)) == ([b"0", b"0", b"1", b"2"], 0)

@@ -164,14 +164,17 @@ def test_no_more_is_on_lease_than_was_said(client: Client, either: Any, face: st
     def look() -> None:
         free.append(len(client.project(project).subscription("s").pull(100, wait=False)))
 
+    looking = threading.Thread(target=look)
+
     def look_soon(_: ReceivedMessage) -> float:
         if len(handler.seen) == 1:
-            threading.Timer(0.5, look).start()
+            looking.start()
         return 1
 
     handler = Handler(face, look_soon)
     either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, max_messages=5)
 
+    looking.join(SECONDS)
     assert free == [15]
 
 
@@ -366,7 +369,7 @@ Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project
 # A service that goes away
 
 
-@pytest.mark.parametrize("end", ["stop", "kill"])
+@pytest.mark.parametrize(("face", "end"), [("threads", "kill"), ("asyncio", "stop")])
 def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: str, end: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
@@ -388,7 +391,7 @@ def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: st
     with live_service(tmp_path / "ams-data", *flags) as service, Client(service.base_url, service.token) as client:
         project = made(client)
         data = publish(client, project, 300)
-        worker = threading.Thread(target=work)
+        worker = threading.Thread(target=work, daemon=True)
         worker.start()
         assert half.wait(SECONDS)
         service.kill() if end == "kill" else service.stop()

@@ -63,6 +63,7 @@ COMMANDS = {
     "publish": Entry("ams.cli.messages:publish", "Publish messages."),
     "pull": Entry("ams.cli.messages:pull", "Get the next messages of a subscription."),
     "ack": Entry("ams.cli.messages:ack", "Acknowledge pulled messages."),
+    "work": Entry("ams.cli.work:work", "Run a program for each message of a parallel subscription."),
     "tail": Entry("ams.cli.messages:tail", "Follow a topic."),
     "dead": Entry("ams.cli.dead:app", "Dead letters: messages that an endpoint refused too often."),
     "provision": Entry("ams.cli.provision:app", "Users, bindings and access lists of what GOCDB lists."),

@@ -107,7 +107,7 @@ def pull(
     wait: Annotated[bool, option("Wait a few seconds for a first message.")] = True,
 ) -> None:
     """Get the next messages; without --ack they are delivered again."""
-    with _saying_of_push(session, subscription):
+    with saying_of_push(session, subscription):
         answer = session.call(wire.pull(session.project, subscription, max_messages=max_messages, wait=wait))
     received = answer.received_messages
     if received or session.for_programs:
@@ -116,7 +116,8 @@ def pull(
     else:
         note("no messages")
     if ack and received:
-        session.call(wire.acknowledge(session.project, subscription, [received[-1].ack_id]))
+        # The last is enough of an ordered subscription, of a parallel one each is for itself.
+        session.call(wire.acknowledge(session.project, subscription, [each.ack_id for each in received]))
 
 
 @with_options
@@ -125,15 +126,16 @@ def ack(
     subscription: SubscriptionName,
     ack_id: Annotated[str, argument("ACKID", "Ack id or message id.")],
 ) -> None:
-    """Acknowledge a pulled message and all before it."""
+    """Acknowledge a pulled message, of an ordered subscription all before it too."""
     whole = wire.ack_id(session.project, subscription, int(ack_id)) if ack_id.isdecimal() else ack_id
-    with _saying_of_push(session, subscription):
+    with saying_of_push(session, subscription):
         session.call(wire.acknowledge(session.project, subscription, [whole]))
-    session.done(f"acknowledged up to {whole.rpartition(':')[2]}")
+    offset, hand_out, _ = whole.rpartition(":")[2].partition("-")
+    session.done(f"acknowledged {offset}" if hand_out else f"acknowledged up to {offset}")
 
 
 @contextmanager
-def _saying_of_push(session: Session, subscription: str) -> Iterator[None]:
+def saying_of_push(session: Session, subscription: str) -> Iterator[None]:
     """Say of a subscription that may not be pulled from when that is because it is delivered by push.
 
     The service answers what the contract has for it (10.3), which is the same for any that is not allowed.

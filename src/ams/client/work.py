@@ -18,13 +18,14 @@ MAX_DELAY = 600
 class RetryLater(Exception):
     """Raised by a handler that cannot do with a message now: it is to come again after so many seconds, 0 to 600.
 
-    It counts as a failure of the message, as any other error does. Raises `ValueError` for another delay.
+    Without a delay, after that of the retry policy. It counts as a failure of the message, as any other error does,
+    but is not logged. Raises `ValueError` for a delay that cannot be.
     """
 
-    def __init__(self, delay: float) -> None:
-        if not 0 <= delay <= MAX_DELAY:
+    def __init__(self, delay: float | None = None) -> None:
+        if delay is not None and not 0 <= delay <= MAX_DELAY:
             raise ValueError(f"a delay is 0 to {MAX_DELAY} seconds")
-        super().__init__(f"again after {delay} seconds")
+        super().__init__("later" if delay is None else f"after {delay} seconds")
         self.delay = delay
 
 

@@ -28,7 +28,7 @@ from ams.client.plans import BREATH, NAMED_IDS, Plan, Planner, Retry
 from ams.client.transport import AsyncConnections, Connections
 from ams.client.work import AsyncHandler, Handler, Limits, RetryLater, Worked
 
-PATIENT = Retry(attempts=None, total=math.inf)
+PATIENT = Retry(attempts=None, total=math.inf, longest=4.0)
 """While there is work, the service is waited for."""
 LOOKS = 10
 """How often leases are looked at while one lasts."""

@@ -1,0 +1,227 @@
+"""`ams work`: a program for each message of a parallel subscription."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Annotated
+
+import typer
+
+from ams.cli.arguments import SubscriptionName, option, seconds_said
+from ams.cli.command import PATIENCE, Session, with_options
+from ams.cli.exits import Usage
+from ams.cli.messages import saying_of_push
+from ams.cli.output import emit, json_line, note, printable, short_name
+from ams.client import ReceivedMessage, RetryLater, Worked, wire
+from ams.client.errors import ClientError, Conflict
+from ams.client.work import MAX_DELAY
+from ams.core.clock import Milliseconds, publish_time
+
+AGAIN_LATER = 75
+"""EX_TEMPFAIL: the exit code of a program that cannot do with its message now."""
+_ATTRIBUTE = "AMS_ATTRIBUTE_"
+_OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY")
+
+
+@with_options
+def work(
+    session: Session,
+    subscription: SubscriptionName,
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND", help="Program, and its arguments.", show_default=False)
+    ],
+    concurrency: Annotated[int, option("Programs that run at a time.", min=1)] = 1,
+    time_limit: Annotated[str, option("How long a program may run, such as 10m; then it is killed.")] = "",
+    retry_after: Annotated[str, option(f"After how long a message comes again at exit code {AGAIN_LATER}.")] = "60s",
+    max_lease: Annotated[str, option("How long a message is kept for a program that still runs.")] = "1h",
+    max_messages: Annotated[int | None, option("End after so many messages.", min=1)] = None,
+    exit_when_empty: Annotated[bool, option("End when there is nothing more: for cron.", "--exit-when-empty")] = False,
+    grace: Annotated[str, option("How long programs may go on at SIGTERM or Ctrl-C.")] = "30s",
+) -> None:
+    """Run a program for each message of a parallel subscription, until SIGTERM or Ctrl-C.
+
+    It gets the data on standard input and the rest in its environment. At exit code 0 the message is acknowledged.
+    """
+    programs = _Programs(command, _limit(time_limit), _delay(retry_after), for_programs=session.for_programs)
+    lease, seconds = _seconds(max_lease, "--max-lease"), _seconds(grace, "--grace")
+    if shutil.which(command[0]) is None:
+        raise Usage(f"there is no program {command[0]!r}")
+    with saying_of_push(session, subscription):
+        _require_parallel(session, subscription)
+        note(f"working on {subscription}, {concurrency} at a time; Ctrl-C ends")
+        try:
+            done = session.client.with_retry(PATIENCE, _note_retry).work(
+                subscription,
+                programs.run,
+                project=session.project,
+                concurrency=concurrency,
+                prefetch=0,
+                max_lease=lease,
+                grace=seconds,
+                max_messages=max_messages,
+                until_empty=exit_when_empty,
+            )
+        finally:
+            programs.kill()
+    if session.for_programs:
+        emit(json_line(done))
+    else:
+        note(said(done))
+
+
+def said(done: Worked) -> str:
+    """Say what was done."""
+    return f"worked {done.worked}, failed {done.failed}, late {done.late}, given back {done.given_back}"
+
+
+def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
+    if sent == 1:
+        note(f"{error.message}; trying again until it is there")
+
+
+def _require_parallel(session: Session, subscription: str) -> None:
+    """Raise `Conflict` for an ordered subscription."""
+    found = session.patient.call(wire.get_subscription(session.project, subscription))
+    if found.type != wire.PARALLEL:
+        topic = short_name(found.topic)
+        raise Conflict(
+            f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other; make"
+            f" a parallel one beside it: ams subs create {subscription}-work {topic} --type parallel"
+        )
+
+
+def _seconds(text: str, name: str) -> float:
+    seconds = seconds_said(text)
+    if seconds is None:
+        raise Usage(f"{name} {text!r} is no duration such as 30s, 10m or 1h")
+    return seconds
+
+
+def _limit(text: str) -> float | None:
+    if not text:
+        return None
+    seconds = _seconds(text, "--time-limit")
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise Usage(f"--time-limit {text!r} is not more than 0s")
+    return seconds
+
+
+def _delay(text: str) -> float:
+    seconds = _seconds(text, "--retry-after")
+    if seconds > MAX_DELAY:
+        raise Usage(f"--retry-after {text!r} is more than {MAX_DELAY}s")
+    return seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Running:
+    """A program, which leads a process group of its own."""
+
+    process: "subprocess.Popen[bytes]"
+
+    def kill(self) -> None:
+        """Kill it with all that it started, unless it has ended."""
+        if self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class _Programs:
+    """Runs a program for each message; several threads do at a time."""
+
+    def __init__(self, command: Sequence[str], limit: float | None, delay: float, *, for_programs: bool) -> None:
+        self._command = command
+        self._limit = limit
+        self._delay = delay
+        self._output = sys.stderr if for_programs else None
+        """Where programs write; None: where this one does."""
+        self._lock = threading.Lock()
+        self._running: set[_Running] = set()
+        self._is_over = False
+
+    def run(self, message: ReceivedMessage) -> None:
+        """Run the program for a message; raise `RetryLater` unless it ends with exit code 0."""
+        try:
+            code = self._exit_code(message)
+        except OSError as error:
+            note(printable(f"message {message.id}: {self._command[0]}: {error.strerror}"))
+            raise RetryLater from error
+        if code == AGAIN_LATER:
+            note(f"message {message.id}: exit code {code}, again in {self._delay:g} seconds")
+            raise RetryLater(self._delay)
+        if code != 0:
+            note(f"message {message.id}: " + (f"exit code {code}" if code > 0 else f"ended by signal {-code}"))
+            raise RetryLater
+
+    def kill(self) -> None:
+        """Kill the programs that still run, and run no others."""
+        with self._lock:
+            self._is_over = True
+            for each in self._running:
+                each.kill()
+
+    def _exit_code(self, message: ReceivedMessage) -> int:
+        # A file, not a pipe: a program need not read it, and may read it again.
+        with tempfile.TemporaryFile() as data:
+            data.write(message.data)
+            data.seek(0)
+            running = self._start(message, data)
+        timer = threading.Timer(self._limit or 0, self._end_late, [running, message])
+        if self._limit is not None:
+            timer.start()
+        try:
+            return running.process.wait()
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._running.discard(running)
+
+    def _start(self, message: ReceivedMessage, data: IO[bytes]) -> _Running:
+        with self._lock:
+            if self._is_over:
+                raise RetryLater
+            running = _Running(
+                subprocess.Popen(  # noqa: S603  # what the user named, without a shell
+                    self._command,
+                    stdin=data,
+                    stdout=self._output,
+                    env=environment_of(message, os.environ),
+                    start_new_session=True,
+                )
+            )
+            self._running.add(running)
+        return running
+
+    def _end_late(self, running: _Running, message: ReceivedMessage) -> None:
+        if running.process.poll() is None:
+            note(f"message {message.id}: killed after {self._limit:g} seconds")
+            running.kill()
+
+
+def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the environment of the program for a message: ours, and what is known of the message."""
+    own = {name: value for name, value in inherited.items() if name not in _OWN and not name.startswith(_ATTRIBUTE)}
+    for name in sorted(message.attributes, reverse=True):  # of two that come to the same, the first by name is taken
+        own[variable(name)] = message.attributes[name]
+    own["AMS_MESSAGE_ID"] = message.id
+    own["AMS_PUBLISH_TIME"] = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
+    own["AMS_ORDERING_KEY"] = message.ordering_key
+    return {os.fsencode(name): _value(value) for name, value in own.items()}
+
+
+def variable(attribute: str) -> str:
+    """Return the variable that holds an attribute: in capitals, with an underscore for what no name may have."""
+    return _ATTRIBUTE + re.sub("[^A-Za-z0-9_]", "_", attribute).upper()
+
+
+def _value(text: str) -> bytes:
+    """Return a text as the value of a variable, which cannot hold a NUL."""
+    return text.replace("\0", "").encode("utf-8", "surrogateescape")

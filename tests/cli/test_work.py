@@ -1,0 +1,261 @@
+"""`ams work`: real programs of messages of a real service."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ams.cli.work import environment_of, variable
+from ams.client import ReceivedMessage
+from tests.cli.conftest import Ams
+
+SECONDS = 30
+EMPTY = "--exit-when-empty"
+
+
+@pytest.fixture
+def jobs(ams: Ams, project: str) -> str:
+    """Make a topic and a parallel subscription to it."""
+    assert ams("topics", "create", "t").returncode == 0
+    ran = ams("subs", "create", "jobs", "t", "--type", "parallel")
+    assert ran.returncode == 0, ran.stderr
+    return "jobs"
+
+
+@pytest.fixture
+def backlog(ams: Ams, jobs: str) -> Callable[[], int]:
+    def ask() -> int:
+        offsets = json.loads(ams("subs", "offsets", jobs, "-o", "json").stdout)
+        return int(offsets["max"] - offsets["current"])
+
+    return ask
+
+
+@pytest.fixture
+def started(environment: dict[str, str], tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
+    """Start `ams work` and wait until it has said that it works."""
+
+    def start(*arguments: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ams.cli.main", "work", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=environment,
+        )  # fmt: skip
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("working on")
+        return process
+
+    return start
+
+
+def test_a_program_gets_the_data_and_what_is_known_of_the_message(
+    ams: Ams, ams_process: Ams, jobs: str, backlog: Callable[[], int]
+) -> None:
+    ams("publish", "t", "--data", "dry", "--attr", "bed=roses", "--attr", "soil.pH=6,5", "--ordering-key", "north")
+    attributes = "$AMS_ATTRIBUTE_BED $AMS_ATTRIBUTE_SOIL_PH$AMS_ATTRIBUTE_OLD"
+    script = f'cat; echo " {attributes} $AMS_ORDERING_KEY $AMS_MESSAGE_ID"; echo "$AMS_PUBLISH_TIME"'
+
+    ran = ams_process("work", jobs, EMPTY, "--", "sh", "-c", script, AMS_ATTRIBUTE_OLD="1")
+
+    assert ran.returncode == 0, ran.stderr
+    shown, published, _ = ran.stdout.split("\n")
+    assert shown == "dry roses 6,5 north 0"
+    assert datetime.fromisoformat(published).tzinfo is not None
+    assert ran.stderr == "working on jobs, 1 at a time; Ctrl-C ends\nworked 1, failed 0, late 0, given back 0\n"
+    assert backlog() == 0
+
+
+def test_data_that_is_no_text_comes_as_it_is_and_need_not_be_read(
+    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str
+) -> None:
+    (tmp_path / "big").write_bytes(bytes(range(256)) * 4000)
+    ams("publish", "t", "--file", "big")
+    ams("publish", "t", "--file", "big")
+
+    ran = ams_process("work", jobs, EMPTY, "--", "sh", "-c", '[ "$AMS_MESSAGE_ID" = 1 ] || cmp - big')
+
+    assert "worked 2, failed 0" in ran.stderr, ran.stderr
+
+
+def test_the_exit_code_decides_what_becomes_of_the_message(
+    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str, backlog: Callable[[], int]
+) -> None:
+    for data in ("0", "1", "75", "kill"):
+        ams("publish", "t", "--data", data)
+    script = 'read it; if mkdir "$AMS_MESSAGE_ID" 2>&-; then [ $it = kill ] && kill -9 $$; exit $it; fi'
+
+    ran = ams_process("work", jobs, "--max-messages", "7", "--retry-after", "1s", "--", "sh", "-c", script)
+
+    assert ran.returncode == 0
+    assert ran.stderr.splitlines()[-1] == "worked 4, failed 3, late 0, given back 0"
+    assert set(ran.stderr.splitlines()[1:-1]) == {
+        "message 1: exit code 1",
+        "message 2: exit code 75, again in 1 seconds",
+        "message 3: ended by signal 9",
+    }
+    assert backlog() == 0
+
+
+def test_a_program_that_runs_for_too_long_is_killed_with_what_it_started(
+    ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str
+) -> None:
+    ams("publish", "t", "--data", "x")
+    script = "sh -c 'sleep 3; touch survived' & sleep 60"
+
+    began = time.monotonic()
+    ran = ams_process("work", jobs, "--time-limit", "500ms", "--max-messages", "1", "--", "sh", "-c", script)
+
+    assert ran.stderr.splitlines()[1:] == [
+        "message 0: killed after 0.5 seconds",
+        "message 0: ended by signal 9",
+        "worked 0, failed 1, late 0, given back 0",
+    ]
+    time.sleep(max(0.0, began + 4 - time.monotonic()))
+    assert not (tmp_path / "survived").exists()
+
+
+def test_several_programs_run_at_a_time(ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str) -> None:
+    """Each waits for the other."""
+    ams("publish", "t", "--data", "0")
+    ams("publish", "t", "--data", "1")
+    script = 'touch "here-$AMS_MESSAGE_ID"; until [ -e here-0 ] && [ -e here-1 ]; do sleep 0.05; done'
+
+    ran = ams_process("work", jobs, EMPTY, "--concurrency", "2", "--", "sh", "-c", script)
+
+    assert "worked 2, failed 0" in ran.stderr, ran.stderr
+
+
+def test_for_programs_the_result_alone_is_on_standard_output(ams: Ams, ams_process: Ams, jobs: str) -> None:
+    ams("publish", "t", "--data", "x")
+
+    ran = ams_process("work", jobs, EMPTY, "-o", "json", "--", "echo", "hello")
+
+    assert json.loads(ran.stdout) == {"worked": 1, "failed": 0, "late": 0, "given_back": 0}
+    assert "hello\n" in ran.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_programs_end_and_begins_no_others(
+    ams: Ams, started: Callable[..., "subprocess.Popen[str]"], tmp_path: Path, jobs: str, number: signal.Signals
+) -> None:
+    for data in ("0", "1", "2"):
+        ams("publish", "t", "--data", data)
+    with started(jobs, "--", "sh", "-c", "touch begun; sleep 1; touch ended") as process:
+        until_there(tmp_path / "begun")
+        process.send_signal(number)
+        _, said = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 0
+    assert said.splitlines()[-1].startswith("worked 1, failed 0")
+    assert (tmp_path / "ended").exists()
+
+
+def test_what_does_not_end_in_time_is_killed_and_its_message_given_back(
+    ams: Ams, ams_process: Ams, started: Callable[..., "subprocess.Popen[str]"], tmp_path: Path, jobs: str
+) -> None:
+    ams("publish", "t", "--data", "x")
+    with started(jobs, "--grace", "100ms", "--", "sh", "-c", "touch begun; sleep 60; touch ended") as process:
+        until_there(tmp_path / "begun")
+        process.terminate()
+        _, said = process.communicate(timeout=SECONDS)
+
+    assert said.splitlines()[-1] == "worked 0, failed 0, late 0, given back 1"
+    again = ams_process("work", jobs, EMPTY, "--", "cat")
+    assert (again.stdout, (tmp_path / "ended").exists()) == ("x", False)
+
+
+def test_an_ordered_subscription_is_refused_with_what_to_do(ams: Ams, jobs: str) -> None:
+    ams("subs", "create", "ordered", "t")
+
+    ran = ams("work", "ordered", "--", "true")
+
+    assert ran.returncode == 5
+    assert "ams subs create ordered-work t --type parallel" in ran.stderr
+    assert ams("subs", "create", "ordered-work", "t", "--type", "parallel").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--concurrency", "0"], "greater than or equal to 1"),
+        (["--max-messages", "0"], "greater than or equal to 1"),
+        (["--time-limit", "soon"], "--time-limit 'soon' is no duration"),
+        (["--time-limit", "0s"], "not more than 0s"),
+        (["--retry-after", "11m"], "more than 600s"),
+        (["--max-lease", "x"], "--max-lease 'x' is no duration"),
+        (["--grace", "x"], "--grace 'x' is no duration"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_options_that_cannot_be_are_refused(ams: Ams, options: list[str], says: str) -> None:
+    ran = ams("work", "jobs", *options, "--", "true")
+
+    assert (ran.returncode, says in ran.stderr) == (2, True), ran.stderr
+
+
+def test_a_program_that_is_not_there_is_refused(ams: Ams, ams_process: Ams, tmp_path: Path, jobs: str) -> None:
+    ran = ams("work", "jobs", "--", "no-such-program")
+    assert (ran.returncode, "no program 'no-such-program'" in ran.stderr) == (2, True)
+    assert ams("work", "jobs").returncode == 2
+
+    ams("publish", "t", "--data", "x")
+    (tmp_path / "not-a-program").write_bytes(b"\x7fELF")
+    (tmp_path / "not-a-program").chmod(0o755)
+    broken = ams_process("work", jobs, "--max-messages", "1", "--", "./not-a-program")
+    assert "message 0: ./not-a-program: Exec format error" in broken.stderr
+    assert "failed 1" in broken.stderr
+
+
+def test_pulled_messages_of_a_parallel_subscription_are_all_acknowledged(
+    ams: Ams, jobs: str, backlog: Callable[[], int]
+) -> None:
+    for data in ("0", "1", "2"):
+        ams("publish", "t", "--data", data)
+
+    ams("pull", jobs, "--max", "2", "--ack")
+    [last] = json.loads(ams("pull", jobs, "--max", "2", "-o", "json").stdout)["receivedMessages"]
+    acknowledged = ams("ack", jobs, last["ackId"])
+
+    assert (acknowledged.stderr, backlog()) == ("acknowledged 2\n", 0)
+
+
+def until_there(path: Path) -> None:
+    until = time.monotonic() + SECONDS
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert path.exists()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "name"),
+    [
+        ("bed", "AMS_ATTRIBUTE_BED"),
+        ("soil.pH-2", "AMS_ATTRIBUTE_SOIL_PH_2"),
+        ("größe=", "AMS_ATTRIBUTE_GR__E_"),
+        ("PATH", "AMS_ATTRIBUTE_PATH"),
+    ],
+)
+def test_variables_of_attributes_have_safe_names(attribute: str, name: str) -> None:
+    assert variable(attribute) == name
+
+
+def test_of_attributes_with_one_variable_the_first_by_name_is_taken_and_a_nul_is_left_out() -> None:
+    message = ReceivedMessage(
+        attributes={"a_b": "third", "a.b": "second", "a-b": "first\0"},
+        id="7", publish_time=datetime(2024, 3, 5, tzinfo=UTC), ack_id="",
+    )  # fmt: skip
+
+    found = environment_of(message, {"AMS_ATTRIBUTE_LEFT": "1", "AMS_PROJECT": "garden", "AMS_MESSAGE_ID": "6"})
+
+    assert found == {
+        b"AMS_PROJECT": b"garden",
+        b"AMS_ATTRIBUTE_A_B": b"first",
+        b"AMS_MESSAGE_ID": b"7",
+        b"AMS_PUBLISH_TIME": b"2024-03-05T00:00:00Z",
+        b"AMS_ORDERING_KEY": b"",
+    }

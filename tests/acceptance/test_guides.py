@@ -42,6 +42,7 @@ BOTH = ROOT / "docs" / "how-to" / "run-ams-and-the-certificate-service.md"
 CERTIFICATES = ROOT / "docs" / "how-to" / "log-in-with-certificates.md"
 IDENTITY = ROOT / "docs" / "how-to" / "log-in-with-openid-connect.md"
 ACCESS = ROOT / "docs" / "how-to" / "control-access.md"
+WORK = ROOT / "docs" / "how-to" / "work-on-a-backlog.md"
 GUIDES = ("back-up", "check-messages", "declare-resources", "keep-messages", "least-privilege-tokens", "replay")
 NEEDS_A_PROJECT = [ROOT / "docs" / "how-to" / f"{name}.md" for name in GUIDES]
 
@@ -296,6 +297,17 @@ def test_the_programs_of_the_python_tutorial_work(tmp_path: Path) -> None:
         assert made.returncode == 0, made.stdout
 
         follow(PYTHON, tmp_path, service.base_url)
+
+
+@pytest.mark.long
+def test_the_programs_of_the_guide_to_work_do_it(tmp_path: Path) -> None:
+    make_clone(tmp_path)
+    with live_service(tmp_path / "ams-data", "--tls-self-signed") as service:
+        write_programs(WORK, tmp_path, service.base_url)
+        made = run(".venv/bin/ams projects create garden", tmp_path, AMS_ENDPOINT=service.base_url)
+        assert made.returncode == 0, made.stdout
+
+        follow(WORK, tmp_path, service.base_url)
 
 
 def test_the_examples_of_the_client_run(tmp_path: Path) -> None:

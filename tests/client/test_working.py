@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ams.client import Client, Message, ReceivedMessage, RetryLater, Worked, wire
+from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked, wire
 from ams.client.errors import AckTimeout, Conflict, NotFound
 from ams.client.wire import ParallelOptions
 from ams.client.work import Limits
@@ -192,7 +192,8 @@ def test_when_it_is_to_stop_what_was_begun_is_finished_and_the_rest_given_back(
     done = either.work("s", handler.handle, project=project, concurrency=2, prefetch=3, stop=stop)
 
     assert done == Worked(worked=2, given_back=3)
-    again = client.project(project).subscription("s").pull(100)
+    there = client.project(project).subscription("s")
+    again = [*there.pull(100), *there.pull(100)]  # what comes again is given first
     assert sorted(each.data for each in again) == sorted(b"%d" % n for n in range(10) if b"%d" % n not in handler.seen)
 
 
@@ -211,16 +212,46 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     assert [each.data for each in client.project(project).subscription("s").pull(100)] == [b"1"]
 
 
-def test_closing_the_client_ends_the_work(client: Client, either: Any, face: str, project: str) -> None:
+def test_closing_the_client_ends_the_work(client: Client, service: LiveService, project: str) -> None:
     publish(client, project, 1)
 
-    def close(_: ReceivedMessage) -> float:
-        threading.Thread(target=either.close).start() if face == "threads" else either.close()
-        return 1
+    def close(_: ReceivedMessage) -> None:
+        closed.close()
+        time.sleep(0.5)
 
-    if face == "asyncio":
-        pytest.skip("one closes it in its loop")
-    assert either.work("s", Handler(face, close).handle, project=project).worked == 0
+    with Client(service.base_url, service.token) as closed:
+        assert closed.work("s", close, project=project).worked == 0
+
+
+async def test_closing_the_client_for_asyncio_ends_the_work(client: Client, service: LiveService, project: str) -> None:
+    publish(client, project, 1)
+
+    async def close(_: ReceivedMessage) -> None:
+        await closed.close()
+        await asyncio.sleep(60)
+
+    async with AsyncClient(service.base_url, service.token) as closed:
+        assert (await closed.work("s", close, project=project)).worked == 0
+
+
+async def test_cancelled_work_gives_back_what_it_had(client: Client, service: LiveService, project: str) -> None:
+    publish(client, project, 3)
+    begun = asyncio.Event()
+
+    async def begin(_: ReceivedMessage) -> None:
+        begun.set()
+        await asyncio.sleep(60)
+
+    async with AsyncClient(service.base_url, service.token) as working:
+        task = asyncio.create_task(working.work("s", begin, project=project, concurrency=1))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        there = working.project(project).subscription("s")
+        assert sorted([each.data for each in await there.pull(10)] + [e.data for e in await there.pull(10)]) == [
+            b"0", b"1", b"2",
+        ]  # fmt: skip
 
 
 def test_an_ordered_subscription_is_refused(client: Client, either: Any, face: str, project: str) -> None:
@@ -348,17 +379,18 @@ def test_what_a_killed_worker_had_comes_to_another(fast: Served, fast_project: t
     client, project = fast_project
     publish(client, project, 8)
     program = f"""
-import sys, time
+import os, time
 from ams.client import Client
 def handle(message):
-    print("begun", flush=True)
+    os.write(1, b"begun\\n")
     time.sleep(3600)
 Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project!r}, concurrency=2, prefetch=2)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment()) as killed:
         assert killed.stdout is not None
-        assert killed.stdout.readline() == b"begun\n"
+        begun = killed.stdout.readline()
         killed.kill()
+    assert begun == b"begun\n"
     handler = Handler("threads")
     done = client.work("s", handler.handle, project=project, max_messages=8)
 
@@ -423,14 +455,14 @@ print(client.work("s", handle, project={project!r}, concurrency=1, prefetch=1), 
         command = [sys.executable, "-c", program, str(seconds)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as worker:
             assert worker.stdout is not None
-            assert worker.stdout.readline() == "begun\n"
+            begun = worker.stdout.readline()
             for _ in range(signals):
                 worker.send_signal(signal.SIGTERM)
                 time.sleep(0.3)
-            return worker.stdout.read()
+            return begun + worker.stdout.read()
 
-    assert said(3600, 2) == "Worked(worked=0, failed=0, late=0, given_back=2)\n"
-    assert said(1, 1) == "Worked(worked=1, failed=0, late=0, given_back=1)\n"
+    assert said(3600, 2) == "begun\nWorked(worked=0, failed=0, late=0, given_back=2)\n"
+    assert said(1, 1) == "begun\nWorked(worked=1, failed=0, late=0, given_back=1)\n"
 
 
 # Calls by themselves

@@ -20,6 +20,7 @@ from ams.cli.command import PATIENCE, Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.messages import saying_of_push
 from ams.cli.output import emit, json_line, note, printable, short_name
+from ams.cli.parallel_options import Kind
 from ams.client import ReceivedMessage, RetryLater, Worked, wire
 from ams.client.errors import ClientError, Conflict
 from ams.client.work import MAX_DELAY
@@ -90,7 +91,7 @@ def _note_retry(error: ClientError, sent: int, _pause: float) -> None:
 def _require_parallel(session: Session, subscription: str) -> None:
     """Raise `Conflict` for an ordered subscription."""
     found = session.patient.call(wire.get_subscription(session.project, subscription))
-    if found.type != wire.PARALLEL:
+    if found.type != Kind.PARALLEL:
         topic = short_name(found.topic)
         raise Conflict(
             f"{subscription} is an ordered subscription, whose messages are for one consumer, one after the other; make"

@@ -106,7 +106,7 @@ class AsyncWorker:
     async def run(self) -> Worked:
         """Work until it is to stop; return what was done. Raises as `AsyncSubscription.work`."""
         found = await self._connections.carry_out(self._first_plans.ask(wire.get_subscription(*self._place)))
-        if found.type != wire.PARALLEL:
+        if found.type != "parallel":
             raise Conflict(
                 f"subscription {self._place[1]} is ordered: its messages are acknowledged all up to one, so that no two"
                 " can be worked on at a time; make a parallel one of the same topic",

@@ -48,3 +48,20 @@ async def test_a_group_is_answered_in_turns_of_its_projects(tmp_path: Path) -> N
         assert answered.index("Q") < MANY / 2
         for each in protocols:
             each.connection_lost(None)
+
+
+async def test_who_was_let_in_on_the_lane_takes_the_turns_of_the_project(tmp_path: Path) -> None:
+    async with one_way(tmp_path / "data", lane=True) as way:
+        await way.told([request("PUT", "/projects/P/topics/T")])
+        publish = request("POST", "/projects/P/topics/T:publish", BODY)
+        for _ in range(2):  # then its head is known
+            await way.told([publish])
+        line, connection = way.connect(Line())
+        assert connection._asker(publish) == (("127.0.0.1",), "P")
+        known = way.on_lane
+        connection.data_received(publish)
+        await until(lambda: b"200 OK" in line.written)
+
+        assert way.on_lane == known + 1
+        assert connection._asker(publish) == ("P", None)
+        connection.connection_lost(None)

@@ -40,8 +40,7 @@ class Turns:
         """Let a request come; return whether it was done at once."""
 
         def do() -> None:
-            self.now += cost
-            self.done.append((project, name))
+            self.spend(project, cost, name)
             if work is not None:
                 work()
 
@@ -52,6 +51,11 @@ class Turns:
             return False
         do()
         return True
+
+    def spend(self, project: str, cost: float, name: Any = None) -> None:
+        """Do something that takes time."""
+        self.now += cost
+        self.done.append((project, name))
 
     def turn(self) -> bool:
         """Make a turn of the event loop; return whether there was anything to do."""
@@ -100,6 +104,31 @@ def test_another_project_waits_for_a_share_of_a_neighbours_requests_at_most() ->
     turns.turn()
 
     assert ("B", "late") in turns.done[before : before + round(SHARE / COST) + 2]
+
+
+def test_what_waits_under_many_names_takes_the_turns_of_one() -> None:
+    turns = Turns()
+    turns.fill("A")
+    for number in range(1000):
+        turns.rounds.put("stranger", partial(turns.spend, "stranger", COST), number)
+    for number in range(100):
+        turns.come("A", number)
+    before = len(turns.done)
+    while ("A", 99) not in turns.done:
+        turns.turn()
+
+    assert sum(project == "stranger" for project, _ in turns.done[before:]) < 150
+
+
+def test_one_of_each_name_is_done_in_a_row() -> None:
+    turns = Turns()
+    turns.fill("A")
+    for name in "XXXY":
+        turns.rounds.put("stranger", partial(turns.spend, name, COST), name)
+    while turns.turn():
+        pass
+
+    assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]
 
 
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
@@ -182,7 +211,8 @@ asked: list[str] = []
 async def application(scope: Any, receive: Any, send: Any) -> None:
     asked.append(scope["path"])
     await receive()
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    status = 401 if b"stranger" in dict(scope["headers"]) else 200
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"ok"})
 
 
@@ -210,8 +240,8 @@ async def lines() -> Lines:
     return Lines()
 
 
-def get(project: str, name: str = "T") -> bytes:
-    return f"GET /v1/projects/{project}/topics/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+def get(project: str, name: str = "T", *, method: str = "GET", fields: str = "") -> bytes:
+    return f"{method} /v1/projects/{project}/topics/{name} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode()
 
 
 async def settled(lines: Lines) -> None:
@@ -232,6 +262,35 @@ async def test_the_first_request_of_a_connection_waits_for_its_own_project_only(
 
     assert asked.index("/v1/projects/B/topics/T") <= 2
     for each in many:
+        each.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        get("B", fields="Stranger: 1\r\n"),
+        get("B", method="OPTIONS"),
+        get("A"),
+    ],
+)
+async def test_strangers_take_no_turn_of_the_project_they_name(lines: Lines, first: bytes) -> None:
+    line, connection = lines.connect()
+    connection.data_received(get("B"))
+    strangers = [lines.connect()[1] for _ in range(300)]
+    for each in strangers:
+        each.data_received(first)
+    await settled(lines)
+    asked.clear()
+    line.written = b""
+    lines.rounds._clock = iter(range(10**6)).__next__  # each look at it finds that a share is over
+    for each in strangers:
+        each.data_received(get("B", "forged"))
+    connection.data_received(get("B", "own"))
+    while not line.written:
+        await asyncio.sleep(0)
+
+    assert asked.index("/v1/projects/B/topics/own") <= 2
+    for each in strangers:
         each.connection_lost(None)
 
 

@@ -188,6 +188,7 @@ class LaneProtocol(LimitedProtocol):
         request = LaneRequest(self, admitted, self._request_id, self._arriving)
         if self._arriving is not None:
             self.lane.fast.bodies.keep(self._arriving)
+        self._project = cast("str", admitted.holders[0])
         self._admitted = self._arriving = None
         self._pieces = []
         self.cycle = self._running = request

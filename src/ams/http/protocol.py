@@ -9,6 +9,7 @@ Where a head or a body ends is decided by the parser alone: no byte is searched 
 import asyncio
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from http import HTTPStatus
 from typing import Any
 
 import httptools
@@ -85,6 +86,8 @@ class LimitedProtocol(HttpToolsProtocol):
     _held: list[bytes] | None = None
     """Packets that wait for their turn, not looked at yet."""
     _held_bytes = 0
+    _project = ""
+    """To which a request of this connection was last let in."""
     _patience: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
 
@@ -133,7 +136,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _hold(self, data: bytes) -> None:
         if self._held is None:
             self._held = []
-            self.rounds.put(self._asker(data), self._read_held)
+            who, name = self._asker(data)
+            self.rounds.put(who, self._read_held, name)
         self._held.append(data)
         self._held_bytes += len(data)
         if self._held_bytes > PORTION:
@@ -159,15 +163,18 @@ class LimitedProtocol(HttpToolsProtocol):
         self.rounds.let_go(size)
         return held
 
-    def _asker(self, data: bytes) -> Hashable:
-        """Return who takes turns with others: the project in the path, without one the client's address.
+    def _asker(self, data: bytes) -> tuple[Hashable, Hashable]:
+        """Return who takes turns with others, and the name by which what waits for that turn is told apart.
 
-        It decides nothing else: what is asked the parser says, which has not seen the packet.
+        That is the project in the path, if this connection was let in to it before. Anybody can write a path, so
+        others take the turns of the client's address. It decides nothing else: what is asked the parser says, which has
+        not seen the packet.
         """
         found = _PROJECT.match(self.url if self._in_request else data)
-        if found:
-            return found[1].decode("latin-1")
-        return self.client[0] if self.client else None
+        project = found[1].decode("latin-1") if found else None
+        if project is not None and project == self._project:
+            return project, None
+        return self.client and (self.client[0],), project
 
     def _read(self, data: bytes) -> None:
         """Feed the parser, counting what belongs to a head."""
@@ -384,6 +391,7 @@ class LimitedProtocol(HttpToolsProtocol):
         In the place of what uvicorn does, which sets and cancels a timer for each request.
         """
         self.server_state.total_requests += 1
+        self._note_project()
         if self.transport.is_closing():
             self.loop.call_later(GOODBYE_SECONDS, self._abort_if_closing)
             return
@@ -396,6 +404,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait_for_a_request(self.timeout_keep_alive)
         if self._last_answer is not None and self._is_idle():
             self._write_last_answer(self._last_answer)
+
+    def _note_project(self) -> None:
+        """Take note of the project of a request over ASGI that was let in, as its answer tells."""
+        running: Any = self._running
+        if not isinstance(running, _OneWriteCycle) or running.status >= HTTPStatus.BAD_REQUEST:
+            return
+        found = _PROJECT.match(running.scope["raw_path"])
+        if found and running.scope["method"] != "OPTIONS":  # that is answered to everybody
+            self._project = found[1].decode("latin-1")
 
     def _wait_for_a_request(self, seconds: float) -> None:
         self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
@@ -531,11 +548,13 @@ class _OneWriteCycle(RequestResponseCycle):
     """
 
     _start: Any = None
+    status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+    """Of its answer, once that has begun."""
 
     async def send(self, message: Any) -> None:
         """Take an ASGI event; the head waits for the body. Returns when little of the answer is left to be read."""
         if message["type"] == "http.response.start" and not self.response_started:
-            self._start = message
+            self._start, self.status = message, message["status"]
             return
         start, self._start = self._start, None
         if start is not None and self._is_plain(message):

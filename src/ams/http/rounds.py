@@ -4,6 +4,9 @@ The event loop serves all sockets that are ready in one turn, and then all that 
 thousand connections would make everybody else wait for a thousand requests, twice: as they come, and as they are
 answered. What comes when this turn has taken long enough waits instead (`docs/decisions/`), by project, and is done in
 the turns after, in each for as long; what comes of others in between has its turn with the next round.
+
+Anybody can name a project. Until a request of a connection was let in to one, what it sends takes the turns of its
+client's address, which those whom it names share: so strangers take no turn of a project, however many they name.
 """
 
 import asyncio
@@ -30,7 +33,8 @@ class Rounds:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._waiting: OrderedDict[Hashable, deque[Callable[[], object]]] = OrderedDict()
+        self._waiting: OrderedDict[Hashable, OrderedDict[Hashable, deque[Callable[[], object]]]] = OrderedDict()
+        """By who takes turns, and by the name under which it was put."""
         self.free = FEW
         """How many requests may be done at once; who does one counts it here, which is no call for most of them."""
         self._is_due = False
@@ -69,11 +73,17 @@ class Rounds:
         self._until -= self._task_seconds
         self._share -= self._task_seconds
 
-    def put(self, project: Hashable, work: Callable[[], object]) -> None:
-        """Do this when it is its project's turn; to be called when a turn is over."""
-        works = self._waiting.get(project)
+    def put(self, who: Hashable, work: Callable[[], object], name: Hashable = None) -> None:
+        """Do this when it is somebody's turn; to be called when a turn is over.
+
+        In a turn one is done of each `name` in a row.
+        """
+        names = self._waiting.get(who)
+        if names is None:
+            names = self._waiting[who] = OrderedDict()
+        works = names.get(name)
         if works is None:
-            self._waiting[project] = deque((work,))
+            names[name] = deque((work,))
         else:
             works.append(work)
 
@@ -97,15 +107,15 @@ class Rounds:
         self._tasks, self._until = 0, now + SECONDS
         try:
             while waiting and now <= self._until:
-                project, works = next(iter(waiting.items()))
+                who, names = next(iter(waiting.items()))
                 self._share = now + SHARE
-                while works and now <= self._share:
-                    works.popleft()()
+                while names and now <= self._share:
+                    _next_of(names)()
                     now = self._clock()
-                if works:
-                    waiting.move_to_end(project)
+                if names:
+                    waiting.move_to_end(who)
                 else:
-                    del waiting[project]
+                    del waiting[who]
         finally:
             self._since = now
             self._is_due = bool(waiting)
@@ -113,3 +123,14 @@ class Rounds:
                 loop.call_soon(self._go_on, loop)
             else:
                 self.free = FEW
+
+
+def _next_of(names: OrderedDict[Hashable, deque[Callable[[], object]]]) -> Callable[[], object]:
+    """Take what is to be done next; what else has that name comes after the other names."""
+    name, works = next(iter(names.items()))
+    work = works.popleft()
+    if works:
+        names.move_to_end(name)
+    else:
+        del names[name]
+    return work

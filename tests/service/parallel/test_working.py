@@ -11,7 +11,7 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.messages import attributes_of, message
-from ams.core.names import Offset, ProjectName, SubscriptionName, TopicName
+from ams.core.names import Offset, ProjectName, SubscriptionName, TopicId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
@@ -19,6 +19,7 @@ from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.working import Lot, Working
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
+from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
@@ -494,3 +495,20 @@ async def test_what_is_done_beyond_the_end_of_a_log_that_was_put_back_is_forgott
     assert offsets(await site.pull()) == [0]
     await site.publish(2, 3, 4)
     assert offsets(await site.pull()) == [2, 3, 4]
+
+
+async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.pull()
+    bounds, is_published = site.engines.log.bounds, False
+
+    async def after_a_publish(topic: TopicId) -> Bounds:
+        nonlocal is_published
+        if not is_published:
+            is_published = True
+            await site.publish(1, 2)
+        return await bounds(topic)
+
+    monkeypatch.setattr(site.engines.log, "bounds", after_a_publish)
+    assert offsets(await site.pull()) == [0, 1]

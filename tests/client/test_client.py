@@ -219,7 +219,15 @@ def test_the_client_depends_on_the_wire_only() -> None:
 
 
 def test_what_the_package_offers() -> None:
-    assert ams.client.__all__ == ["AsyncClient", "Client", "Message", "ReceivedMessage", "Retry"]
+    assert ams.client.__all__ == [
+        "AsyncClient",
+        "Client",
+        "Message",
+        "ReceivedMessage",
+        "Retry",
+        "RetryLater",
+        "Worked",
+    ]
     assert [name for name in ams.client.__all__ if getattr(ams.client, name).__name__ != name] == []
     with pytest.raises(AttributeError, match="nothing"):
         ams.client.nothing  # noqa: B018  # asking is the test

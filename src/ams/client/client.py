@@ -105,7 +105,14 @@ class Client:
         """Send a call and return its answer read; raise a `ClientError` for anything else."""
         return self._run(self._plans.ask(call))
 
-    def work(self, subscription: str, handler: Handler, *, project: str, **options: Unpack[WorkOptions]) -> Worked:
+    def work(
+        self,
+        subscription: str,
+        handler: Handler,
+        *,
+        project: str,
+        **options: Unpack[WorkOptions],
+    ) -> Worked:
         """Work on a parallel subscription of a project, as its method `work` does."""
         return self.project(project).subscription(subscription).work(handler, **options)
 

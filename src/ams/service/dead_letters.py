@@ -88,9 +88,9 @@ class DeadLetters:
         logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
 
     async def put(
-        self, subscription: Subscription, project: str, source: TopicId, offset: Offset, attempts: int
+        self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict
     ) -> None:
-        """Put a message of a parallel subscription aside that has failed so often, once however often asked.
+        """Put a message of a parallel subscription aside that has failed too often, once however often asked.
 
         Nothing is acknowledged. One that retention took is left alone. Raises as `dead_letter`.
         """
@@ -98,9 +98,10 @@ class DeadLetters:
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
         if not found or found[0].offset != offset:
             return
-        added = _attributes(project, subscription, found[0], Verdict(NOT_ACKNOWLEDGED, attempts, 0))
+        added = _attributes(project, subscription, found[0], verdict)
         await self._append(target, parse(found[0].fragment), added, _key(subscription, source, offset))
-        logger.info("message.put_aside", subscription=added[PREFIX + "Subscription"], offset=offset, attempts=attempts)
+        name = added[PREFIX + "Subscription"]
+        logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
 
     async def _target(self, subscription: Subscription) -> Topic:
         name = _dead_letter_topic(subscription)

@@ -205,6 +205,18 @@ class Walk(RuleBasedStateMachine):
             if each not in late:
                 newest.deadline = deadline
 
+    @precondition(lambda self: self.given)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        """Let some of what was ever given be given again at once, as nobody has worked on it."""
+        ids = self._some(data)
+        out = {offset for each in self.open for offset in [*each.done, *each.failures]}
+        self.backlog.release(grouped(ids), Milliseconds(self.now))
+        for each in ids:
+            newest = self.newest.get(each.offset)
+            if newest is not None and newest.text == each.hand_out and each.offset not in out:
+                newest.deadline = -1
+
     @rule(by=st.integers(1, 4))
     def retention(self, by: int) -> None:
         """Let the log forget its oldest messages."""
@@ -246,3 +258,29 @@ class Walk(RuleBasedStateMachine):
 
 Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestWalk = Walk.TestCase
+
+
+def before_restarts() -> Backlog:
+    """Return a subscription of four messages that may all be out by now."""
+    progress = Progress(Offset(0), 1, 3, BitMap64(), {}, None)
+    return Backlog(progress, "abcdef", RULES, end=Offset(4), grace_until=Milliseconds(GRACE))
+
+
+def test_a_message_that_ids_of_two_runs_name_is_acknowledged_once() -> None:
+    backlog = before_restarts()
+    ids = {"1.1.1.1.abcdef": [Offset(0), Offset(1), Offset(3)], "1.1.2.1.abcdef": [Offset(0)]}
+    settling = backlog.acknowledge(ids, Milliseconds(1))
+    backlog.stored(settling, Milliseconds(1))
+
+    assert settling.done == [0, 1, 3]
+    assert backlog.floor == 2
+
+
+def test_an_id_of_before_a_restart_counts_no_more_once_the_message_was_given_and_released() -> None:
+    backlog = before_restarts()
+    text = backlog.give([Offset(0)], 1, 10, Milliseconds(DEADLINE), "somebody")
+    backlog.scanned(Offset(1))
+    backlog.release({text: [Offset(0)]}, Milliseconds(1))
+
+    assert backlog.acknowledge({"1.1.1.1.abcdef": [Offset(0)]}, Milliseconds(1)).late
+    assert backlog.again(1) == [0]

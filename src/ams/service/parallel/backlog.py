@@ -116,6 +116,8 @@ class Backlog:
         self._withheld_until = Milliseconds(0)
         self._extended: dict[Offset, Milliseconds] = {}
         """Unseen messages whose leases of before the restart were extended."""
+        self._released: set[Offset] = set()
+        """Messages that were given since the restart, so that ids of before it count no more, and taken back unused."""
         self._passed: list[tuple[Offset, Offset]] = []
         """What was passed over and is not stored."""
 
@@ -314,6 +316,18 @@ class Backlog:
                 self._fail(settling, offsets)
         return settling
 
+    def release(self, ids: AckIds, now: Milliseconds) -> None:
+        """Let messages be given again that nobody has worked on: it is no failure, and nothing is to be stored.
+
+        Ids that count no more are passed over; raises as `acknowledge`.
+        """
+        for lease, offsets in self._named(ids, now).leases:
+            if lease is not None:
+                self._leases.end(lease, offsets)
+                self.give_back(offsets)
+                if now <= self._grace_until:
+                    self._released.update(offsets)
+
     def expire(self, now: Milliseconds) -> Settling:
         """Return what is to be stored as leases have ended by `now`; let those be given again whose wait is over."""
         settling = Settling()
@@ -403,30 +417,40 @@ class Backlog:
     def _named(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Find the leases that these name; changes nothing."""
         settling = Settling()
+        from_before: dict[Offset, None] = {}
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
             if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
                 settling.leases.append((lease, list(offsets)))
             else:
-                self._find_each(settling, text, offsets, now)
+                self._find_each(settling, text, offsets, now, from_before)
+        if from_before:
+            settling.leases.append((None, list(from_before)))
         return settling
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
         """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
-    def _find_each(self, settling: Settling, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+    def _find_each(
+        self,
+        settling: Settling,
+        text: str,
+        offsets: Sequence[Offset],
+        now: Milliseconds,
+        from_before: dict[Offset, None],
+    ) -> None:
+        """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
         by_lease: dict[HandOut | None, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
             if lease is None or lease.text != text:
-                lease = None
-                if not self._is_good_from_before(settling, AckId(offset, text), now):
-                    continue
+                if self._is_good_from_before(settling, AckId(offset, text), now):
+                    from_before[offset] = None
             elif now > lease.deadline:
                 settling.late.append(AckId(offset, text))
-                continue
-            by_lease.setdefault(lease, []).append(offset)
+            else:
+                by_lease.setdefault(lease, []).append(offset)
         settling.leases += by_lease.items()
 
     def _is_good_from_before(self, settling: Settling, ack_id: AckId, now: Milliseconds) -> bool:
@@ -451,6 +475,7 @@ class Backlog:
             now <= self._grace_until
             and offset not in self._leases
             and offset not in self._failing
+            and offset not in self._released
             and given.attempt == self.attempt_of(offset)
         )
         if not is_good:

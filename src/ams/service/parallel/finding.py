@@ -25,18 +25,16 @@ class Finder:
     One call for a subscription at a time.
     """
 
-    def __init__(self, log: Log, cursors: Cursors, clock: Clock, max_bytes: int) -> None:
-        """`max_bytes` is the limit of an answer."""
+    def __init__(self, log: Log, cursors: Cursors, clock: Clock) -> None:
         self._log = log
         self._cursors = cursors
         self._clock = clock
-        self._max_bytes = max_bytes
 
-    async def again(self, opened: Open, most: int) -> list[Stored]:
-        """Return messages that are to be given again."""
+    async def again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
+        """Return messages that are to be given again; one at least, or at most so many bytes."""
         backlog, found = opened.backlog, []
         offsets = backlog.again(most)
-        left = self._max_bytes
+        left = max_bytes
         try:
             for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
                 read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
@@ -62,14 +60,17 @@ class Finder:
         logger.warning("subscription.lost", subscription=name, first=offsets[0], messages=len(offsets))
         opened.backlog.lose(offsets)
 
-    async def new(self, opened: Open, most: int) -> Sequence[Stored]:
-        """Return messages that were not given yet; what is not to be given now is held back or passed over."""
+    async def new(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
+        """Return likewise messages that were not given yet.
+
+        What is not to be given now is held back or passed over.
+        """
         backlog = opened.backlog
         for _ in range(SCANS):
             if not backlog.may_scan:
                 break
             start = backlog.scan
-            read = await self._log.read(opened.topic, start, max_messages=most, max_bytes=self._max_bytes)
+            read = await self._log.read(opened.topic, start, max_messages=most, max_bytes=max_bytes)
             if not read and not await self._is_hole(opened, start):
                 break
             found = self._chosen(opened, read)
@@ -108,9 +109,7 @@ class Finder:
         if bounds.end <= start:
             return False
         await self.retain(opened)
-        # What was published since it was read is no hole.
-        late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
-        if not late and opened.backlog.scan == start:
+        if opened.backlog.scan == start:
             logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
             opened.backlog.pass_over(start, bounds.end)
             opened.backlog.scanned(bounds.end)

@@ -9,7 +9,8 @@ from ams.core.errors import InvalidInput
 from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, TopicId
 from ams.core.parallel_options import ParallelOptions
-from ams.service.parallel.backlog import Backlog, Rules
+from ams.push.upstream import Verdict
+from ams.service.parallel.backlog import Backlog, Rules, Settling
 from ams.storage.cursors.acks import Horizon, Progress
 from ams.storage.registry.records import Subscription
 
@@ -31,6 +32,8 @@ class Open:
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
     """Pulls that wait for something to be ready again, or for room."""
     storing: set[asyncio.Task[None]] = field(default_factory=set)
+    verdicts: dict[Offset, Verdict] = field(default_factory=dict)
+    """Why messages are put aside, of those that are about to be, where their consumer said it."""
 
     def wake(self) -> None:
         """Let the pulls that wait look again."""
@@ -38,6 +41,12 @@ class Open:
         for each in waiting:
             if not each.done():
                 each.set_result(None)
+
+    def note(self, verdict: Verdict, settling: Settling) -> None:
+        """Note why messages failed, of those that failed as often as they may."""
+        most = self.backlog.rules.most_attempts
+        dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
+        self.verdicts.update(dict.fromkeys(dead, verdict))
 
     def follow(self, subscription: Subscription) -> None:
         """Go by the options as they are now; leases that were given stay as they were."""

@@ -24,7 +24,8 @@ from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.offsets import Range
 from ams.core.runs import runs_of, sizes
 from ams.core.supervisor import Supervisor
-from ams.service.dead_letters import DeadLetters
+from ams.push.upstream import Verdict
+from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
@@ -88,7 +89,7 @@ class Working:
         self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
         self._dead_letters = dead_letters
         self._clock = clock
-        self._finder = Finder(deliverer.log, cursors, clock, deliverer.max_bytes)
+        self._finder = Finder(deliverer.log, cursors, clock)
         self._open: dict[SubscriptionId, Open] = {}
         self._opening: dict[SubscriptionId, asyncio.Lock] = {}
         self._sooner = asyncio.Event()
@@ -131,20 +132,22 @@ class Working:
         holder: str,
         held_for: str | None = None,
         wait: bool = False,
+        max_bytes: int | None = None,
     ) -> Sequence[Lot]:
         """Lease up to `most` messages to a consumer for the subscription's deadline.
 
-        With `wait` an empty pull is not over: call the method `wait` then. `holder` names the consumer, whose share is
-        bounded; `held_for` is the project for which the answer is counted in the memory of unread answers, as in
-        `Deliverer.pull`.
+        `max_bytes` takes the place of the service's own limit. With `wait` an empty pull is not over: call the method
+        `wait` then. `holder` names the consumer, whose share is bounded; `held_for` is the project for which the answer
+        is counted in the memory of unread answers, as in `Deliverer.pull`.
         """
+        limit = max_bytes or self._deliverer.max_bytes
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened(subscription, project)
                 with contextlib.suppress(Moved):  # then it is not open any more
                     async with opened.giving:
                         if self._open.get(subscription.id) is opened:
-                            lots = await self._give(opened, most, holder, held_for)
+                            lots = await self._give(opened, most, holder, held_for, limit)
                             break
         if not (lots or wait):
             self._deliverer.counts.note_pull(subscription.id)
@@ -174,13 +177,26 @@ class Working:
         _refuse_late(late)
 
     async def nack(
-        self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds | None = None
+        self,
+        subscription: Subscription,
+        project: ProjectName,
+        ids: AckIds,
+        wait: Milliseconds | None = None,
+        verdict: Verdict | None = None,
     ) -> None:
         """Give messages back, so that they come again after `wait`, None: as the retry policy says.
 
-        That they failed is durable when it returns. Raises as `acknowledge`.
+        That they failed is durable when it returns. `verdict` is what is said of those that are put aside as dead
+        letters now. Raises as `acknowledge`.
         """
-        _refuse_late(await self._settled(subscription, project, lambda backlog, now: backlog.nack(ids, now, wait)))
+
+        def settle(backlog: Backlog, now: Milliseconds) -> Settling:
+            settling = backlog.nack(ids, now, wait)
+            if verdict is not None:
+                self._open[subscription.id].note(verdict, settling)
+            return settling
+
+        _refuse_late(await self._settled(subscription, project, settle))
 
     async def extend(self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int) -> None:
         """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`."""
@@ -194,6 +210,14 @@ class Working:
         late = opened.backlog.extend(ids, Milliseconds(now + length), now)
         self._note_due(opened)
         _refuse_late(late)
+
+    def release(self, subscription: SubscriptionId, ids: AckIds) -> None:
+        """Let messages be given again that nobody has worked on: at once, and without counting a failure."""
+        opened = self._open.get(subscription)
+        if opened is None:  # whoever opens it finds them
+            return
+        opened.backlog.release(ids, self._clock.monotonic())
+        opened.wake()
 
     def forget(self, subscription: SubscriptionId) -> None:
         """Let go of a subscription that was sought, deleted, or changed: who uses it opens it anew."""
@@ -285,13 +309,13 @@ class Working:
 
     # Giving
 
-    async def _give(self, opened: Open, most: int, holder: str, held_for: str | None) -> Sequence[Lot]:
+    async def _give(self, opened: Open, most: int, holder: str, held_for: str | None, max_bytes: int) -> Sequence[Lot]:
         await self._expire(opened)
         most = min(most, self._deliverer.max_messages, opened.backlog.room(holder))
         if most <= 0:
             return ()
-        again = await self._finder.again(opened, most) if opened.backlog.is_again_ready else ()
-        messages = again or await self._finder.new(opened, most)
+        again = await self._finder.again(opened, most, max_bytes) if opened.backlog.is_again_ready else ()
+        messages = again or await self._finder.new(opened, most, max_bytes)
         if opened.backlog.dead:
             self._note_due(opened)
         return await self._lease(opened, messages, holder, held_for)
@@ -467,9 +491,9 @@ class Working:
         while dead:
             offset = dead[-1]
             try:
-                await self._dead_letters.put(
-                    opened.subscription, opened.project, opened.topic, offset, backlog.failures_of(offset)
-                )
+                verdict = opened.verdicts.get(offset) or Verdict(NOT_ACKNOWLEDGED, backlog.failures_of(offset), 0)
+                await self._dead_letters.put(opened.subscription, opened.project, opened.topic, offset, verdict)
+                opened.verdicts.pop(offset, None)
                 await self._settle(opened, backlog.put_aside(offset))
             except AmsError as error:
                 name = opened.subscription.name

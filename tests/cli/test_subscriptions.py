@@ -200,6 +200,14 @@ def test_dead_letters_and_retries_are_configured(ams: Ams, sub: str) -> None:
     assert (refused.returncode, refused.stderr) == (4, "ams: Topic doesn't exist\n")
 
 
+def test_deliveries_at_a_time_of_a_parallel_subscription_are_configured(ams: Ams, project: str) -> None:
+    ams("topics", "create", "wide")
+    ams("subs", "create", "lanes", "wide", "--type", "parallel")
+    ams("subs", "push-config", "lanes", "--url", "https://a.example", "--max-outstanding", "7")
+
+    assert json.loads(ams("subs", "show", "lanes", "-o", "json").stdout)["pushConfig"]["maxOutstanding"] == 7
+
+
 def test_a_secret_is_shown_once_and_never_again(ams: Ams, sub: str, service: LiveService) -> None:
     ams("subs", "push-config", sub, "--url", "https://a.example")
 

@@ -8,6 +8,7 @@ from tests.contract.push_words import (
     BAD_ATTEMPTS,
     BAD_COUNT,
     BAD_HEADER,
+    BAD_OUTSTANDING,
     BAD_RETRY,
     BAD_TOPIC,
     BAD_TYPE,
@@ -19,10 +20,12 @@ from tests.contract.push_words import (
     GOOD,
     HOOK,
     HOOK_CONFIG,
+    LETTERS_BY_POLICY,
     MODIFY,
     NO_DEAD_LETTERS,
     NO_HOOK,
     NO_WORKER,
+    NOT_PARALLEL,
     OF_WORKER,
     OWN_TOPIC,
     PULL_CONFIG,
@@ -287,4 +290,45 @@ DEAD_LETTERS = [
         config(retryPolicy={"type": "exponential", "period": 50}), (A_TOPIC,)),
 ]  # fmt: skip
 
-ROWS = [*FIELDS, *CREATION, *CHANGE, *DEAD_LETTERS]
+OF_PARALLEL = {"type": "parallel", "deadLetterPolicy": {"deadLetterTopic": "D"}}
+WRONG_OF_ORDERED = [
+    ("a negative one", {"maxOutstanding": -1}, BAD_OUTSTANDING),
+    ("too many", {"maxOutstanding": 1001}, BAD_OUTSTANDING),
+    ("of an ordered subscription", {"maxOutstanding": 1}, NOT_PARALLEL),
+]
+WRONG_OF_PARALLEL = [
+    *WRONG_OF_ORDERED[:2],
+    ("a dead letter topic", {"deadLetterTopic": "D"}, LETTERS_BY_POLICY),
+    ("too many, with a dead letter topic", {"deadLetterTopic": "D", "maxOutstanding": 1001}, BAD_OUTSTANDING),
+]
+A_PARALLEL = (A_TOPIC, DEAD, create(AN_ENDPOINT, **OF_PARALLEL))
+OUTSTANDING = [
+    *[row("13.1, 19.1", f"maxOutstanding of {what}", create({**kind, "maxOutstanding": 1000}, **OF_PARALLEL),
+        config(maxOutstanding=1000), (A_TOPIC, DEAD),
+        kept(Answer(Has(type="parallel", pushConfig=Has(maxOutstanding=1000)))))
+      for what, kind in (("an endpoint", AN_ENDPOINT), ("mattermost", A_HOOK))],
+    *[row("13.1, 19.1", f"maxOutstanding: {each} is not shown", create(endpoint(maxOutstanding=each), **OF_PARALLEL),
+        config(maxOutstanding=None), (A_TOPIC, DEAD)) for each in (0, None)],
+    row("13.1", "0 says nothing of an ordered one", create(endpoint(maxOutstanding=0)), config(maxOutstanding=None),
+        (A_TOPIC,)),
+    *[row("19.1", f"at creation: {says}", create(endpoint(**fields)), gets, (A_TOPIC,), ((SHOW, NO_SUBSCRIPTION),))
+      for says, fields, gets in WRONG_OF_ORDERED],
+    *[row("19.1", f"at creation of a parallel one: {says}", create(endpoint(**fields), **OF_PARALLEL), gets,
+        (A_TOPIC, DEAD), ((SHOW, NO_SUBSCRIPTION),)) for says, fields, gets in WRONG_OF_PARALLEL],
+    *[row("13.3, 19.1", f"changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, BEFORE,
+        kept(config(maxMessages=1, maxOutstanding=None))) for says, fields, gets in WRONG_OF_ORDERED],
+    *[row("13.3, 19.1", f"a parallel one changed: {says}", modify(endpoint(maxMessages=9, **fields)), gets, A_PARALLEL,
+        kept(config(maxMessages=1, maxOutstanding=None, deadLetterTopic=None)))
+      for says, fields, gets in WRONG_OF_PARALLEL],
+    row("13.3, 19.1", "asked for by a change", modify(endpoint(maxOutstanding=7)), EMPTY, A_PARALLEL,
+        kept(config(maxOutstanding=7))),
+    row("13.3, 19.1", "a change that does not speak of it takes it away", modify(AN_ENDPOINT), EMPTY,
+        (A_TOPIC, DEAD, create(endpoint(maxOutstanding=7), **OF_PARALLEL)), kept(config(maxOutstanding=None))),
+    row("13.3, 19.1", "an unknown subscription first", modify(endpoint(maxOutstanding=-1)), NO_SUBSCRIPTION),
+    row("13.3, 19.1", "push is disabled first", modify(endpoint(maxOutstanding=-1)), DISABLED, BOTH, served="usual"),
+    row("13.3, 19.1", "after what is wrong with the endpoint", modify(endpoint(pushEndpoint="x", maxOutstanding=-1)),
+        BAD_URL, BOTH),
+    row("13.1", "a wrong type is a parse error", modify(endpoint(maxOutstanding="5")), BAD_ARGUMENTS, BOTH),
+]  # fmt: skip
+
+ROWS = [*FIELDS, *CREATION, *CHANGE, *DEAD_LETTERS, *OUTSTANDING]

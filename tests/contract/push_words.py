@@ -38,6 +38,11 @@ BAD_COUNT = error("IA", "Field maxMessages should be between 1 and 10000")
 BAD_ATTEMPTS = error("IA", "Field maxDeliveryAttempts should be between 1 and 1000")
 NO_DEAD_LETTERS = error("IA", "Field maxDeliveryAttempts needs a deadLetterTopic")
 OWN_TOPIC = error("IA", "A subscription's own topic cannot be its deadLetterTopic")
+BAD_OUTSTANDING = error("IA", "Field maxOutstanding should be between 1 and 1000")
+NOT_PARALLEL = error("IA", "Field maxOutstanding needs a subscription of type parallel")
+LETTERS_BY_POLICY = error(
+    "IA", "A subscription of type parallel has a deadLetterPolicy in the place of pushConfig.deadLetterTopic"
+)
 BAD_TOPIC = error("IA", "Invalid Topic name")
 NO_HOOK = error("IA", "Field mattermostUrl cannot be empty")
 TAKEN = error("AE", "Subscription already exists")

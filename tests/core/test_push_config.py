@@ -13,11 +13,14 @@ from ams.core.push_config import (
     BAD_ATTEMPTS,
     BAD_COUNT,
     BAD_HEADER,
+    BAD_OUTSTANDING,
     BAD_RETRY,
     BAD_TYPE,
     BAD_URL,
     NO_DEAD_LETTER_TOPIC,
     NO_MATTERMOST_URL,
+    NOT_PARALLEL,
+    PARALLEL_DEAD_LETTERS,
     AskedPush,
     PushConfig,
     authority,
@@ -231,6 +234,9 @@ def test_the_header_follows_the_table(asked: str, existing: PushConfig | None, r
         (AskedPush(endpoint=URL, max_delivery_attempts=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
         (AskedPush(endpoint=URL, max_delivery_attempts=1), NO_DEAD_LETTER_TOPIC, NO_DEAD_LETTER_TOPIC),
         (AskedPush(endpoint=URL, dead_letter_topic="dead", max_delivery_attempts=1001), BAD_ATTEMPTS, BAD_ATTEMPTS),
+        (AskedPush(endpoint=URL, max_delivery_attempts=-1, max_outstanding=-1), BAD_ATTEMPTS, BAD_ATTEMPTS),
+        (AskedPush(endpoint=URL, max_outstanding=1001), BAD_OUTSTANDING, BAD_OUTSTANDING),
+        (AskedPush(endpoint=URL, max_outstanding=1), NOT_PARALLEL, NOT_PARALLEL),
     ],
 )
 def test_the_first_mistake_is_told(asked: AskedPush, at_creation: str, at_change: str) -> None:
@@ -285,3 +291,17 @@ def test_secrets_are_not_in_what_is_printed() -> None:
     assert "s3cret" not in shown
     assert "s3cret" not in repr(AskedPush(mattermost_url="https://chat.example/hooks/s3cret"))
     assert created(AskedPush(endpoint=URL), lambda: "s3cret").without_secrets().verification_hash == ""
+
+
+@pytest.mark.parametrize("outstanding", [0, 1, 1000])
+def test_a_parallel_subscription_has_as_many_deliveries_as_asked_and_they_are_never_kept(outstanding: int) -> None:
+    asked = AskedPush(endpoint=URL, max_outstanding=outstanding)
+    made = created(asked, fresh(), parallel=True)
+
+    assert made.max_outstanding == outstanding
+    assert modified(made, AskedPush(endpoint=URL), fresh(), parallel=True).max_outstanding == 0
+
+
+def test_the_dead_letters_of_a_parallel_subscription_are_not_said_here() -> None:
+    with pytest.raises(InvalidInput, match=PARALLEL_DEAD_LETTERS):
+        created(AskedPush(endpoint=URL, dead_letter_topic="dead"), fresh(), parallel=True)

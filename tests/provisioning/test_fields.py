@@ -60,6 +60,7 @@ def test_a_push_configuration_is_spelled_as_the_api_spells_it(tmp_path: Path) ->
         (ENDPOINT + "retryPolicy: {type: never}", ":3: 'never' is none of linear, slowstart, exponential"),
         (ENDPOINT + "maxDeliveryAttempts: 5", ":3: maxDeliveryAttempts needs a deadLetterTopic"),
         (ENDPOINT + "deadLetterTopic: dead\nmaxDeliveryAttempts: 1001", ":4: a whole number from 1 to 1000"),
+        (ENDPOINT + "maxOutstanding: 1001", ":3: a whole number from 1 to 1000"),
         (ENDPOINT + "retryPolicy: {type: slowstart, period: 5}", ":3: slowstart has no period"),
     ],
 )
@@ -85,6 +86,13 @@ def test_dead_letters_are_compared_by_the_name_of_their_topic() -> None:
     assert same_push(declared | {"maxDeliveryAttempts": 5}, shown)
     assert not same_push(declared | {"maxDeliveryAttempts": 6}, shown)
     assert not same_push(declared | {"deadLetterTopic": "other"}, shown)
+    assert not same_push(declared, SHOWN)
+
+
+def test_deliveries_at_a_time_are_compared() -> None:
+    declared = {"type": "http_endpoint", "pushEndpoint": "https://pump.example/in", "maxOutstanding": 7}
+
+    assert same_push(declared, {**SHOWN, "maxOutstanding": 7})
     assert not same_push(declared, SHOWN)
 
 

@@ -10,7 +10,7 @@ from ams.core.messages import Fragment, message
 from ams.core.push_config import HTTP_ENDPOINT, PushConfig
 from ams.push.report import Tally
 from ams.push.sender import EndpointAnswer, Headers
-from ams.push.upstream import NotTaken, Pulled, Target, UpstreamError, Verdict
+from ams.push.upstream import HandOuts, NotTaken, Pulled, Target, UpstreamError, Verdict
 
 PATH = "/projects/P/subscriptions/S"
 OK = EndpointAnswer(200, "")
@@ -25,11 +25,15 @@ def target(
     topic_id: str = "",
     deadline: int = 10,
     secrets: Sequence[str] = (),
+    parallel: bool = False,
     **config: Any,
 ) -> Target:
     """Return a target whose configuration has these fields."""
     given = {"type": HTTP_ENDPOINT, "endpoint": "https://receiver.example/ok", "verified": True, **config}
-    return Target(path, "/projects/P/topics/T", PushConfig(**given), deadline, tuple(secrets), identity, topic_id)
+    made = PushConfig(**given)
+    return Target(
+        path, "/projects/P/topics/T", made, deadline, tuple(secrets), identity, topic_id, is_parallel=parallel
+    )
 
 
 def pulled(offset: int, data: str = "aGk=", attributes: Mapping[str, str] | None = None, key: str = "") -> Pulled:
@@ -51,6 +55,7 @@ class MemoryUpstream:
         self.failing: dict[str, list[UpstreamError | None]] = {"pull": [], "acknowledge": [], "dead_letter": []}
         """What the next calls raise; None: nothing."""
         self.seconds: float | None = None
+        self.leasing: HandOuts | None = None
         self.waiting = 0
         """Pulls that wait for a message."""
         self.empty_pulls = 0
@@ -108,6 +113,11 @@ class MemoryUpstream:
         """Return what it was told."""
         return self.seconds
 
+    @property
+    def hand_outs(self) -> HandOuts | None:
+        """Return what it was told."""
+        return self.leasing
+
     def _fail(self, what: str) -> None:
         if self.failing[what] and (error := self.failing[what].pop(0)):
             raise error
@@ -162,7 +172,9 @@ class ScriptedSender:
         self.most_in_flight = 0
         self.state = "closed"
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
+    async def send(
+        self, url: str, headers: Headers, body: bytes, *, seconds: float, at_once: int = 0
+    ) -> EndpointAnswer:
         """Note the request and answer it."""
         sent = Sent(url, dict(headers), body, seconds)
         self.sent.append(sent)

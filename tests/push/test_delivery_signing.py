@@ -17,7 +17,7 @@ BODY = b'{"text":"\xc3\xa4"}'
 
 def headers(*secrets: str, **config: object) -> dict[str, str]:
     made = DeliveryHeaders(target(secrets=secrets, **config))
-    return dict(made.headers(pulled(3), pulled(7), BODY, attempt=2, now=int(time.time())))
+    return dict(made.headers([pulled(3), pulled(7)], BODY, attempt=2, now=int(time.time())))
 
 
 def test_a_new_secret_has_thirty_two_bytes_nobody_else_has() -> None:
@@ -97,7 +97,7 @@ def test_mattermost_gets_none_of_them() -> None:
 def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
     first, second = (
         dict(
-            DeliveryHeaders(target(topic_id=each)).headers(pulled(0), pulled(0), BODY, attempt=1, now=1)
+            DeliveryHeaders(target(topic_id=each)).headers([pulled(0)], BODY, attempt=1, now=1)
         )["webhook-id"]
         for each in ("0123456789abcdef", "fedcba9876543210")
     )  # fmt: skip
@@ -109,7 +109,7 @@ def test_messages_of_a_topic_that_was_made_anew_have_other_ids() -> None:
 @given(st.from_regex(r"[a-zA-Z0-9_-]{1,255}", fullmatch=True), st.from_regex(r"[a-zA-Z0-9_-]{1,255}", fullmatch=True))
 def test_ids_of_deliveries_are_visible_ascii_and_tell_subscriptions_apart(project: str, name: str) -> None:
     made = DeliveryHeaders(target(f"/projects/{project}/subscriptions/{name}"))
-    webhook_id = dict(made.headers(pulled(0), pulled(0), BODY, attempt=1, now=1))["webhook-id"]
+    webhook_id = dict(made.headers([pulled(0)], BODY, attempt=1, now=1))["webhook-id"]
 
     assert webhook_id.isascii()
     assert webhook_id.isprintable()

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from ams.push.upstream import Away, Leased, Verdict
+from ams.push.leased import Leased
+from ams.push.upstream import Away, Verdict
 from tests.push.keepers import MemoryUpstream, pulled, target, until
 
 ONE = target()

@@ -18,8 +18,9 @@ from ams.push import worker as worker_module
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, RETRYING, SEND, STOPPED, Report, text
 from ams.push.retry import MAX_BYTES
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
+from ams.push.trying import Means
 from ams.push.upstream import Away, Gone, Pulled, Refused, Target
-from ams.push.worker import Means, Worker
+from ams.push.worker import Worker
 from tests.push.keepers import LATE, OK, PATH, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, pulled, target, until
 
 HOOK = "https://chat.example/hooks/abcdefghij"

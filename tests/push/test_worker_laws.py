@@ -9,8 +9,9 @@ from ams.core.clock import ManualClock
 from ams.core.push_config import EXPONENTIAL, LINEAR, SLOWSTART
 from ams.push.report import CONSUME, Tally
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
+from ams.push.trying import Means
 from ams.push.upstream import Away, Refused, UpstreamError
-from ams.push.worker import Means, Worker
+from ams.push.worker import Worker
 from tests.push.keepers import LATE, OK, MemoryUpstream, Naps, ScriptedSender, Sent, target, until
 
 FAILURES = st.sampled_from([

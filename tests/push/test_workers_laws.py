@@ -23,7 +23,9 @@ class Watching(ScriptedSender):
         self.now: Counter[str] = Counter()
         self.most = 0
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
+    async def send(
+        self, url: str, headers: Headers, body: bytes, *, seconds: float, at_once: int = 0
+    ) -> EndpointAnswer:
         keys = [url.rpartition("/")[2], dict(headers)["webhook-id"].split(".")[1]]
         self.now.update(keys)
         self.most = max(self.most, *self.now.values())

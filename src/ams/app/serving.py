@@ -187,10 +187,10 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
     finally:
         if watch:
             watch.cancel()
+        if made.push.runner:  # before others have what it delivers, and before its waiting pulls are ended
+            await made.push.runner.close()
         await made.working.hand_over()
         main.should_exit = True
-        if made.push.runner:  # before its waiting pulls are ended
-            await made.push.runner.close()
         made.deliverer.stop_waiting()
         made.schemas.stop()
         await task

@@ -234,6 +234,9 @@ def push_config(
         str, option("Topic for messages that are refused too often.", metavar="TOPIC", complete=topic_names)
     ] = "",
     max_attempts: Annotated[int, option("How often that is; the service's is 5.", min=0)] = 0,
+    max_outstanding: Annotated[
+        int, option("Deliveries of a parallel subscription at a time; the service's are 10.", min=0)
+    ] = 0,
     none: Annotated[bool, option("Deliver no more: make it a pull subscription.", "--none")] = False,
 ) -> Call[wire.Subscription]:
     """Set the endpoint to which the service delivers messages; this replaces the push configuration."""
@@ -251,6 +254,7 @@ def push_config(
         base64_decode=base64_decode,
         dead_letter_topic=dead_letter_topic,
         max_delivery_attempts=max_attempts,
+        max_outstanding=max_outstanding,
     )
     session.call(wire.modify_push_config(session.project, subscription, None if none else wanted))
     return wire.get_subscription(session.project, subscription)
@@ -287,6 +291,7 @@ def push_status_text(found: wire.PushStatus) -> str:
         "backlog": _number(found.backlog),
         "circuit": found.circuit,
         "batch": _number(found.batch),
+        "outstanding": _number(found.outstanding),
         "next attempt": found.next_attempt,
         "last success": found.last_success,
         "last error": _error(found.last_error),

@@ -27,6 +27,9 @@ MAX_MESSAGES = 10_000
 MAX_ATTEMPTS = 1000
 """Most refusals of a message before it is put aside."""
 DEFAULT_ATTEMPTS = 5
+MAX_OUTSTANDING = 1000
+"""Most deliveries of a parallel subscription under way at a time."""
+DEFAULT_OUTSTANDING = 10
 
 BAD_URL = "Push endpoint should be addressed by a valid https url"
 BAD_HEADER = "Authorization header type can only be of 'autogen' or 'disabled' type"
@@ -35,6 +38,11 @@ BAD_RETRY = "Retry policy can only be of 'linear' or 'slowstart' type"
 NO_MATTERMOST_URL = "Field mattermostUrl cannot be empty"
 BAD_COUNT = f"Field maxMessages should be between 1 and {MAX_MESSAGES}"
 BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between 1 and {MAX_ATTEMPTS}"
+BAD_OUTSTANDING = f"Field maxOutstanding should be between 1 and {MAX_OUTSTANDING}"
+NOT_PARALLEL = "Field maxOutstanding needs a subscription of type parallel"
+PARALLEL_DEAD_LETTERS = (
+    "A subscription of type parallel has a deadLetterPolicy in the place of pushConfig.deadLetterTopic"
+)
 NO_DEAD_LETTER_TOPIC = "Field maxDeliveryAttempts needs a deadLetterTopic"
 
 _LONGEST_NAME = 253
@@ -66,6 +74,7 @@ class AskedPush:
     """A reference `projects/P/topics/T` of the subscription's project, or a name.
     The caller replaces it by the name of the existing topic."""
     max_delivery_attempts: int = 0
+    max_outstanding: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,8 @@ class PushConfig:
     """Name of the topic, in the same project, for messages that are refused; empty: they are retried without limit."""
     max_delivery_attempts: int = 0
     """Refusals after which a message goes there; 0 without a dead letter topic."""
+    max_outstanding: int = 0
+    """Of a parallel subscription: deliveries that may be under way at a time; 0: `DEFAULT_OUTSTANDING`."""
     revision: int = field(default=0, compare=False)
     """Raised by each modification, also by one that changes nothing else: the delivery begins anew."""
 
@@ -109,16 +120,17 @@ class Header(NamedTuple):
     value: str
 
 
-def created(asked: AskedPush, secret: Secret) -> PushConfig:
+def created(asked: AskedPush, secret: Secret, *, parallel: bool = False) -> PushConfig:
     """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2."""
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
     _check_dead_letters(asked)
+    _check_type(asked, parallel)
     return _configured(None, asked, secret)
 
 
-def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
+def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret, *, parallel: bool = False) -> PushConfig:
     """Return what takes the place of `existing`, None for a pull subscription (HTTP contract 13.3).
 
     Raises `InvalidInput`, for the retry policy first.
@@ -127,6 +139,7 @@ def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> P
     _check_retry(asked)
     _check_target(asked)
     _check_dead_letters(asked)
+    _check_type(asked, parallel)
     return replace(_configured(existing, asked, secret), revision=existing.revision + 1 if existing else 0)
 
 
@@ -176,6 +189,16 @@ def _check_dead_letters(asked: AskedPush) -> None:
         raise InvalidInput(NO_DEAD_LETTER_TOPIC)
 
 
+def _check_type(asked: AskedPush, parallel: bool) -> None:
+    """Look at what only one type of subscriptions has."""
+    if not 0 <= asked.max_outstanding <= MAX_OUTSTANDING:
+        raise InvalidInput(BAD_OUTSTANDING)
+    if asked.max_outstanding and not parallel:
+        raise InvalidInput(NOT_PARALLEL)
+    if asked.dead_letter_topic and parallel:
+        raise InvalidInput(PARALLEL_DEAD_LETTERS)
+
+
 def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -> PushConfig:
     policy = asked.retry_policy or LINEAR
     common = PushConfig(
@@ -185,6 +208,7 @@ def _configured(existing: PushConfig | None, asked: AskedPush, secret: Secret) -
         base64_decode=_kept_decoding(existing, asked),
         dead_letter_topic=asked.dead_letter_topic,
         max_delivery_attempts=(asked.max_delivery_attempts or DEFAULT_ATTEMPTS) if asked.dead_letter_topic else 0,
+        max_outstanding=asked.max_outstanding,
     )
     return _mattermost(common, asked) if asked.type == MATTERMOST else _endpoint(common, existing, asked, secret)
 

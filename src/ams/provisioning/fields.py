@@ -27,6 +27,7 @@ MAX_ACK_DEADLINE = 600
 """Seconds (HTTP contract 9.3)."""
 MAX_NUMBER = 2**31 - 1
 MAX_ATTEMPTS = 1000
+MAX_OUTSTANDING = 1000
 """Of deliveries of a message (docs/reference/push.md)."""
 PROJECT_ROLES = ("consumer", "project_admin", "publisher")
 """Roles in a project: three, whatever the roles file of the service says (HTTP contract 3.3)."""
@@ -326,6 +327,7 @@ _PUSH_OF_BOTH: Readers = {
     "base64Decode": Value.switch,
     "deadLetterTopic": Value.text,
     "maxDeliveryAttempts": _number(MAX_ATTEMPTS),
+    "maxOutstanding": _number(MAX_OUTSTANDING),
 }
 _PUSH: Mapping[str, Readers] = {
     "http_endpoint": {

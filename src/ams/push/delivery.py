@@ -5,10 +5,12 @@ Messages are looked into only where data shall be decoded, and for Mattermost. T
 
     Content-Type            application/json
     Authorization           the configuration's value as it is, when there is one
-    webhook-id              which messages these are, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets
+    webhook-id              which messages these are, the same at each retry: P.S.TOPIC.<first>-<last>, their offsets;
+                            of a parallel subscription .<sum of all offsets> follows where some between are missing
     webhook-timestamp       seconds since the epoch, of this attempt
     webhook-signature       when there are secrets
-    ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent
+    ams-delivery-attempt    from 1: how often a delivery that begins with the same message was sent; of a parallel
+                            subscription how often its messages have failed, and one more
 
 What every request has, as `Host` and `User-Agent`, is added where requests are made (`ams.outgoing.requests`).
 Mattermost gets the first of them only (push contract 11): it knows none of the others. The ids of messages are in the
@@ -20,6 +22,7 @@ signature by each, so that receivers may change theirs at any time in between.
 """
 
 import base64
+import hashlib
 import hmac
 import os
 from collections.abc import Sequence
@@ -76,12 +79,15 @@ class DeliveryHeaders:
             self._fixed.append(_authorization(config.header_value))
         self._keys = [key(each) for each in target.secrets]
         self._prefix = _prefix(target)
+        self._is_parallel = target.is_parallel
 
-    def headers(self, first: Pulled, last: Pulled, body: bytes, *, attempt: int, now: int) -> Headers:
-        """Return the headers of a delivery of the messages from `first` to `last`; `now` in seconds."""
+    def headers(self, messages: Sequence[Pulled], body: bytes, *, attempt: int, now: int) -> Headers:
+        """Return the headers of a delivery of these messages, in order; `now` in seconds."""
         if self._plain:
             return self._fixed
-        webhook_id = f"{self._prefix}{first.offset}-{last.offset}"
+        webhook_id = f"{self._prefix}{messages[0].offset}-{messages[-1].offset}"
+        if self._is_parallel and messages[-1].offset - messages[0].offset >= len(messages):
+            webhook_id += f".{_sum(messages)}"
         made = [
             *self._fixed,
             ("webhook-id", webhook_id),
@@ -91,6 +97,12 @@ class DeliveryHeaders:
         if self._keys:
             made.append(("webhook-signature", signatures(self._keys, webhook_id, now, body)))
         return made
+
+
+def _sum(messages: Sequence[Pulled]) -> str:
+    """Return a text that tells deliveries apart which begin and end with the same messages."""
+    offsets = ",".join([str(each.offset) for each in messages])
+    return hashlib.blake2b(offsets.encode(), digest_size=6).hexdigest()
 
 
 def _authorization(value: str) -> tuple[str, str]:
@@ -240,7 +252,7 @@ class Deliveries:
     def delivery(self, messages: Sequence[Pulled], *, attempt: int, now: int) -> Delivery:
         """Return the delivery of these messages; `attempt` from 1, `now` in seconds since the epoch."""
         content, undecodable = self._bodies.body(messages)
-        headers = self._headers.headers(messages[0], messages[-1], content, attempt=attempt, now=now)
+        headers = self._headers.headers(messages, content, attempt=attempt, now=now)
         return Delivery(headers, content, undecodable)
 
 

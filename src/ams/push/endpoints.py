@@ -105,9 +105,17 @@ class EndpointState:
     """How an endpoint stands."""
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    at_once: int = AT_ONCE
+    """How many slots there are."""
     circuit: Circuit = field(default_factory=Circuit)
     users: int = 0
     """Requests that go on or wait."""
+
+    def allow(self, at_once: int) -> None:
+        """Let there be so many slots at least."""
+        while self.at_once < at_once:
+            self.at_once += 1
+            self.slots.release()
 
 
 class Endpoints:

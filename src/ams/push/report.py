@@ -23,6 +23,9 @@ ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
 
 
+PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by the service itself, not by a push server apart"
+
+
 def text(path: str, state: WorkerState) -> str:
     """Return the status text of a worker (push contract 8.4); `path` is the resource name of its subscription."""
     failure = state.failure
@@ -180,8 +183,11 @@ class Report:
         self._next_attempt = until
         self.changed = True
 
-    def state(self, circuit: str, batch: int) -> WorkerState:
-        """Return all of it as a value, with what others know: how the circuit stands, and the size of a delivery."""
+    def state(self, circuit: str, batch: int, outstanding: int | None = None) -> WorkerState:
+        """Return all of it as a value, with what others know.
+
+        That is how the circuit stands, the size of a delivery, and, where there may be several, how many are under way.
+        """
         return WorkerState(
             phase=STOPPED if self._stopped else RETRYING if self._failure else ACTIVE,
             failure=self._failure,
@@ -196,6 +202,7 @@ class Report:
             dead=self._dead,
             undecodable=self._undecodable,
             late=self._late,
+            outstanding=outstanding,
             attempts=tuple(self._attempts),
         )
 

@@ -31,6 +31,9 @@ REFUSED_FIRST, REFUSED_MOST = 60_000, 600_000
 RETRY_AFTER_MOST = 3600.0
 """Seconds: an endpoint that asks for more is asked again after these."""
 
+MESSAGE_MOST = 600_000
+"""Milliseconds: the longest wait of a single message of a parallel subscription, as of any that is given back."""
+
 UNREACHED = Backoff(1.0, 60.0, jitter=(0.0, 1.0), least=1.0)
 """Seconds between tries to reach a service that does not answer (push contract 15, P2)."""
 AWAY_MOST, UNSTORED_MOST = 30_000, 600_000
@@ -95,6 +98,13 @@ def refused(state: History, *, random: float) -> tuple[History, int]:
     return state._replace(failures=state.failures + 1), _jittered(nominal, random)
 
 
+def message_wait(policy: Policy, failures: int, *, random: float) -> int:
+    """Return the milliseconds after which a message of a parallel subscription comes again that failed so often."""
+    last = min(SLOWSTART_FIRST << min(failures - 1, 32), SLOWSTART_MOST)
+    _, wait = failed(policy, History(failures - 1, last), retry_after=None, random=random)
+    return min(wait, MESSAGE_MOST)
+
+
 def longest(policy: Policy, state: History) -> int:
     """Return the delay in milliseconds after the failures of `state`, before there is chance in it."""
     if policy.type == SLOWSTART:
@@ -152,7 +162,7 @@ GONE = 410
 """The endpoint wants nothing any more."""
 ASKS_FOR_TIME = frozenset({429, 503})
 """Statuses whose `Retry-After` is kept to."""
-_NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
+NOT_OF_THE_MESSAGE = frozenset({408, 410, 425, 429, 502, 503, 504})
 """Statuses of the endpoint, or of what stands before it, that say nothing of what was sent."""
 
 
@@ -170,7 +180,7 @@ class Refusals:
 
     def refused(self, messages: Sequence[Pulled], status: int) -> int:
         """Note that a body was not accepted; return how often its message was if it shall be put aside now, else 0."""
-        if not self._most or status in _NOT_OF_THE_MESSAGE:
+        if not self._most or status in NOT_OF_THE_MESSAGE:
             return 0
         self._forget_before(messages[0].offset)
         for each in messages:

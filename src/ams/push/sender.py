@@ -80,9 +80,12 @@ class HttpSender:
         self._clock = clock or SystemClock()
         self._chance = chance
 
-    async def send(self, url: str, headers: Headers, body: bytes, *, seconds: float) -> EndpointAnswer:
+    async def send(
+        self, url: str, headers: Headers, body: bytes, *, seconds: float, at_once: int = 0
+    ) -> EndpointAnswer:
         """POST a body; return the answer, whatever its status.
 
+        `at_once` is how many requests the endpoint is to take at the same time, where that is more than usual.
         `seconds` is for everything: waiting for a slot, finding the address, connecting, sending, the whole answer.
         Raises `SendFailed`, and `CircuitOpen` without asking.
         """
@@ -91,6 +94,7 @@ class HttpSender:
         delivery = _Delivery(endpoint, _encoded(headers), body, until)
         standing = self._endpoints.of(endpoint, self._now())
         self._check(standing)
+        standing.allow(at_once)
         progress = Progress()
         standing.users += 1
         try:

@@ -2,14 +2,14 @@
 
 Two keepers of the same promise: the service's own engines in this process, and the HTTP API of a service elsewhere,
 ours or the reference. A worker is the only one who delivers its subscription as long as it holds its lease: when that
-is over, nothing is handed to workers or taken from them any more (`Leased`).
+is over, nothing is handed to workers or taken from them any more (`ams.push.leased`).
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment
 from ams.core.push_config import PushConfig
 
@@ -33,6 +33,8 @@ class Target:
     """Identity of the topic, so that a topic made anew is another target; empty while there is none, or untold."""
     revision: int = 0
     """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""
+    is_parallel: bool = False
+    """Whether messages are leased one by one, so that several deliveries are under way (`ams.push.parallel`)."""
 
 
 class Pulled(NamedTuple):
@@ -77,6 +79,55 @@ class NotTaken(UpstreamError):
     """An acknowledgement that counts no more, as after its deadline or after a seek: the messages come again."""
 
 
+class HandOut(NamedTuple):
+    """Messages that were leased together, or some of them."""
+
+    text: str
+    """What the upstream knows them by."""
+    attempt: int
+    """The number of this delivery of each of them, from 1: how often they have failed, and one more."""
+    messages: Sequence[Pulled]
+
+    def part(self, begin: int, end: int) -> "HandOut":
+        """Return some of them."""
+        return self._replace(messages=self.messages[begin:end])
+
+
+class HandOuts(Protocol):
+    """Messages of targets whose subscription is parallel: each is leased by itself, so that several are under way.
+
+    All calls but `release` raise `UpstreamError`. Of an ordering key one message at a time is leased, in order.
+    """
+
+    async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
+        """Lease what there is now, at most so many messages, and at most so many bytes but for one at least."""
+        ...
+
+    async def wait(self, target: Target) -> None:
+        """Return when there may be something to lease."""
+        ...
+
+    async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
+        """Let the leases end so many seconds from now; `NotTaken` when they ended before."""
+        ...
+
+    async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
+        """Acknowledge each; durable when it returns. `NotTaken` when some were leased no more; the others are done."""
+        ...
+
+    async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
+        """Note that each has failed once more; raises as `acknowledge`.
+
+        They come again when the subscription's retry policy says so, or after `wait` if it has none. What failed as
+        often as its dead letter policy allows is put aside instead.
+        """
+        ...
+
+    def release(self, target: Target, hand_out: HandOut) -> None:
+        """Let them be leased again at once, without a failure: nobody is to blame."""
+        ...
+
+
 class Upstream(Protocol):
     """Messages of targets; the module's docstring is its promise. All calls raise `UpstreamError`."""
 
@@ -104,42 +155,7 @@ class Upstream(Protocol):
         """Return the seconds from a pull within which its messages must be acknowledged; None: any time will do."""
         ...
 
-
-OVER = "the lease of this process is over"
-
-
-class Leased:
-    """Keeps the promise of `ams.push.upstream.Upstream` until `ends`."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-        self.ends: float | None = None
-        """When the lease ends, by the loop's clock; None: there is none, and no other process delivers."""
-
-    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return messages that may be sent now."""
-        found = await self._upstream.pull(target, max_messages=max_messages, max_bytes=max_bytes)
-        self._require()
-        return found
-
-    async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge what is still this process's to deliver."""
-        self._require()
-        await self._upstream.acknowledge(target, last)
-
-    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Put aside what is still this process's to deliver."""
-        self._require()
-        await self._upstream.dead_letter(target, message, verdict)
-
-    def forget(self, target: Target) -> None:
-        """Forget what the upstream remembers."""
-        self._upstream.forget(target)
-
-    def patience(self, target: Target) -> float | None:
-        """Return what the upstream says."""
-        return self._upstream.patience(target)
-
-    def _require(self) -> None:
-        if self.ends is not None and asyncio.get_running_loop().time() >= self.ends:
-            raise Away(OVER)
+    @property
+    def hand_outs(self) -> HandOuts | None:
+        """Messages of parallel subscriptions; None: they are not delivered from here."""
+        ...

@@ -1,49 +1,31 @@
-"""The worker: delivers one subscription, in order, one request at a time.
+"""The worker: delivers one subscription. Of an ordered one in order, one request at a time.
 
-Its cycle: it pulls, waiting in the upstream for something to come, sends, acknowledges what the endpoint accepted, and
-again. Whatever fails, the messages are forgotten and pulled again after a wait, so that a worker never holds more than
-one delivery. An idle one is a task that waits, and nothing else.
+Its cycle then: it pulls, waiting in the upstream for something to come, sends, acknowledges what the endpoint accepted,
+and again. Whatever fails, the messages are forgotten and pulled again after a wait, so that a worker never holds more
+than one delivery. An idle one is a task that waits, and nothing else.
+
+Of a parallel subscription the cycle is another one (`ams.push.parallel`).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from ams.core.clock import Clock
 from ams.core.push_config import MATTERMOST
 from ams.push import retry
-from ams.push.delivery import Deliveries, seconds
-from ams.push.details import Details, cut, repeats
-from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report, Tally
-from ams.push.sender import CircuitOpen, EndpointAnswer, HttpSender, SendFailed
-from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Target, Upstream, UpstreamError, Verdict
-from ams.wire.push import Attempt, Failure, WorkerState
+from ams.push.delivery import seconds
+from ams.push.parallel import ParallelCycle
+from ams.push.report import ACKNOWLEDGE, CONSUME, SEND, Report
+from ams.push.sender import CircuitOpen
+from ams.push.trying import Means, Outcome, Tries
+from ams.push.upstream import Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.wire.push import Failure, WorkerState
 
 logger = structlog.get_logger("ams.push")
 
-LATE = "the messages were delivered, but their acknowledgement counts no more: they are delivered again"
-ENDED = "HTTP 410: the endpoint is gone; nothing is delivered to it until its push configuration changes"
 QUIET_SECONDS = 10.0
 """While something is wrong, a pull that waited so long counts as empty, so that the state does not stay as it was."""
-MAX_ERROR = 200
-"""Bytes of an attempt's error: a hundred of them go into one heartbeat (`ams.http.routes.push_lease`)."""
-_LEAST_WAIT = 100
-"""Milliseconds, for an endpoint whose circuit is open."""
-
-
-class Means(NamedTuple):
-    """What workers work with."""
-
-    upstream: Upstream
-    sender: HttpSender
-    clock: Clock
-    random: Callable[[], float]
-    """In [0, 1)."""
-    tally: Tally
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    """Waits for so many seconds."""
 
 
 class Cycle:
@@ -53,18 +35,15 @@ class Cycle:
         self._target = target
         self._means = means
         self._report = report
-        self._deliveries = Deliveries(target)
-        self._details = Details(target)
+        self._tries = Tries(target, means, report)
         self._policy = retry.policy_of(target.config)
         self._history = retry.History()
         self._refusals = retry.Refusals(target.config)
-        self._accepted = retry.accepted(target.config)
         self._stage = CONSUME
         self._first = -1  # offset of the first message of the newest delivery, and how often it was just that
-        self._tries = 0
+        self._tried = 0
         self._late_in_a_row = 0
-        self._defects: set[type[Exception]] = set()
-        self.batch = retry.first_batch(self._deliveries.most)
+        self.batch = retry.first_batch(self._tries.most)
         """Most messages of the next delivery."""
         self.in_flight = False
         """Whether messages were pulled that are being sent or acknowledged."""
@@ -84,17 +63,16 @@ class Cycle:
         except NotTaken:
             return self._late()
         except Refused as error:
-            self._failed(str(error))
+            self._tries.failed(self._stage, str(error))
             self._history, wait = retry.refused(self._history, random=self._means.random())
             return wait
         except UpstreamError as error:
-            self._failed(str(error))
+            self._tries.failed(self._stage, str(error))
             most = retry.AWAY_MOST if self._stage == CONSUME else retry.UNSTORED_MOST
             self._history, wait = retry.away(self._policy, self._history, most, random=self._means.random())
             return wait
         except Exception as error:  # a defect must end neither the process nor the worker (P4)
-            self._log(error)
-            self._failed(f"unexpected {type(error).__name__}")
+            self._tries.defect(self._stage, error)
             return self._wait()
         finally:
             self.in_flight = False
@@ -123,30 +101,19 @@ class Cycle:
             return ()
 
     async def _deliver(self, messages: Sequence[Pulled]) -> int | None:
-        means = self._means
         first = messages[0].offset
-        attempt = self._tries + 1 if first == self._first else 1
-        limit = seconds(means.upstream.patience(self._target))
-        now, began = means.clock.wall(), means.clock.monotonic()
-        delivery = self._deliveries.delivery(messages, attempt=attempt, now=now // 1000)
-        answer, error = None, ""
+        attempt = self._tried + 1 if first == self._first else 1
+        limit = seconds(self._means.upstream.patience(self._target))
         try:
-            answer = await means.sender.send(self._deliveries.url, delivery.headers, delivery.body, seconds=limit)
+            outcome = await self._tries.send(messages, attempt=attempt, limit=limit)
         except CircuitOpen as circuit:  # nothing was sent
-            return self._left_alone(circuit)
-        except SendFailed as failed:
-            error = self._details.detail(str(failed)) or "no answer"
-        else:
-            error = "" if answer.status in self._accepted else self._refusal(answer)
-        took = means.clock.monotonic() - began
-        self._first, self._tries = first, attempt
-        status = answer.status if answer else 0
-        self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), cut(error, MAX_ERROR)))
-        if error:
-            return await self._not_accepted(messages, answer, error)
-        await self._acknowledge(messages, delivery.undecodable)
+            return self._tries.left_alone(circuit)
+        self._first, self._tried = first, attempt
+        if outcome.error:
+            return await self._not_accepted(messages, outcome)
+        await self._acknowledge(messages, outcome.undecodable)
         self.batch = retry.batch_after(
-            self.batch, self._deliveries.most, messages=len(messages), seconds=took / 1000, limit=limit
+            self.batch, self._tries.most, messages=len(messages), seconds=outcome.milliseconds / 1000, limit=limit
         )
         return None
 
@@ -158,19 +125,17 @@ class Cycle:
         self._history = retry.succeeded(self._policy, self._history)
         self._report.delivered(len(messages), undecodable, self._means.clock.wall())
 
-    async def _not_accepted(self, messages: Sequence[Pulled], answer: EndpointAnswer | None, error: str) -> int | None:
+    async def _not_accepted(self, messages: Sequence[Pulled], outcome: Outcome) -> int | None:
         self.batch = retry.halved(len(messages))
+        answer = outcome.answer
         if answer is None:
-            self._failed(error)
+            self._tries.failed(self._stage, outcome.error)
             return self._wait()
         if answer.status == retry.GONE:
             self.stopped = True
-            self._report.stopped(self._failure(ENDED, answer.status))
+            self._tries.ended(answer)
             return None
-        said = self._details.answer(answer.text) or error
-        # An endpoint may repeat what it was sent, which belongs into no log.
-        reason = f"HTTP {answer.status}" if repeats(said, messages) else error
-        self._report.failed(self._failure(said, answer.status), reason)
+        said = self._tries.refused(messages, answer, outcome.error)
         if attempts := self._refusals.refused(messages, answer.status):
             await self._dead_letter(messages[0], Verdict(said, attempts, answer.status))
             return None
@@ -183,21 +148,10 @@ class Cycle:
         self._history = retry.succeeded(self._policy, self._history)
         self._report.dead_lettered()
 
-    def _refusal(self, answer: EndpointAnswer) -> str:
-        said = self._details.answer(answer.text)
-        return f"HTTP {answer.status}: {said}" if said else f"HTTP {answer.status}"
-
-    def _left_alone(self, circuit: CircuitOpen) -> int:
-        """Wait until the endpoint may be asked; what it last failed with says more than that it is left alone."""
-        if self._report.failure is None or self._report.failure.what != SEND:
-            self._failed(str(circuit))
-        # A little longer for each differently: all subscriptions of the endpoint got the same `Retry-After`.
-        return max(_LEAST_WAIT, int(1000 * circuit.seconds * (1 + retry.JITTER * self._means.random())))
-
     def _late(self) -> int | None:
         """Go on after an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""
         self.batch = retry.halved(self.batch)
-        self._report.late(self._failure(LATE))
+        self._tries.late(self._stage)
         self._late_in_a_row += 1
         # As after a seek. When it happens again, something is too slow for its deadline: it is not repeated at speed.
         return self._wait() if self._late_in_a_row > 1 else None
@@ -206,22 +160,19 @@ class Cycle:
         self._history, wait = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
         return wait
 
-    def _failed(self, detail: str) -> None:
-        self._report.failed(self._failure(detail))
+    def end(self) -> None:
+        """Take note that no step is to follow; the one at hand is not cut short."""
 
-    def _failure(self, detail: str, status: int = 0) -> Failure:
-        return Failure(self._means.clock.wall(), self._stage, self._details.detail(detail), status)
+    async def rest(self) -> None:
+        """Return when nothing is under way: at once, as this is between two steps."""
 
-    def _log(self, error: Exception) -> None:
-        """Report a defect once, by its kind and place: its text may hold what must not be shown."""
-        if type(error) in self._defects:
-            return
-        self._defects.add(type(error))
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
-        logger.error("push.defect", subscription=self._target.path, kind=type(error).__name__, place=place)
+    async def abandon(self) -> None:
+        """Do nothing: what is under way ends with the task of the worker."""
+
+    @property
+    def outstanding(self) -> int | None:
+        """Nothing to say: there is one delivery at a time."""
+        return None
 
 
 DEFECT_SECONDS = 10.0
@@ -240,9 +191,10 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._ending = False
 
-    def _begun(self) -> Cycle | None:
+    def _begun(self) -> Cycle | ParallelCycle | None:
+        kind = ParallelCycle if self.target.is_parallel else Cycle
         try:
-            return Cycle(self.target, self._means, self._report)
+            return kind(self.target, self._means, self._report)
         except ValueError as error:
             self._report.stopped(Failure(self._means.clock.wall(), SEND, str(error)))
             return None
@@ -256,10 +208,14 @@ class Worker:
         self._ending = True
         if self._task is None:
             return
-        if self._cycle is not None and self._cycle.in_flight:
-            await asyncio.wait({self._task}, timeout=seconds)
+        if self._cycle is not None:
+            self._cycle.end()
+            if self._cycle.in_flight:
+                await asyncio.wait({self._task}, timeout=seconds)
         self._task.cancel()
         await asyncio.wait({self._task})
+        if self._cycle is not None:
+            await self._cycle.abandon()
 
     @property
     def changed(self) -> bool:
@@ -274,7 +230,8 @@ class Worker:
         """Return how the delivery goes."""
         config = self.target.config
         circuit = self._means.sender.circuit(config.mattermost_url if config.type == MATTERMOST else config.endpoint)
-        return self._report.state(circuit, self._cycle.batch if self._cycle else 1)
+        cycle = self._cycle
+        return self._report.state(circuit, cycle.batch if cycle else 1, cycle.outstanding if cycle else None)
 
     async def _run(self, after: float) -> None:
         cycle = self._cycle
@@ -288,10 +245,11 @@ class Worker:
             except Exception:  # a defect must not end the delivery in silence, nor that of others
                 logger.exception("push.worker_failed", subscription=self.target.path)
                 await self._means.sleep(DEFECT_SECONDS)
+        await cycle.rest()
         if cycle.gone:
             self._tell_gone(self)
 
-    async def _deliver_once(self, cycle: Cycle) -> None:
+    async def _deliver_once(self, cycle: Cycle | ParallelCycle) -> None:
         wait = await cycle.step()
         if wait is not None and not self._ending:
             await self._pause(wait)

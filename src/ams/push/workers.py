@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
+from ams.push.leased import Leased
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
-from ams.push.upstream import Leased, Target, Upstream
-from ams.push.worker import Means, Worker
+from ams.push.trying import Means
+from ams.push.upstream import Target, Upstream
+from ams.push.worker import Worker
 from ams.wire.push import WorkerState
 
 DRAIN_SECONDS = 10.0

@@ -96,7 +96,9 @@ class Subscriptions:
         if options is not None and ack_deadline_seconds:
             _check_parallel_deadline(ack_deadline_seconds)
         target = await self._topic(caller, topic)
-        config, worker = await self._pushing.for_creation(caller, target.name, push) if push else (None, None)
+        is_parallel = options is not None
+        asked = self._pushing.for_creation(caller, target.name, push, parallel=is_parallel) if push else None
+        config, worker = await asked if asked else (None, None)
         if options is not None:
             letters = await self._dead_letters(caller, target.name, options.dead_letter_policy)
             options = replace(options, dead_letter_policy=letters)

@@ -48,6 +48,8 @@ class PushConfigBody(CamelRequest, frozen=True):
     """Name of a topic of the project for messages that are refused too often; empty: they are retried without limit."""
     max_delivery_attempts: Integer | None = 0
     """How often; 0: 5, where there is a topic for them."""
+    max_outstanding: Integer | None = 0
+    """Of a parallel subscription: deliveries that may be under way at a time; 0: 10."""
 
 
 class NewPushConfig(CamelRequest, frozen=True):
@@ -128,6 +130,8 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Messages whose data was delivered as base64 although decoding was asked for, as it is no text (P13)."""
     late: int = 0
     """Deliveries whose acknowledgement came too late, so that they are repeated (P15)."""
+    outstanding: int | None = None
+    """Deliveries of a parallel subscription that are under way; None: it is ordered."""
     attempts: Sequence[Attempt] = ()
     """The newest, oldest of them first."""
 
@@ -182,6 +186,7 @@ class PushConfig(CamelObject, frozen=True, omit_defaults=False):
     base64_decode: bool = False
     dead_letter_topic: str | msgspec.UnsetType = msgspec.UNSET
     max_delivery_attempts: int | msgspec.UnsetType = msgspec.UNSET
+    max_outstanding: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class NewSecret(CamelObject, frozen=True):
@@ -235,6 +240,8 @@ class PushReport(CamelObject, frozen=True, kw_only=True):
     dead: int | None = None
     undecodable: int | None = None
     late: int | None = None
+    outstanding: int | None = None
+    """Deliveries under way; of a parallel subscription."""
     attempts: Sequence[PushAttempt]
     """Oldest first."""
 
@@ -250,6 +257,8 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
     """Raised by each modification of the configuration."""
     ack_deadline_seconds: int
     push_config: PushConfig
+    parallel: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether messages are leased one by one; only there when they are."""
     secrets: Sequence[str]
     """The newest first."""
 

@@ -5,7 +5,7 @@
 /gone                             410
 /fail/N                           503 N times for each target, then 200
 /refuse/WORD                      422 for messages whose data has the word in it, 200 for others
-/slow/MS  /hang                   200 after milliseconds; nothing, ever
+/slow/MS  /hang                   200 after milliseconds, `/slow/MS/WORD` else as /refuse; nothing, ever
 /drip                             the answer a byte a second; `?every=0.1` likewise
 /endless  /huge                   a body in chunks without an end; 10 GB, announced
 /long/BYTES                       200 with a body of that size
@@ -28,7 +28,7 @@ from urllib.parse import parse_qs
 import pybase64
 
 from tests.support.receiving.protocol import Conversation
-from tests.support.receiving.requests import Received
+from tests.support.receiving.requests import Memory, Received
 
 Words = Sequence[str]
 """Of the path, after the first."""
@@ -98,7 +98,10 @@ def _decoded(data: str) -> str:
 
 async def _slow(conversation: Conversation, request: Received, words: Words) -> None:
     await asyncio.sleep(int(words[0]) / 1000)
-    conversation.answer(200)
+    if words[1:]:
+        _refuse(conversation, request, words[1:])
+    else:
+        conversation.answer(200)
 
 
 async def _hang(conversation: Conversation, request: Received, words: Words) -> None:
@@ -204,4 +207,15 @@ def behave(conversation: Conversation, request: Received) -> Awaitable[None] | N
     if doing is None:
         conversation.answer(404, b"no such behaviour")
         return None
-    return doing(conversation, request, words)
+    found = doing(conversation, request, words)
+    return found and _counted(conversation.memory, found)
+
+
+async def _counted(memory: Memory, answering: Awaitable[None]) -> None:
+    """Count a request among those that are answered at the same time."""
+    memory.at_once += 1
+    memory.most_at_once = max(memory.most_at_once, memory.at_once)
+    try:
+        await answering
+    finally:
+        memory.at_once -= 1

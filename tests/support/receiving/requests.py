@@ -38,6 +38,8 @@ class Numbers(msgspec.Struct, frozen=True):
     open: int
     """Connections that are open now."""
     by_path: dict[str, int]
+    most_at_once: int = 0
+    """Most of those that take their time that were answered at the same time."""
 
 
 @dataclass
@@ -49,6 +51,8 @@ class Memory:
     total: int = 0
     connections: int = 0
     open: int = 0
+    at_once: int = 0
+    most_at_once: int = 0
     failures: Counter[str] = field(default_factory=Counter)
     """By target, of those that fail a few times."""
     hashes: dict[int, str] = field(default_factory=dict)
@@ -63,7 +67,7 @@ class Memory:
 
     def numbers(self) -> Numbers:
         """Return what was counted."""
-        return Numbers(self.total, self.connections, self.open, dict(self.by_path))
+        return Numbers(self.total, self.connections, self.open, dict(self.by_path), self.most_at_once)
 
     def forget(self) -> None:
         """Forget requests and failures; connections stay counted while they are open."""
@@ -71,4 +75,5 @@ class Memory:
         self.by_path.clear()
         self.failures.clear()
         self.total = 0
+        self.most_at_once = self.at_once
         self.connections = self.open

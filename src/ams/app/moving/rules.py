@@ -18,7 +18,7 @@ from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name
 from ams.core.parallel_options import MIN_ACK_DEADLINE
 from ams.core.parallel_options import check as check_options
-from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, PushConfig, is_https
+from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, MAX_OUTSTANDING, PushConfig, is_https
 from ams.core.rights import checked as checked_rights
 from ams.push import delivery
 from ams.storage.export_format import (
@@ -378,6 +378,7 @@ def _check_push(line: Subscription) -> None:
         _check_config(line.push)
         if line.push.dead_letter_topic == line.topic:
             raise InvalidInput("a dead letter topic that is the subscription's own")
+        _check_push_type(line.push, line.parallel is not None)
     _check_secrets(line)
 
 
@@ -393,6 +394,14 @@ def _check_parallel(line: Subscription) -> None:
     letters = line.parallel.dead_letter_policy
     if letters is not None and checked_name("dead letter topic", letters.topic) == line.topic:
         raise InvalidInput("a dead letter topic that is the subscription's own")
+
+
+def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
+    """Raise `InvalidInput` for what the other type of subscriptions has."""
+    if not 0 <= push.max_outstanding <= (MAX_OUTSTANDING if is_parallel else 0):
+        raise InvalidInput(f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}")
+    if is_parallel and push.dead_letter_topic:
+        raise InvalidInput("a dead letter topic for push of a parallel subscription, which has a policy for that")
 
 
 def _check_config(push: PushConfig) -> None:

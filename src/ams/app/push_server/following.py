@@ -200,6 +200,7 @@ def _target(leased: wire.PushTarget) -> Target | None:
         id=leased.id,
         revision=leased.revision,
         topic_id=leased.topic_id,
+        is_parallel=leased.parallel is True,
     )
 
 

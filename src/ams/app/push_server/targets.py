@@ -9,6 +9,7 @@ import msgspec
 
 from ams.client import wire
 from ams.core.names import is_name
+from ams.core.parallel_options import PARALLEL
 from ams.core.push_config import (
     AUTOGEN,
     DEFAULT_PERIOD,
@@ -102,6 +103,7 @@ class _Config(msgspec.Struct, rename="camel"):
     base64_decode: bool = False
     dead_letter_topic: str = ""
     max_delivery_attempts: int = 0
+    max_outstanding: int = 0
 
 
 def of_subscription(shown: wire.Subscription) -> Target | None:
@@ -113,7 +115,8 @@ def of_subscription(shown: wire.Subscription) -> Target | None:
     if config is None:
         return None
     named(shown.name)
-    return Target(shown.name, shown.topic, config, shown.ack_deadline_seconds)
+    is_parallel = shown.type == PARALLEL
+    return Target(shown.name, shown.topic, config, shown.ack_deadline_seconds, is_parallel=is_parallel)
 
 
 def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
@@ -142,6 +145,7 @@ def of_config(shown: Mapping[str, Any]) -> PushConfig | None:
             base64_decode=config.base64_decode,
             dead_letter_topic=config.dead_letter_topic.rpartition("/")[2],
             max_delivery_attempts=config.max_delivery_attempts,
+            max_outstanding=config.max_outstanding,
         )
     )
 

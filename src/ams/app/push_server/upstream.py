@@ -289,6 +289,11 @@ class HttpUpstream:
         """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one."""
         return float(max(target.ack_deadline_seconds, 1))
 
+    @property
+    def hand_outs(self) -> None:
+        """Nothing is leased over HTTP yet."""
+        return
+
     def forget(self, target: Target) -> None:
         """Forget where a subscription stands, and that it is waited for."""
         self._standings.pop(target.path, None)

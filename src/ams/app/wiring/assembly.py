@@ -34,6 +34,7 @@ from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
 from ams.service.about import About
 from ams.service.counting import Counting, Counts
+from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
 from ams.service.issuers import Bindings
@@ -136,9 +137,10 @@ def assemble(
         registry, log, cursors, settings.max_pull_messages, settings.max_pull_bytes, settings.pull_wait,
         push_enabled=settings.push_enabled, counts=counts, unread=unread,
     )  # fmt: skip
-    push = push_of(settings, engines, deliverer, counts, reach)
+    dead_letters = DeadLetters(registry, log, cursors, counts)
     nodes = nodes_of(settings, engines, to_nodes, unread)
-    working = Working(deliverer, cursors, push.dead_letters, engines.clock, nodes.ownership)
+    working = Working(deliverer, cursors, dead_letters, engines.clock, nodes.ownership)
+    push = push_of(settings, engines, deliverer, working, dead_letters, reach)
     gate = Gate(admission, settings.auth_option, _rates(settings, engines.clock))
     bodies = Bodies(settings.max_body_bytes, affordable(settings.max_buffered_bytes), settings.request_seconds)
     fast = FastRoutes(

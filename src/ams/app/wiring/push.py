@@ -17,12 +17,14 @@ from ams.push.leases import RememberedLeases
 from ams.push.report import Tally
 from ams.push.sender import HttpSender
 from ams.push.workers import Workers
-from ams.service.counting import Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
+from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
+from ams.service.push.hand_outs import EngineHandOuts
 from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
-from ams.service.push.runner import EnginesUpstream, Moves, PushRunner
+from ams.service.push.runner import Moves, PushRunner
+from ams.service.push.upstream import EnginesUpstream
 
 if TYPE_CHECKING:
     from ams.push.rpc.driving import DrivenPushServer
@@ -79,14 +81,20 @@ def reach_of(settings: Settings) -> Reach | None:
     return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
 
 
-def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: Counts, reach: Reach | None) -> Push:
+def push_of(
+    settings: Settings,
+    engines: Engines,
+    deliverer: Deliverer,
+    working: Working,
+    dead_letters: DeadLetters,
+    reach: Reach | None,
+) -> Push:
     """Assemble push; without a reach it is disabled."""
     registry, cursors = engines.registry, engines.cursors
-    dead_letters = DeadLetters(registry, engines.log, cursors, counts)
     is_alone = settings.registry == "sqlite"
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
-        upstream = EnginesUpstream(registry, deliverer, dead_letters)
+        upstream = EnginesUpstream(registry, deliverer, dead_letters, EngineHandOuts(registry, working))
         workers = Workers(upstream, reach.sender, engines.clock, random.random, tally=tally)
     own = new_uuid()
     alone = RememberedLeases(engines.clock, own, registry.other_holders)
@@ -97,7 +105,9 @@ def push_of(settings: Settings, engines: Engines, deliverer: Deliverer, counts: 
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
     if reach is not None:
         server = reach.driven or Leaseholders(assignment, runner.settle if runner else no_push_server)
-        pushing = Pushing(registry, True, settings.push_worker_token, reach.endpoints, server, assignment)
+        pushing = Pushing(
+            registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven
+        )
     return Push(pushing, assignment, dead_letters, runner, reach)
 
 

@@ -135,6 +135,7 @@ def asked(config: PushConfigBody | None) -> AskedPush | None:
         base64_decode=config.base64_decode,
         dead_letter_topic=config.dead_letter_topic or "",
         max_delivery_attempts=config.max_delivery_attempts or 0,
+        max_outstanding=config.max_outstanding or 0,
     )
 
 
@@ -162,6 +163,7 @@ def shown_push(project: str, config: push_config.PushConfig) -> PushConfig:
         base64_decode=config.base64_decode,
         dead_letter_topic=topic_path(project, dead_letters) if dead_letters else msgspec.UNSET,
         max_delivery_attempts=config.max_delivery_attempts or msgspec.UNSET,
+        max_outstanding=config.max_outstanding or msgspec.UNSET,
     )
 
 
@@ -191,6 +193,7 @@ def _report(status: PushStatus) -> PushReport:
         dead=worker.dead,
         undecodable=worker.undecodable,
         late=worker.late,
+        outstanding=worker.outstanding,
         attempts=[_attempt(each) for each in worker.attempts],
     )
 

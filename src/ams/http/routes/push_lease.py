@@ -7,6 +7,8 @@ import hashlib
 import re
 import uuid
 
+import msgspec
+
 from ams.access.admission import Caller
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionId
@@ -143,5 +145,6 @@ def _target(target: Target) -> PushTarget:
         revision=target.revision,
         ack_deadline_seconds=target.ack_deadline_seconds,
         push_config=shown_push(target.path.split("/")[2], target.config),
+        parallel=target.is_parallel or msgspec.UNSET,
         secrets=target.secrets,
     )

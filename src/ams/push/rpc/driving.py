@@ -177,13 +177,14 @@ class DrivenPushServer(GrpcPushServer):
     async def start(self, targets: Callable[[], Awaitable[Sequence[Target]]], supervisor: Supervisor) -> None:
         """Begin to keep it in step with `targets`, in the background.
 
-        Those whose topic is gone are left out: a push server of another make would pull them for ever (P31).
+        Those whose topic is gone are left out: a push server of another make would pull them for ever (P31). So are
+        parallel ones, whose messages it would acknowledge by the last of them.
         """
 
-        async def with_topic() -> Sequence[Target]:
-            return [each for each in await targets() if each.topic_id]
+        async def deliverable() -> Sequence[Target]:
+            return [each for each in await targets() if each.topic_id and not each.is_parallel]
 
-        self._driving = Driving(self, with_topic)
+        self._driving = Driving(self, deliverable)
         await self._driving.start(supervisor)
 
     async def settle(self) -> None:

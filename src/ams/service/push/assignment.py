@@ -92,4 +92,5 @@ def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:
         id=pushed.id,
         revision=pushed.config.revision,
         topic_id=pushed.topic_id,
+        is_parallel=pushed.is_parallel,
     )

@@ -19,7 +19,7 @@ from ams.core.names import SubscriptionName, TopicName, UserId, UserName, subscr
 from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority, created, modified, verified
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
-from ams.push.report import text
+from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors
@@ -123,17 +123,21 @@ class Pushing:
     server: PushServer = NoPushServer()
     assignment: Assignment | None = None
     """Which process holds what, where workers deliver by leases."""
+    takes_parallel: bool = True
+    """Whether parallel subscriptions are delivered: a push server over gRPC knows nothing of leases."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
     """Of those endpoints that are asked at the same time."""
 
-    async def for_creation(self, caller: Caller, topic: TopicName, asked: AskedPush) -> tuple[PushConfig, UserId]:
+    async def for_creation(
+        self, caller: Caller, topic: TopicName, asked: AskedPush, *, parallel: bool = False
+    ) -> tuple[PushConfig, UserId]:
         """Return the configuration of a new subscription to `topic`, and who delivers it.
 
         Raises, as HTTP contract 13.2 orders: `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone` and
         `InvalidInput` for the dead letter topic.
         """
         worker = self._required(await self.worker() if self.enabled else None)
-        config = created(asked, new_token)
+        config = created(asked, new_token, parallel=parallel)
         if not config.dead_letter_topic:
             return config, worker
         dead_letters = await find_dead_letter_topic(self.registry, caller, topic, config.dead_letter_topic)
@@ -145,28 +149,24 @@ class Pushing:
         Raises, as HTTP contract 13.3 orders: `NotFound`, `Conflict`, `Unavailable`, `InvalidInput`; then `TopicGone`
         and `InvalidInput` for the dead letter topic.
         """
-        worker = await self.worker()
+        worker, is_parallel = await self.worker(), False
+        if asked is not None and (asked.dead_letter_topic or asked.max_outstanding):
+            subscription = await find_subscription(self.registry, caller, name)
+            is_parallel = subscription.parallel is not None
+            self._required(worker)
+            modified(subscription.push, asked, new_token, parallel=is_parallel)
         if asked is not None and asked.dead_letter_topic:
-            asked = await self._with_dead_letters(caller, name, asked, worker)
+            found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
+            asked = replace(asked, dead_letter_topic=found)
 
         def change(existing: PushConfig | None) -> PushConfig | None:
             if asked is None:
                 return None
             self._required(worker)
-            return modified(existing, asked, new_token)
+            return modified(existing, asked, new_token, parallel=is_parallel)
 
         await self.registry.subscriptions.change_push(caller.here.id, name, change, worker)
         await self.server.settle()
-
-    async def _with_dead_letters(
-        self, caller: Caller, name: SubscriptionName, asked: AskedPush, worker: UserId | None
-    ) -> AskedPush:
-        """Return what is asked with the name of its dead letter topic; whatever else is wrong is raised before."""
-        subscription = await find_subscription(self.registry, caller, name)
-        self._required(worker)
-        modified(subscription.push, asked, new_token)
-        found = await find_dead_letter_topic(self.registry, caller, subscription.topic, asked.dead_letter_topic)
-        return replace(asked, dead_letter_topic=found)
 
     async def verify(self, caller: Caller, name: SubscriptionName) -> None:
         """Ask the endpoint for its hash; from then on its messages shall be delivered.
@@ -204,6 +204,8 @@ class Pushing:
         if subscription.push is None or not subscription.push.verified:
             return ""
         path = subscription_path(project, subscription.name)
+        if subscription.parallel is not None and not self.takes_parallel:
+            return f"Error: {PARALLEL_ELSEWHERE}"
         state = await self.assignment.state(subscription.id) if self.assignment else None
         return text(path, state) if state else await self.server.status(path)
 

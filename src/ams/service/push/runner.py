@@ -6,109 +6,30 @@ once.
 """
 
 import asyncio
-import contextlib
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import structlog
 
-from ams.core.clock import publish_time
-from ams.core.errors import AckTimeout, AmsError, Conflict, InvalidInput, NotAllowed, NotFound, TooLarge
-from ams.core.names import Offset, ProjectName, SubscriptionId, SubscriptionName
+from ams.core.errors import AmsError
+from ams.core.names import SubscriptionId
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
 from ams.push.report import Tally
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, Verdict
 from ams.push.workers import Workers
-from ams.service.dead_letters import DeadLetters, NotNext
 from ams.service.delivering import Deliverer
 from ams.service.push.assignment import Assignment
 from ams.storage.cursors.base import Cursors, TopicOffset
-from ams.storage.registry.records import Subscription
-from ams.storage.registry.registry import Registry
 
 DRAIN_SECONDS = 4.0
 """What deliveries under way have to end when the service stops; an endpoint that takes longer hangs."""
 SETTLE_SECONDS = 2.0
 """How long a request that changed what is wanted waits for the workers to have heard of it."""
-LONGEST_WAIT = 3600.0
-"""Seconds; an idle worker looks at its cursor once an hour, beside when it is woken."""
 LOOK_SECONDS = 4.0
 """How soon a cursor that another node moved is noticed."""
 
 logger = structlog.get_logger("ams.push")
-
-
-class EnginesUpstream:
-    """The engines of this process as the upstream of its workers (`ams.push.upstream`)."""
-
-    def __init__(self, registry: Registry, deliverer: Deliverer, dead_letters: DeadLetters) -> None:
-        self._registry = registry
-        self._deliverer = deliverer
-        self._dead_letters = dead_letters
-
-    async def pull(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[Pulled]:
-        """Return the next messages; waits until there is one."""
-        with _as_upstream_errors():
-            subscription = await self._subscription(target)
-            until = asyncio.get_running_loop().time() + LONGEST_WAIT
-            found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
-            while not found and await self._deliverer.wait(subscription, until):
-                found = await self._deliverer.pull(subscription, max_messages, wait=True, max_bytes=max_bytes)
-        return [Pulled(each.offset, str(each.offset), publish_time(each.time), each.fragment) for each in found]
-
-    async def acknowledge(self, target: Target, last: Pulled) -> None:
-        """Acknowledge everything up to `last`."""
-        with _as_upstream_errors():
-            subscription = await self._subscription(target)
-            try:
-                await self._deliverer.settle(subscription, Offset(last.offset))
-            except (InvalidInput, AckTimeout) as error:  # the cursor was moved meanwhile
-                raise NotTaken(error.message) from error
-
-    async def dead_letter(self, target: Target, message: Pulled, verdict: Verdict) -> None:
-        """Put a message into the dead letter topic, and acknowledge it."""
-        with _as_upstream_errors():
-            subscription = await self._subscription(target)
-            project, _ = _names(target)
-            try:
-                await self._dead_letters.dead_letter(subscription, project, Offset(message.offset), verdict)
-            except NotNext as error:
-                raise NotTaken(error.message) from error
-
-    def forget(self, target: Target) -> None:
-        """Do nothing: the engines remember all by themselves."""
-
-    def patience(self, target: Target) -> float | None:
-        """Return that any time will do: no other process delivers it meanwhile."""
-        return None
-
-    async def _subscription(self, target: Target) -> Subscription:
-        project, name = _names(target)
-        place = await self._registry.projects.find(project)
-        found = await self._registry.subscriptions.find(place.id, name) if place else None
-        if found is None or found.id != target.id:
-            raise Gone("Subscription doesn't exist")
-        return found
-
-
-def _names(target: Target) -> tuple[ProjectName, SubscriptionName]:
-    _, _, project, _, name = target.path.split("/")
-    return ProjectName(project), SubscriptionName(name)
-
-
-@contextlib.contextmanager
-def _as_upstream_errors() -> Iterator[None]:
-    """Raise what the engines raise as the errors that workers know."""
-    try:
-        yield
-    except NotFound as error:
-        raise Gone(error.message) from error
-    except (Conflict, NotAllowed, TooLarge, InvalidInput) as error:
-        raise Refused(error.message) from error
-    except AmsError as error:
-        raise Away(error.message) from error
 
 
 class PushRunner:

@@ -43,6 +43,7 @@ class Pushed(NamedTuple):
     """As text; empty when the topic is gone."""
     ack_deadline_seconds: int
     config: PushConfig
+    is_parallel: bool = False
 
 
 def stored(config: PushConfig | None) -> str | None:
@@ -72,7 +73,7 @@ class PushedRecords:
         if stamp == known[0]:
             return known
         rows = connection.execute(_PUSHED).all()
-        found = [Pushed(*row[:4], row[4] or "", row[5], _config.decode(row[6])) for row in rows]
+        found = [Pushed(*row[:4], row[4] or "", row[5], _config.decode(row[6]), row[7] is not None) for row in rows]
         return stamp, [each for each in found if each.config.verified]
 
 
@@ -85,6 +86,7 @@ _PUSHED = (
         topics.c.id,
         subscriptions.c.ack_deadline_seconds,
         subscriptions.c.push,
+        subscriptions.c.parallel,
     )
     .join(projects, projects.c.id == subscriptions.c.project_id)
     .outerjoin(topics, (topics.c.project_id == subscriptions.c.project_id) & (topics.c.name == subscriptions.c.topic))

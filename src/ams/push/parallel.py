@@ -1,0 +1,258 @@
+"""The cycle of a parallel subscription: several deliveries at a time, each with messages that are leased one by one.
+
+A delivery that is accepted is acknowledged, and what is refused fails: it comes again by itself after a wait, or is put
+aside, while the others go on. A refused delivery of several messages is sent once more in halves, so that a message
+fails only when it was refused alone. When the endpoint is to blame, no message fails: all are given back, and the
+subscription waits, then tries with one delivery until one is accepted.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+
+import structlog
+
+from ams.core.clock import Milliseconds
+from ams.push import retry
+from ams.push.delivery import seconds
+from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
+from ams.push.sender import CircuitOpen, EndpointAnswer
+from ams.push.trying import Means, Outcome, Tries
+from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, UpstreamError, Verdict
+
+logger = structlog.get_logger("ams.push")
+
+_SPARE_SECONDS = 10
+"""By which a lease outlives a delivery, for what is to be stored then."""
+
+
+class ParallelCycle:
+    """Delivers a target, several deliveries at a time; raises `ValueError` when there is something wrong with it."""
+
+    def __init__(self, target: Target, means: Means, report: Report) -> None:
+        if means.upstream.hand_outs is None:
+            raise ValueError(PARALLEL_ELSEWHERE)
+        self._hand_outs = means.upstream.hand_outs
+        self._target = target
+        self._means = means
+        self._report = report
+        self._tries = Tries(target, means, report)
+        self._policy = retry.policy_of(target.config)
+        self._history = retry.History()
+        """Of the endpoint, and of what the messages come from; a message that is refused has its own."""
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._pause: int | None = None
+        """Milliseconds to wait before anything more is sent."""
+        self._wave = 0
+        """Raised by each failure of the endpoint: what began before is no news of it."""
+        self._refused = 0
+        """Messages in a row that were refused."""
+        self._freed = asyncio.Event()
+        """Something that was under way has ended."""
+        self._ended = asyncio.Event()
+        """Nothing more is to be sent."""
+        self.batch = retry.first_batch(self._tries.most)
+        """Most messages of the next delivery."""
+        self.gone = False
+        """Whether the subscription does not exist any more."""
+        self.stopped = False
+        """Whether the endpoint wants nothing any more."""
+
+    @property
+    def outstanding(self) -> int:
+        """How many deliveries are under way."""
+        return len(self._under_way)
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether messages are being sent or acknowledged."""
+        return bool(self._under_way)
+
+    def end(self) -> None:
+        """Send nothing more; what is under way goes on."""
+        self._ended.set()
+
+    async def rest(self) -> None:
+        """Return when nothing is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def abandon(self) -> None:
+        """Cut off what is under way, and give it back."""
+        for delivery in self._under_way:
+            delivery.cancel()
+        await self.rest()
+
+    async def step(self) -> None:
+        """Begin a delivery; wait for a place, for the end of a pause, or for messages, whichever is missing."""
+        try:
+            await self._begin()
+        except Exception as error:
+            self._not_got(error)
+
+    async def _begin(self) -> None:
+        if self._pause is not None:
+            wait, self._pause = self._pause, None
+            self._report.waiting(self._means.clock.wall() + wait)
+            await self._unless_ended(self._means.sleep(wait / 1000))
+            self._report.waiting(None)
+        elif len(self._under_way) >= self._room:
+            self._freed.clear()
+            await self._unless_ended(self._freed.wait())
+        elif found := await self._lease():
+            for each in found:
+                self._start(each)
+        else:
+            if not self._under_way:
+                self._quiet()
+            await self._unless_ended(self._hand_outs.wait(self._target))
+
+    @property
+    def _room(self) -> int:
+        """How many deliveries may be under way; one to find out, after the endpoint has failed."""
+        return 1 if self._history.failures else self._tries.at_once
+
+    async def _lease(self) -> list[HandOut]:
+        """Lease messages for one delivery, or several where they have failed differently; no more than have room."""
+        found = await self._hand_outs.lease(self._target, max_messages=self.batch, max_bytes=retry.MAX_BYTES)
+        room = 0 if self._ended.is_set() else self._room - len(self._under_way)
+        for each in found[room:]:
+            self._hand_outs.release(self._target, each)
+        return list(found[:room])
+
+    async def _unless_ended(self, waiting: Awaitable[object]) -> None:
+        """Wait for something, or for the end."""
+        first, end = asyncio.ensure_future(waiting), asyncio.ensure_future(self._ended.wait())
+        try:
+            await asyncio.wait((first, end), return_when=asyncio.FIRST_COMPLETED)
+            if first.done():
+                first.result()
+        finally:
+            first.cancel()
+            end.cancel()
+
+    def _start(self, hand_out: HandOut) -> None:
+        delivery = asyncio.create_task(self._run(hand_out), name=f"ams-push-delivery {self._target.path}")
+        self._under_way.add(delivery)
+        delivery.add_done_callback(self._over)
+        self._report.changed = True
+
+    def _over(self, delivery: asyncio.Task[None]) -> None:
+        self._under_way.discard(delivery)
+        self._report.changed = True
+        self._freed.set()
+
+    async def _run(self, hand_out: HandOut) -> None:
+        wave = self._wave
+        try:
+            await self._deliver(hand_out, wave)
+        except NotTaken:
+            self._tries.late(ACKNOWLEDGE)
+        except Exception as error:
+            self._not_settled(error, wave)
+        finally:
+            self._hand_outs.release(self._target, hand_out)  # what of it is settled stays so
+
+    async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
+        """Send messages, in smaller deliveries when they are refused together; return whether to go on sending."""
+        messages, limit = hand_out.messages, seconds(self._means.upstream.patience(self._target))
+        await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
+        try:
+            outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
+        except CircuitOpen as circuit:
+            self._blamed(wave, self._tries.left_alone(circuit))
+            return False
+        if not outcome.error:
+            await self._accepted(hand_out, outcome, limit)
+            return True
+        self.batch = retry.halved(len(messages))
+        answer = outcome.answer
+        if answer is None:
+            self._tries.failed(SEND, outcome.error)
+            self._blamed(wave)
+            return False
+        if answer.status == retry.GONE:
+            self.stopped = True
+            self.end()
+            self._tries.ended(answer)
+            return False
+        said = self._tries.refused(messages, answer, outcome.error)
+        if answer.status in retry.NOT_OF_THE_MESSAGE:
+            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+            return False
+        if len(messages) > 1:
+            return await self._deliver_halves(hand_out, wave)
+        await self._fail(hand_out, answer, said)
+        self._count_refusal(wave)
+        return wave == self._wave
+
+    async def _deliver_halves(self, hand_out: HandOut, wave: int) -> bool:
+        middle, end = len(hand_out.messages) // 2, len(hand_out.messages)
+        for part in (hand_out.part(0, middle), hand_out.part(middle, end)):
+            if self._ended.is_set() or not await self._deliver(part, wave):
+                return False
+        return True
+
+    async def _accepted(self, hand_out: HandOut, outcome: Outcome, limit: float) -> None:
+        await self._hand_outs.acknowledge(self._target, hand_out)
+        self._refused = 0
+        self._history = retry.succeeded(self._policy, self._history)
+        count = len(hand_out.messages)
+        self._report.delivered(count, outcome.undecodable, self._means.clock.wall())
+        self.batch = retry.batch_after(
+            self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
+        )
+
+    async def _fail(self, hand_out: HandOut, answer: EndpointAnswer, said: str) -> None:
+        """Let a message fail that was refused alone."""
+        wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
+        verdict = Verdict(said, hand_out.attempt, answer.status)
+        await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
+
+    def _count_refusal(self, wave: int) -> None:
+        """Take it for the endpoint's fault when nothing but refusals came for as long as there are places."""
+        self._refused += 1
+        if self._refused >= self._tries.at_once:
+            self._blamed(wave)
+
+    def _blamed(self, wave: int, wait: int | None = None, asked: float | None = None) -> None:
+        """Let all wait, as the endpoint failed: `wait` milliseconds, None: as the policy says.
+
+        Once for all that was under way at the same time; `asked` is a number of seconds the endpoint asked for.
+        """
+        if wave != self._wave:
+            return
+        self._wave += 1
+        self._history, usual = retry.failed(self._policy, self._history, retry_after=asked, random=self._means.random())
+        self._pause = usual if wait is None else wait
+
+    def _quiet(self) -> None:
+        """There is nothing to deliver: what was wrong is over (P5)."""
+        self._refused = 0
+        self._history = retry.succeeded(self._policy, self._history)
+        self._report.cleared()
+
+    def _not_got(self, error: Exception) -> None:
+        """Go on after messages could not be leased."""
+        self._note(error, CONSUME, retry.AWAY_MOST)
+
+    def _not_settled(self, error: Exception, wave: int) -> None:
+        """Go on after it could not be stored what came of a delivery."""
+        if wave == self._wave or isinstance(error, Gone):
+            self._wave += 1
+            self._note(error, ACKNOWLEDGE, retry.UNSTORED_MOST)
+
+    def _note(self, error: Exception, what: str, most: int) -> None:
+        random = self._means.random()
+        if isinstance(error, Gone):
+            logger.info("push.gone", subscription=self._target.path)
+            self.gone = True
+            self.end()
+        elif isinstance(error, Refused):
+            self._tries.failed(what, str(error))
+            self._history, self._pause = retry.refused(self._history, random=random)
+        elif isinstance(error, UpstreamError):
+            self._tries.failed(what, str(error))
+            self._history, self._pause = retry.away(self._policy, self._history, most, random=random)
+        else:  # a defect must end neither the process nor the worker (P4)
+            self._tries.defect(what, error)
+            self._history, self._pause = retry.failed(self._policy, self._history, retry_after=None, random=random)

@@ -1,0 +1,393 @@
+"""The cycle of a parallel subscription: several deliveries under way, and what becomes of each message."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.core.clock import ManualClock
+from ams.core.push_config import EXPONENTIAL
+from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, RETRYING, STOPPED
+from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
+from ams.push.trying import Means
+from ams.push.upstream import Away, Gone, Verdict
+from ams.push.worker import Worker
+from tests.push.hand_out_keepers import NO_KEY, BacklogHandOuts
+from tests.push.keepers import OK, MemoryUpstream, Naps, Notes, ScriptedSender, Sent, target, until
+from tests.push.test_worker import refuses
+
+
+class Bench:
+    """A worker with what it works with, to look at."""
+
+    def __init__(self, messages: int, sender: ScriptedSender, key: Callable[[int], str], attempts: int) -> None:
+        self.sender = sender
+        self.clock = ManualClock()
+        self.naps = Naps(self.clock)
+        self.hand_outs = BacklogHandOuts(messages, self.clock, key, attempts=attempts)
+        self.gone: list[Worker] = []
+        self.worker: Worker
+
+    async def idle(self) -> None:
+        """Wait until everything was tried and the worker waits for messages."""
+        await until(lambda: self.hand_outs.is_idle and not self.worker.state().outstanding)
+
+    @property
+    def floor(self) -> int:
+        """Everything below is done."""
+        return self.hand_outs.backlog.floor
+
+
+@contextlib.asynccontextmanager
+async def working(
+    messages: int,
+    sender: ScriptedSender,
+    *,
+    key: Callable[[int], str] = NO_KEY,
+    attempts: int = 0,
+    **config: Any,
+) -> AsyncIterator[Bench]:
+    bench = Bench(messages, sender, key, attempts)
+    upstream = MemoryUpstream()
+    upstream.leasing = bench.hand_outs
+    means = Means(upstream, sender, bench.clock, lambda: 0.5, Notes(), bench.naps)  # type: ignore[arg-type]
+    bench.worker = Worker(target(parallel=True, **config), means, bench.gone.append)
+    bench.worker.start()
+    try:
+        yield bench
+    finally:
+        await bench.worker.drain(0)
+
+
+def attempts_of(sender: ScriptedSender, offset: int) -> list[str]:
+    return [sent.headers["ams-delivery-attempt"] for sent in sender.sent if offset in sent.ids]
+
+
+async def test_as_many_deliveries_are_under_way_as_may_be() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(20, sender, max_outstanding=7) as bench:
+        await until(lambda: sender.in_flight == 7)
+        assert bench.worker.state().outstanding == 7
+        sender.open.set()
+        await bench.idle()
+
+        assert sender.most_in_flight == 7
+        assert bench.floor == 20
+        state = bench.worker.state()
+    assert (state.phase, state.delivered, state.deliveries, state.outstanding) == (ACTIVE, 20, 20, 0)
+
+
+async def test_ten_are_when_nothing_is_said() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(20, sender) as bench:
+        await until(lambda: sender.in_flight == 10)
+        bench.sender.open.set()
+        await bench.idle()
+
+    assert sender.most_in_flight == 10
+
+
+async def test_a_message_is_delivered_on_arrival() -> None:
+    async with working(1, ScriptedSender()) as bench:
+        await bench.idle()
+        bench.hand_outs.append()
+        await until(lambda: bench.floor == 2)
+
+        assert bench.naps.taken == []
+
+
+async def test_a_message_that_is_refused_comes_again_by_itself_and_the_others_go_on() -> None:
+    answers = iter([EndpointAnswer(422, "bad"), EndpointAnswer(500, "bad")])
+    sender = ScriptedSender(then=lambda sent: next(answers, OK) if sent.ids == [3] else OK)
+    async with working(10, sender, retry_period=1000) as bench:
+        await bench.idle()
+
+        assert bench.floor == 10
+        assert attempts_of(sender, 3) == ["1", "2", "3"]
+        assert bench.hand_outs.waits == [1000, 2000]  # linear, by the message's own failures
+        assert bench.naps.taken == []
+        assert bench.worker.state().failed == 2
+
+
+async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_with_the_words_of_the_endpoint() -> None:
+    async with working(10, ScriptedSender(then=refuses(3)), attempts=5) as bench:
+        await bench.idle()
+
+        assert bench.floor == 10
+        assert bench.hand_outs.dead == {3: Verdict("bad", 5, 422)}
+
+
+async def test_of_a_delivery_that_is_refused_only_the_message_that_is_meant_fails() -> None:
+    async with working(64, ScriptedSender(then=refuses(37)), attempts=5, max_messages=64, max_outstanding=2) as bench:
+        await bench.idle()
+
+        assert bench.floor == 64
+        assert list(bench.hand_outs.dead) == [37]
+        assert bench.hand_outs.failures() == {}
+        for each in (36, 38):
+            assert set(attempts_of(bench.sender, each)) == {"1"}
+        assert len(bench.sender.sent) < 64
+
+
+@pytest.mark.parametrize("trouble", [SendFailed("refused"), EndpointAnswer(503, "later"), EndpointAnswer(408, "")])
+async def test_when_the_endpoint_fails_no_message_does_and_all_wait_once(trouble: Any) -> None:
+    sender = ScriptedSender(*[trouble] * 6)
+    sender.open.clear()
+    async with working(20, sender, max_outstanding=6, retry_period=1000) as bench:
+        await until(lambda: sender.in_flight == 6)
+        sender.open.set()
+        await bench.idle()
+
+        assert bench.floor == 20
+        assert bench.hand_outs.waits == []
+        assert bench.naps.taken == [1]
+        assert {attempt for each in range(20) for attempt in attempts_of(sender, each)} == {"1"}
+
+
+async def test_after_the_endpoint_failed_one_delivery_finds_out_whether_it_is_back() -> None:
+    sender = ScriptedSender(SendFailed("refused"), SendFailed("refused"), SendFailed("refused"))
+    async with working(20, sender, max_outstanding=1, retry_period=1000) as bench:
+        await bench.idle()
+        assert bench.naps.taken == [1, 2, 3]
+
+    sender = ScriptedSender(*[SendFailed("refused")] * 6)
+    sender.open.clear()
+    async with working(20, sender, max_outstanding=6) as bench:
+        await until(lambda: sender.in_flight == 6)
+        bench.naps.hold.clear()
+        sender.open.set()
+        await until(lambda: bench.naps.taken and sender.in_flight == 0)
+        sender.open.clear()
+        bench.naps.hold.set()
+        await until(lambda: sender.in_flight)
+        for _ in range(20):
+            await bench.hand_outs.wait(target())
+        assert sender.in_flight == 1
+        sender.open.set()
+        await bench.idle()
+        assert bench.floor == 20
+
+
+async def test_retry_after_is_kept_to() -> None:
+    async with working(3, ScriptedSender(EndpointAnswer(503, "", 30.0)), max_outstanding=1) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken[0] >= 30
+        assert bench.floor == 3
+
+
+async def test_an_endpoint_that_is_left_alone_is_asked_when_it_may_be() -> None:
+    async with working(3, ScriptedSender(CircuitOpen(4.0)), max_outstanding=1) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken[0] >= 4
+        assert bench.worker.state().failed == 0
+        assert bench.floor == 3
+
+
+async def test_when_nothing_but_refusals_comes_the_endpoint_is_taken_for_failing() -> None:
+    refused = [EndpointAnswer(401, "who are you")] * 5
+    async with working(20, ScriptedSender(*refused), max_outstanding=5, retry_period=1000) as bench:
+        await bench.idle()
+
+        assert bench.naps.taken == [1]
+        assert bench.floor == 20
+        assert len(bench.hand_outs.waits) == 5
+
+
+async def test_an_endpoint_that_is_gone_gets_nothing_more_and_no_message_fails() -> None:
+    sender = ScriptedSender(EndpointAnswer(410, "gone"))
+    async with working(20, sender, max_outstanding=1) as bench:
+        await until(lambda: bench.worker.state().phase == STOPPED)
+
+        assert len(sender.sent) == 1
+        assert bench.floor == 0
+        assert bench.hand_outs.backlog.out == 0
+        assert bench.hand_outs.failures() == {}
+
+
+async def test_what_is_under_way_is_finished_at_the_end() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(20, sender, max_outstanding=4) as bench:
+        await until(lambda: sender.in_flight == 4)
+        bench.worker._task.get_loop().call_later(0.01, sender.open.set)  # type: ignore[union-attr]
+        await bench.worker.drain(5)
+
+        assert len(sender.sent) == 4
+        assert bench.floor == 4
+        assert bench.hand_outs.backlog.out == 0
+
+
+async def test_what_takes_too_long_at_the_end_is_cut_off_and_given_back() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(20, sender, max_outstanding=4) as bench:
+        await until(lambda: sender.in_flight == 4)
+        await bench.worker.drain(0.01)
+
+        assert sender.in_flight == 0
+        assert bench.hand_outs.backlog.out == 0
+        assert bench.hand_outs.failures() == {}
+
+
+async def test_a_pause_is_over_at_the_end() -> None:
+    sender = ScriptedSender(SendFailed("refused"), SendFailed("refused"))
+    async with working(20, sender, max_outstanding=2) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: bench.naps.taken)
+        await bench.worker.drain(5)
+
+        assert bench.hand_outs.backlog.out == 0
+
+
+async def test_what_could_not_be_acknowledged_comes_again_without_a_failure() -> None:
+    async with working(3, ScriptedSender(), max_outstanding=1) as bench:
+        bench.hand_outs.failing["acknowledge"] = [Away("the disk is full")]
+        await until(lambda: bench.worker.state().last_failure)
+        await bench.idle()
+        failure = bench.worker.state().last_failure
+
+        assert failure is not None
+        assert (failure.what, failure.detail) == (ACKNOWLEDGE, "the disk is full")
+        assert bench.floor == 3
+        assert attempts_of(bench.sender, 0) == ["1", "1"]
+
+
+async def test_what_cannot_be_leased_is_asked_for_again_after_a_wait() -> None:
+    async with working(2, ScriptedSender()) as bench:
+        bench.hand_outs.failing["lease"] = [Away("no connection")]
+        await bench.idle()
+        failure = bench.worker.state().last_failure
+
+        assert failure is not None
+        assert failure.what == CONSUME
+        assert bench.floor == 2
+        assert len(bench.naps.taken) == 1
+
+
+async def test_a_lease_that_ended_meanwhile_is_told_as_late_and_the_message_comes_again() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(1, sender) as bench:
+        await until(lambda: sender.in_flight)
+        bench.clock.advance(60_000)
+        sender.open.set()
+        await until(lambda: bench.worker.state().late == 1)
+        bench.hand_outs.append(0)
+        await until(lambda: bench.floor == 1)
+
+
+async def test_leases_outlive_deliveries() -> None:
+    sender = ScriptedSender()
+    sender.open.clear()
+    async with working(1, sender) as bench:
+        await until(lambda: sender.in_flight)
+        bench.clock.advance(30_000)
+        sender.open.set()
+        await bench.idle()
+
+        assert bench.floor == 1
+        assert bench.worker.state().late == 0
+
+
+async def test_a_subscription_that_is_gone_is_told() -> None:
+    async with working(3, ScriptedSender()) as bench:
+        bench.hand_outs.failing["lease"] = [Gone("Subscription doesn't exist")]
+        await until(lambda: bench.gone)
+
+        assert bench.gone == [bench.worker]
+
+
+async def test_a_defect_ends_nothing() -> None:
+    async with working(3, ScriptedSender(ValueError("a defect"))) as bench:
+        await bench.idle()
+
+        assert bench.floor == 3
+
+
+async def test_what_cannot_lease_says_so() -> None:
+    means = Means(MemoryUpstream(), ScriptedSender(), ManualClock(), lambda: 0.5, Notes())  # type: ignore[arg-type]
+    worker = Worker(target(parallel=True), means, lambda _: None)
+    worker.start()
+    state = worker.state()
+    await worker.drain(0)
+
+    assert state.phase == STOPPED
+    assert state.failure is not None
+    assert state.failure.detail == PARALLEL_ELSEWHERE
+
+
+async def test_a_failure_is_told_while_it_lasts() -> None:
+    async with working(1, ScriptedSender(SendFailed("refused"))) as bench:
+        bench.naps.hold.clear()
+        await until(lambda: bench.naps.taken)
+        failing = bench.worker.state()
+        bench.naps.hold.set()
+        await bench.idle()
+        after = bench.worker.state()
+
+    assert (failing.phase, after.phase) == (RETRYING, ACTIVE)
+    assert failing.next_attempt is not None
+    assert after.next_attempt is None
+
+
+ANSWERS = st.sampled_from([OK, OK, OK, EndpointAnswer(422, "bad"), EndpointAnswer(503, ""), SendFailed("reset")])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    keys=st.lists(st.sampled_from(["", "a", "b", "c"]), min_size=1, max_size=30),
+    answers=st.lists(ANSWERS, max_size=40),
+    outstanding=st.integers(1, 8),
+    most=st.integers(1, 9),
+)
+async def test_of_a_key_one_message_is_under_way_in_order_whatever_the_endpoint_does(
+    keys: list[str], answers: list[EndpointAnswer | Exception], outstanding: int, most: int
+) -> None:
+    sender = Keyed(keys, answers)
+    async with working(
+        len(keys),
+        sender,
+        key=keys.__getitem__,
+        max_outstanding=outstanding,
+        max_messages=most,
+        retry_policy=EXPONENTIAL,
+    ) as bench:
+        await bench.idle()
+        assert bench.floor == len(keys)
+
+    assert sender.most_in_flight <= outstanding
+    for key in {*keys} - {""}:
+        accepted = [each for each in sender.accepted if keys[each] == key]
+        assert accepted == [each for each, of in enumerate(keys) if of == key]
+
+
+class Keyed(ScriptedSender):
+    """Notes what was accepted, and that no two messages of a key are under way."""
+
+    def __init__(self, keys: list[str], answers: list[EndpointAnswer | Exception]) -> None:
+        super().__init__(*answers)
+        self.keys = keys
+        self.accepted: list[int] = []
+        self.open_keys: list[str] = []
+
+    async def send(self, url: str, headers: Any, body: bytes, *, seconds: float, at_once: int = 0) -> EndpointAnswer:
+        """Answer as the script says."""
+        ids = Sent(url, dict(headers), body, seconds).ids
+        keys = [self.keys[each] for each in ids if self.keys[each]]
+        self.open_keys += keys
+        assert len(set(self.open_keys)) == len(self.open_keys), "two messages of a key are under way"
+        try:
+            answer = await super().send(url, headers, body, seconds=seconds, at_once=at_once)
+        finally:
+            for each in keys:
+                self.open_keys.remove(each)
+        if answer is OK:
+            self.accepted += ids
+        return answer

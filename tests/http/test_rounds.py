@@ -131,6 +131,25 @@ def test_one_of_each_name_is_done_in_a_row() -> None:
     assert [project for project, _ in turns.done[-4:]] == ["X", "Y", "X", "X"]
 
 
+def test_who_shares_a_turn_with_many_names_waits_for_few_of_them() -> None:
+    turns = Turns()
+    turns.fill("A")
+    for number in range(1000):  # each is there again when it is done
+        name = number if number % 2 else "named"
+
+        def again(name: Any = name) -> None:
+            turns.spend("stranger", COST)
+            turns.rounds.put("address", again, name)
+
+        turns.rounds.put("address", again, name)
+    turns.rounds.put("address", partial(turns.spend, "late", COST), "named")
+    before = len(turns.done)
+    while ("late", None) not in turns.done:
+        turns.turn()
+
+    assert len(turns.done) - before <= 10_000  # in the order of coming it would be 1,000
+
+
 def test_a_project_of_dear_requests_gets_no_more_than_one_of_cheap_ones() -> None:
     turns = Turns()
     turns.fill("dear")

@@ -24,6 +24,10 @@ SHARE = SECONDS / 4
 """What a project takes until it is the next one's turn, about; one request if that takes longer."""
 FEW, BETWEEN = 8, 4
 """Requests that are done without a look at the clock: the first ones, and those between two looks."""
+MOST_NAMES = 8
+"""Told apart of what waits for one's turn; what has other names is done as it came. With any number, who sends many
+names would make those who wait under one name wait for all of them, again and again.
+"""
 MOST_BYTES = 16 * 2**20
 """Of packets that wait. What comes beyond is read at once, as the budget of bodies counts only what was read."""
 
@@ -76,11 +80,13 @@ class Rounds:
     def put(self, who: Hashable, work: Callable[[], object], name: Hashable = None) -> None:
         """Do this when it is somebody's turn; to be called when a turn is over.
 
-        In a turn one is done of each `name` in a row.
+        In a turn one is done of each `name` in a row, and of what came when there were too many names.
         """
         names = self._waiting.get(who)
         if names is None:
             names = self._waiting[who] = OrderedDict()
+        if name not in names and len(names) >= MOST_NAMES:
+            name = None
         works = names.get(name)
         if works is None:
             names[name] = deque((work,))

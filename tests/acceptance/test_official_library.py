@@ -1,12 +1,14 @@
 """The official client library, unmodified, against a running service over TLS: all it can do with what there is."""
 
 import inspect
+import ssl
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from argo_ams_library import (
     AmsMessage,
@@ -310,3 +312,51 @@ def test_push_is_configured_shown_in_every_list_and_taken_back(ams: ArgoMessagin
     ams.pushconfig_sub("s", **tls)
 
     assert ams.get_sub("s", **tls)["pushConfig"]["pushEndpoint"] == ""
+
+
+def make_workers(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
+    """Make a parallel subscription, which the library cannot."""
+    url = f"https://{ams.endpoint}/v1/projects/{ams.project}/subscriptions/workers?key={ams.token}"
+    wanted = {"topic": f"projects/{ams.project}/topics/T", "type": "parallel"}
+    context = ssl.create_default_context(cafile=tls["verify"])
+    httpx.put(url, json=wanted, verify=context, trust_env=False).raise_for_status()
+
+
+def test_parallel_subscriptions(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
+    """Two programs share a backlog by the loop of docs/explanation/ordered-or-parallel.md: every id is acknowledged."""
+    topic = ams.topic("T", **tls)
+    make_workers(ams, tls)
+    topic.publish([AmsMessage(data=f"text {number}") for number in range(25)], **tls)
+
+    worked: list[bytes] = []
+    given = 1
+    while given:
+        given = 0
+        for program in (ams, ArgoMessagingService(ams.endpoint, token=ams.token, project=ams.project)):
+            done = []
+            for ack_id, message in program.pull_sub("workers", 10, return_immediately=True, **tls):
+                worked.append(message.get_data())
+                done.append(ack_id)
+            if done:
+                assert program.ack_sub("workers", done, **tls)
+            given += len(done)
+
+    assert sorted(worked) == sorted(b"text %d" % number for number in range(25))
+    assert ams.getoffsets_sub("workers", **tls) == {
+        "min": 0, "max": 25, "current": 25, "acknowledged": 0, "leased": 0, "waiting": 0, "blocked": 0,
+    }  # fmt: skip
+    assert ams.pullack_sub("workers", 5, return_immediately=True, **tls) == []
+
+
+def test_only_the_last_id_of_a_batch_does_not_do_for_a_parallel_subscription(
+    ams: ArgoMessagingService, tls: dict[str, Any]
+) -> None:
+    topic = ams.topic("T", **tls)
+    make_workers(ams, tls)
+    topic.publish([AmsMessage(data=f"text {number}") for number in range(3)], **tls)
+    ids = [ack_id for ack_id, _ in ams.pull_sub("workers", 10, return_immediately=True, **tls)]
+
+    ams.ack_sub("workers", ids[-1:], **tls)
+
+    assert ams.getoffsets_sub("workers", "current", **tls) == 0
+    assert ams.getoffsets_sub("workers", "acknowledged", **tls) == 1

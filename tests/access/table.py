@@ -145,6 +145,8 @@ OWN_TABLE = """
 93 snapshots:show                   project  SA PA CO
 94 snapshots:create                 project  SA PA
 95 snapshots:delete                 project  SA PA
+96 subscriptions:nack               project  SA PA CO PW
+97 subscriptions:detach             project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -84,6 +84,8 @@ PATHS = {
     "snapshots:show": ("GET", SNAPSHOTS + "/x"),
     "snapshots:create": ("PUT", SNAPSHOTS + "/x"),
     "snapshots:delete": ("DELETE", SNAPSHOTS + "/x"),
+    "subscriptions:nack": ("POST", SUBSCRIPTION + ":nack"),
+    "subscriptions:detach": ("POST", SUBSCRIPTION + ":detach"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "push:wait": ("POST", "/push:wait"),

@@ -86,9 +86,19 @@ class Runner:
             self._remember(ask.remember, answer.json())
         if b'"nextPageToken"' in answer.content:
             self._names["next"] = quote(answer.json()["nextPageToken"], safe="")
+        if b'"ackId"' in answer.content:
+            self._see_ack_ids(answer)
         if b'"verificationHash"' in answer.content:
             self._show_hash(answer.json())
         return answer
+
+    def _see_ack_ids(self, answer: httpx.Response) -> None:
+        """Remember under which ids messages were given: `$ack_7` and, given before, `$ack_7_before`; `$hand_out_7`."""
+        for each in answer.json().get("receivedMessages", ()):
+            name = f"ack_{each['message']['messageId']}"
+            self._names[name + "_before"] = self._names.get(name, "")
+            self._names[name] = each["ackId"]
+            self._names[f"hand_out_{each['message']['messageId']}"] = each["ackId"].partition("-")[2]
 
     def _show_hash(self, answer: Mapping[str, Any]) -> None:
         """Remember the secrets of a push configuration; `$receiver` shows its hash from now on."""

@@ -10,6 +10,7 @@ from tests.contract import (
     dead_letters,
     delivered,
     delivery,
+    leases,
     metrics,
     ours,
     ours_push,
@@ -21,6 +22,7 @@ from tests.contract import (
     schemas,
     service,
     signing,
+    standing,
     tokens,
     transport,
     usage,
@@ -34,7 +36,7 @@ from tests.contract.runner import Runner, is_hot
 MODULES = (
     transport, access, users, people, registrations, resources, delivery, push, delivered, schemas, checked, service,
     metrics, usage, clients, ours, ours_push, signing,
-    dead_letters, tokens, parallel,
+    dead_letters, tokens, parallel, leases, standing,
 )  # fmt: skip
 ROWS = [row for module in MODULES for row in module.ROWS]
 OWN_CLOCKS = pytest.mark.embedded("brokers and PostgreSQL go by clocks of their own, which nobody can move")

@@ -157,7 +157,7 @@ async def test_a_topic_made_again_while_a_pull_waits_goes_on_with_the_new_one(us
 async def test_a_subscription_deleted_while_pulls_wait_ends_their_waits_and_no_others(use_cases: UseCases) -> None:
     deliverer = use_cases.deliverer(wait_seconds=60)
     engines = use_cases.engines
-    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, deleted=deliverer.wake)
+    subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, stopped=deliverer.wake)
     other = await subscriptions.create(use_cases.caller, SubscriptionName("other"), "projects/P/topics/t")
     deleted = await deliverer.to_pull(use_cases.caller, SUB)
     waiting, others = (

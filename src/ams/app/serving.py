@@ -79,6 +79,7 @@ class State:
             return
         made = self.service
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
+        yield from made.watched.gauges()
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
         if made.push.runner:
@@ -95,6 +96,7 @@ class State:
         yield figure("ams_published_bytes", "Bytes of data published.", counted.bytes)
         yield figure("ams_delivered_messages", "Messages handed out by pulls, with repeats.", counted.delivered)
         yield figure("ams_acknowledgements", "Acknowledgements taken.", made.counts.acknowledgements)
+        yield from made.watched.counters()
         yield figure("ams_lost_messages", _LOST, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)

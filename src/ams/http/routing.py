@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput
-from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName
+from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserName
 from ams.http.asgi import Receive, Send, query_value
 from ams.http.limits import SMALL_BODY, ClientLeft, gone
 from ams.service.delivering import UnreadAnswers
@@ -122,6 +122,11 @@ class Call(NamedTuple):
     def subscription(self) -> SubscriptionName:
         """The subscription the path names."""
         return SubscriptionName(self.names["subscription"])
+
+    @property
+    def snapshot(self) -> SnapshotName:
+        """The snapshot the path names."""
+        return SnapshotName(self.names["snapshot"])
 
     @property
     def user(self) -> UserName:

@@ -25,7 +25,7 @@ from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId
 from ams.core.runs import runs_of, sizes
 from ams.core.turns import Turns
 from ams.service.counting import Counts
-from ams.service.lookup import find_subscription, no_topic_is_a_conflict, topic_of
+from ams.service.lookup import find_subscription, no_topic_is_a_conflict, require_attached, topic_of
 from ams.service.retention import follow
 from ams.storage.cursors.base import NO_DEADLINE, Cursors, Position
 from ams.storage.log.base import Log
@@ -132,6 +132,7 @@ class Deliverer:
             if not caller.roles & {PUSH_WORKER, SERVICE_ADMIN}:
                 raise NotAllowed
         caller.require_listed(subscription.authorized, CONSUMER)
+        require_attached(subscription)
         return subscription
 
     async def pull(

@@ -4,19 +4,23 @@ Read from state alone: nothing is handed out. Times are spans in milliseconds; w
 happened, or before the service started and was not stored, is None.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
 from ams.core.clock import Clock, Milliseconds, span_text
 from ams.core.errors import TopicGone
-from ams.core.names import Offset, SubscriptionName, TopicId
+from ams.core.names import Offset, SubscriptionId, SubscriptionName, TopicId, TopicName
 from ams.push.report import RETRYING, STOPPED
 from ams.service.counting import Counting
 from ams.service.lookup import find_subscription
+from ams.service.parallel.watching import Underway, findings, underway
+from ams.service.parallel.working import Working
 from ams.service.push.pushing import INACTIVE, UNKNOWN, UNVERIFIED, PushStatus, PushWatcher
-from ams.storage.cursors.base import Cursors, Outstanding, Position
+from ams.service.retention import oldest_for
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.cursors.base import Outstanding, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription, Topic
 from ams.storage.registry.registry import Registry
@@ -45,6 +49,10 @@ class Standing:
     """Since the newest kept message was published."""
     waiting_since: Milliseconds | None
     """Since the oldest message that is not acknowledged was published."""
+    above: int = 0
+    """Messages after the oldest that are acknowledged, of a parallel subscription."""
+    underway: Underway | None = None
+    """Of a parallel subscription that this node works on."""
 
     @property
     def current(self) -> Offset:
@@ -54,7 +62,7 @@ class Standing:
     @property
     def backlog(self) -> int:
         """Messages that are not acknowledged."""
-        return max(self.bounds.end - self.current, 0)
+        return max(self.bounds.end - self.current - self.above, 0)
 
     @property
     def ahead(self) -> int:
@@ -69,6 +77,8 @@ class Standing:
     @property
     def handed(self) -> int:
         """Messages handed out and not acknowledged."""
+        if self.underway is not None:
+            return self.underway.leased
         return max(self.hand_out.end - self.current, 0) if self.hand_out else 0
 
 
@@ -92,28 +102,58 @@ class Doctor:
 
     registry: Registry
     log: Log
-    cursors: Cursors
+    cursors: CursorStore
     counting: Counting
     default_retention: Milliseconds
     clock: Clock
     watcher: PushWatcher
+    working: Working | None = None
+    """What is under way of parallel subscriptions; None: nothing is, here."""
+    used: Callable[[SubscriptionId], None] = lambda _: None
+    """Is called for each subscription that somebody asks for."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> Diagnosis:
         """Return what is known of a subscription; raise `NotFound`, or `NotAllowed` outside its access list."""
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
+        if subscription.is_detached:
+            return Diagnosis(subscription, None, [Finding(False, "It is detached: it gets nothing any more.")])
+        self.used(subscription.id)
         topic = await self.registry.topics.find(caller.here.id, subscription.topic)
         standing = await self._standing(caller, subscription, topic) if topic else None
         pushed = await self.watcher.look(caller, name) if subscription.push is not None else None
-        findings = [*(_of_push(pushed) if pushed else ()), *_findings(subscription, standing)]
+        said = [
+            *(_of_push(pushed) if pushed else ()),
+            *_findings(subscription, standing),
+            *await self._of_parallel(caller, subscription),
+        ]
         if caller.access_lists and not subscription.authorized and subscription.push is None:
-            findings.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
-        return Diagnosis(subscription, standing, sorted(findings, key=lambda finding: not finding.wrong))
+            said.append(Finding(False, "No consumer is on its access list: only administrators may pull."))
+        return Diagnosis(subscription, standing, sorted(said, key=lambda finding: not finding.wrong))
+
+    async def _of_parallel(self, caller: Caller, subscription: Subscription) -> Sequence[Finding]:
+        """Return what is to be said of a parallel subscription; consumers learn nothing of each other."""
+        if subscription.parallel is None:
+            return ()
+        letters, found = subscription.parallel.dead_letter_policy, []
+        if letters and await self.registry.topics.find(caller.here.id, TopicName(letters.topic)) is None:
+            text = f"Its dead letter topic {letters.topic} is gone: what failed too often comes again and again."
+            found.append(Finding(True, text))
+        opened = await self.working.here(subscription.id) if self.working else None
+        return [*found, *(findings(opened, names_holders=caller.sees_push_secrets) if opened else ())]
 
     async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
         try:
             position = await self.cursors.position(subscription.id, topic.id)
             bounds = await self.log.bounds(topic.id)
+            retention = topic.retention or caller.here.retention or self.default_retention
+            above, opened = 0, None
+            if subscription.parallel is not None:
+                oldest = await oldest_for(self.log, topic.id, subscription, bounds, self.clock.wall())
+                bounds = bounds._replace(oldest=oldest)
+                retention = min(retention, subscription.parallel.message_retention or retention)
+                above = len((await self.cursors.progress(subscription.id)).done)
+                opened = await self.working.here(subscription.id) if self.working else None
             pulls = await self.counting.subscription(subscription.id)
             return Standing(
                 bounds,
@@ -121,9 +161,11 @@ class Doctor:
                 await self.cursors.handed(subscription.id),
                 self._ago(pulls.rate.last),
                 self._ago(self.counting.acknowledged(subscription.id)),
-                topic.retention or caller.here.retention or self.default_retention,
+                retention,
                 await self._age(topic.id, Offset(max(bounds.end - 1, 0)), bounds.end),
-                await self._age(topic.id, position.offset, bounds.end),
+                await self._age(topic.id, max(position.offset, bounds.oldest), bounds.end),
+                above,
+                underway(opened) if opened else None,
             )
         except TopicGone:  # deleted meanwhile
             return None

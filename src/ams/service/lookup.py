@@ -13,6 +13,7 @@ NO_USER = "User doesn't exist"
 NO_TOPIC = "Subscription's topic doesn't exist"
 NOT_PARALLEL = "Subscription is not of type parallel"
 NO_SNAPSHOT = "Snapshot doesn't exist"
+DETACHED = "Subscription is detached"
 OWN_TOPIC = "A subscription's own topic cannot be its deadLetterTopic"
 
 
@@ -72,6 +73,12 @@ async def find_snapshot(registry: Registry, caller: Caller, name: SnapshotName) 
     if snapshot is None:
         raise NotFound(NO_SNAPSHOT)
     return snapshot
+
+
+def require_attached(subscription: Subscription) -> None:
+    """Raise `Conflict` for a subscription that is detached."""
+    if subscription.is_detached:
+        raise Conflict(DETACHED)
 
 
 async def topic_of(registry: Registry, subscription: Subscription) -> Topic:

@@ -19,14 +19,16 @@ from ams.core.clock import Clock, Milliseconds, day_of, day_text, resource_date
 from ams.core.errors import InvalidInput, NotAuthenticated, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import ProjectName, SubscriptionName, TopicName
 from ams.service.counting import Counting
+from ams.service.parallel.watching import oldest_time, underway
+from ams.service.parallel.working import Working
 from ams.service.retention import Losses
 from ams.storage.registry.counts import Activity, Listed, Rate
-from ams.storage.registry.records import NO_USERS, Principal, Project
+from ams.storage.registry.records import NO_USERS, Principal, Project, Subscription
 from ams.storage.registry.registry import Registry
 from ams.wire import service as wire
 from ams.wire.service import Metric, Point, ProjectsUsage, ProjectUsage, UsageReport, VaMetrics
 
-COUNTER, RATE, PERCENTAGE = "counter", "rate", "percentage"
+COUNTER, RATE, PERCENTAGE, GAUGE = "counter", "rate", "percentage", "gauge"
 NEVER = "0001-01-01T00:00:00Z"
 """Timestamp of a rate when nothing was ever published or pulled (contract 14.2)."""
 DIGITS = 6
@@ -36,11 +38,11 @@ LEAST_INTERVAL = 0.001
 
 
 def _metric(resource_type: str, resource: str, name: str, kind: str, points: Sequence[Point], text: str) -> Metric:
-    """Return a metric; `name` is what it is called below its type of resource, `kind` COUNTER, RATE or PERCENTAGE."""
+    """Return a metric; `name` is what it is called below its type of resource."""
     return Metric(
         metric=f"{resource_type}.{name}",
         metric_type=kind,
-        value_type="int64" if kind == COUNTER else "float64",
+        value_type="int64" if kind in (COUNTER, GAUGE) else "float64",
         resource_type=resource_type,
         resource_name=resource,
         timeseries=points,
@@ -56,6 +58,8 @@ class Metrics:
     counting: Counting
     losses: Losses
     clock: Clock
+    working: Working | None = None
+    """What is under way of parallel subscriptions; None: nothing is, here."""
 
     async def node(self) -> list[Metric]:
         """Return what this node takes of its machine."""
@@ -122,7 +126,7 @@ class Metrics:
         if subscription is None:
             raise SubscriptionGone
         tally = await self.counting.subscription(subscription.id)
-        lost = await self.losses.of(subscription)
+        lost = 0 if subscription.is_detached else await self.losses.of(subscription)
         now = self._now()
 
         def of_subscription(what: str, point: Point, text: str, kind: str = COUNTER) -> Metric:
@@ -136,6 +140,29 @@ class Metrics:
             of_subscription(
                 "number_of_lost_messages", Point(now, lost), "Messages retention took before they were acknowledged."
             ),
+            *[
+                of_subscription(what, Point(now, value), text, kind)
+                for what, value, text, kind in await self._of_parallel(subscription)
+            ],
+        ]
+
+    async def _of_parallel(self, subscription: Subscription) -> Sequence[tuple[str, int, str, str]]:
+        """Return what is under way of a parallel subscription, as far as this node works on it."""
+        if subscription.parallel is None or subscription.is_detached or self.working is None:
+            return ()
+        opened = await self.working.here(subscription.id)
+        if opened is None:
+            return ()
+        published = await oldest_time(self.losses.log, opened.topic, opened.backlog.floor)
+        age = 0 if published is None else max(self.clock.wall() - published, 0) // 1000
+        found = underway(opened)
+        return [
+            ("oldest_message_seconds", age, "Age of the oldest message that is not acknowledged.", GAUGE),
+            ("number_of_leased_messages", found.leased, "Messages that consumers have on lease.", GAUGE),
+            ("number_of_waiting_messages", found.waiting, "Messages that failed and are to be given again.", GAUGE),
+            ("number_of_blocked_messages", found.blocked, "Messages blocked by one of their ordering key.", GAUGE),
+            ("number_of_failures", found.failures, "Deliveries that failed since this node works on it.", COUNTER),
+            ("number_of_dead_letters", found.dead_letters, "Messages put aside since then.", COUNTER),
         ]
 
     def _now(self) -> str:

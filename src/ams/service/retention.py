@@ -24,7 +24,7 @@ from ams.core.names import Offset, TopicId, TopicName
 from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors.base import Cursors, Position
-from ams.storage.log.base import Log
+from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
@@ -197,6 +197,18 @@ class LossTotal:
                 losses_logger.warning("losses.put_off", reason=str(error))
             except Exception:  # a defect must not end the looking for good
                 supervisor.survive("counting of losses")
+
+
+async def oldest_for(log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, now: Milliseconds) -> Offset:
+    """Return the oldest message that a subscription may get: the oldest of its topic, or of its own retention.
+
+    A subscription's own retention passes messages over; it cannot keep what the topic lets go.
+    """
+    retention = subscription.parallel.message_retention if subscription.parallel else None
+    if retention is None:
+        return bounds.oldest
+    found = await log.offset_at(topic, Milliseconds(max(now - retention, 0)))
+    return bounds.end if found is None else max(min(found, bounds.end), bounds.oldest)
 
 
 async def follow(cursors: Cursors, subscription: Subscription, before: Position, oldest: Offset) -> Position:

@@ -1,11 +1,13 @@
-"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5, 19.3)."""
+"""Seeking: where a subscription stands, and moving it (contract 11.3 to 11.5, 19.3 and 19.5)."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import msgspec
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
-from ams.core.clock import Milliseconds
+from ams.core.clock import Clock, Milliseconds, SystemClock
 from ams.core.errors import Conflict, InvalidInput, LogUnavailable, TopicGone
 from ams.core.names import Offset, SnapshotName, SubscriptionId, SubscriptionName, TopicId
 from ams.service.lookup import (
@@ -13,9 +15,12 @@ from ams.service.lookup import (
     find_subscription,
     no_topic_is_a_conflict,
     parallel_options,
+    require_attached,
     topic_of,
 )
-from ams.service.retention import follow
+from ams.service.parallel.working import Working
+from ams.service.retention import follow, oldest_for
+from ams.service.snapshots import lost_of
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Subscription
@@ -37,6 +42,11 @@ class Seeker:
     own: Callable[[SubscriptionId], Awaitable[None]] | None = None
     """Is called before a parallel subscription is moved, which is done where its leases are; raises `OwnedElsewhere`.
     """
+    working: Working | None = None
+    """What is under way of parallel subscriptions; None: nothing is, here."""
+    clock: Clock = field(default_factory=SystemClock)
+    used: Callable[[SubscriptionId], None] = lambda _: None
+    """Is called for each subscription that somebody asks for."""
 
     async def offsets(self, caller: Caller, name: SubscriptionName) -> Offsets:
         """Return where the subscription stands; a cursor that retention has passed is moved up first."""
@@ -44,9 +54,9 @@ class Seeker:
         topic = await topic_of(self.registry, subscription)
         with no_topic_is_a_conflict:
             position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
+            bounds = await self._bounds(topic.id, subscription)
             position = await follow(self.cursors, subscription, position, bounds.oldest)
-            return Offsets(bounds.oldest, bounds.end, position.offset)
+            return await self._offsets(subscription, bounds, position.offset)
 
     async def require(self, caller: Caller, name: SubscriptionName) -> None:
         """Raise `NotFound` for an unknown subscription, `NotAllowed` for a consumer outside its access list."""
@@ -107,11 +117,12 @@ class Seeker:
                 raise Conflict(OTHER_TOPIC)
             with no_topic_is_a_conflict:
                 position = await self.cursors.position(subscription.id, topic.id)
-                bounds = await self.log.bounds(topic.id)
+                bounds = await self._bounds(topic.id, subscription)
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.restore(subscription.id, topic.id, there.floor, there.done) is not None:
                 self.moved(subscription.id)
-                return await self.offsets(caller, name)
+                lost = lost_of(there, bounds.oldest)
+                return msgspec.structs.replace(await self.offsets(caller, name), lost=lost)
 
     async def _move(
         self, caller: Caller, name: SubscriptionName, where: Callable[[TopicId, Bounds], Awaitable[Offset]]
@@ -123,12 +134,12 @@ class Seeker:
             topic = await topic_of(self.registry, subscription)
             with no_topic_is_a_conflict:
                 position = await self.cursors.position(subscription.id, topic.id)
-                bounds = await self.log.bounds(topic.id)
+                bounds = await self._bounds(topic.id, subscription)
                 offset = await where(topic.id, bounds)
             await follow(self.cursors, subscription, position, bounds.oldest)
             if await self.cursors.seek(subscription.id, topic.id, offset):
                 self.moved(subscription.id)
-                return Offsets(bounds.oldest, bounds.end, offset)
+                return await self._offsets(subscription, bounds, offset)
 
     async def _own(self, subscription: Subscription) -> None:
         if subscription.parallel is not None and self.own is not None:
@@ -137,4 +148,25 @@ class Seeker:
     async def _subscription(self, caller: Caller, name: SubscriptionName) -> Subscription:
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
+        require_attached(subscription)
+        self.used(subscription.id)
         return subscription
+
+    async def _offsets(self, subscription: Subscription, bounds: Bounds, current: Offset) -> Offsets:
+        """Return where a subscription stands, of a parallel one with what is above."""
+        if subscription.parallel is None:
+            return Offsets(bounds.oldest, bounds.end, current)
+        opened = await self.working.here(subscription.id) if self.working else None
+        if opened is None:
+            done = len((await self.cursors.progress(subscription.id)).done)
+            return Offsets(bounds.oldest, bounds.end, current, done)
+        backlog = opened.backlog
+        return Offsets(
+            bounds.oldest, bounds.end, current, backlog.done_above, backlog.leased, backlog.waiting, backlog.blocked
+        )
+
+    async def _bounds(self, topic: TopicId, subscription: Subscription) -> Bounds:
+        """Return the bounds of what a subscription may get of its topic."""
+        bounds = await self.log.bounds(topic)
+        oldest = await oldest_for(self.log, topic, subscription, bounds, self.clock.wall())
+        return bounds._replace(oldest=oldest)

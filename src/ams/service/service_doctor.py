@@ -165,7 +165,7 @@ class ServiceDoctor:
     async def _held(self, asking: "_EngineQueries") -> Held:
         topics, subscriptions, cursors = await asyncio.gather(
             asking.ask("registry", self.registry.topics.ids()),
-            asking.ask("registry", self.registry.subscriptions.ids()),
+            asking.ask("registry", self.registry.subscriptions.attached_ids()),
             asking.ask("cursors", self.cursors.places()),
         )
         logs, bounds = await asyncio.gather(

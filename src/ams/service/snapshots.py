@@ -13,8 +13,10 @@ from ams.service.lookup import (
     find_subscription,
     no_topic_is_a_conflict,
     parallel_options,
+    require_attached,
     topic_of,
 )
+from ams.service.retention import follow, oldest_for
 from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Page, PageRequest, Snapshot
@@ -40,9 +42,11 @@ class Snapshots:
         """Return a page of snapshots, newest first; raise `InvalidInput` "Invalid page token"."""
         return await self.registry.snapshots.page(caller.here.id, page)
 
-    async def show(self, caller: Caller, name: SnapshotName) -> Snapshot:
-        """Return a snapshot; raise `NotFound` when there is none, or no longer."""
-        return await find_snapshot(self.registry, caller, name)
+    async def show(self, caller: Caller, name: SnapshotName) -> tuple[Snapshot, int]:
+        """Return a snapshot, and what retention has taken of it (`lost_of`); raise `NotFound` when there is none."""
+        found = await find_snapshot(self.registry, caller, name)
+        with no_topic_is_a_conflict:
+            return found, lost_of(found, (await self.log.bounds(found.topic_id)).oldest)
 
     async def create(self, caller: Caller, name: SnapshotName, subscription: str) -> Snapshot:
         """Remember where a subscription stands; what is acknowledged meanwhile may be in it or not.
@@ -54,12 +58,16 @@ class Snapshots:
         """
         found = await find_subscription(self.registry, caller, subscription_reference(caller.here.name, subscription))
         parallel_options(found)
+        require_attached(found)
         if await self.registry.snapshots.find(caller.here.id, name) is not None:
             raise AlreadyExists("Snapshot already exists")
         topic = await topic_of(self.registry, found)
         with no_topic_is_a_conflict:
             # So that it stands on this topic, and not on one that had its name before.
-            await self.cursors.position(found.id, topic.id)
+            position = await self.cursors.position(found.id, topic.id)
+            bounds = await self.log.bounds(topic.id)
+            oldest = await oldest_for(self.log, topic.id, found, bounds, self.clock.wall())
+            await follow(self.cursors, found, position, oldest)
             progress = await self.cursors.progress(found.id)
             age = await self._age(topic.id, progress.floor)
         if LIFE - age < SHORTEST:
@@ -80,3 +88,10 @@ class Snapshots:
         """Return how long ago the first message from there on was published; 0 without one."""
         found = await self.log.read(topic, offset, max_messages=1, max_bytes=1)
         return Milliseconds(max(self.clock.wall() - found[0].time, 0) if found else 0)
+
+
+def lost_of(snapshot: Snapshot, oldest: Offset) -> int:
+    """Return how many messages below the oldest that is kept were not acknowledged at a snapshot."""
+    if oldest <= snapshot.floor:
+        return 0
+    return oldest - snapshot.floor - snapshot.done.range_cardinality(snapshot.floor, oldest)

@@ -7,9 +7,11 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, SubscriptionGone
 from ams.core.names import (
     Offset,
+    ProjectName,
     SubscriptionId,
     SubscriptionName,
     TopicId,
@@ -51,14 +53,16 @@ class Subscriptions:
         cursors: Cursors,
         pushing: Pushing | None = None,
         *,
-        deleted: Callable[[SubscriptionId], None] = lambda _: None,
+        stopped: Callable[[SubscriptionId], None] = lambda _: None,
+        used: Callable[[SubscriptionId], None] = lambda _: None,
     ) -> None:
-        """`deleted` is called for each subscription that was deleted."""
+        """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for."""
         self._registry = registry
         self._log = log
         self._cursors = cursors
         self._pushing = pushing or Pushing(registry)
-        self._deleted = deleted
+        self._stopped = stopped
+        self._used = used
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
@@ -70,7 +74,9 @@ class Subscriptions:
 
     async def show(self, caller: Caller, name: SubscriptionName) -> Subscription:
         """Return a subscription, also one whose topic is gone; raise `NotFound` when there is none."""
-        return caller.view_push(await find_subscription(self._registry, caller, name))
+        subscription = await find_subscription(self._registry, caller, name)
+        self._used(subscription.id)
+        return caller.view_push(subscription)
 
     async def create(
         self,
@@ -151,10 +157,40 @@ class Subscriptions:
         removed = await self._registry.subscriptions.delete(caller.here.id, name)
         if removed is None:
             raise SubscriptionGone
-        await Losses(self._registry, self._log, self._cursors).settle(removed)
-        await self._cursors.drop(removed.id)
-        self._deleted(removed.id)
-        return await self._pushing.deleted(caller.here.name, removed)
+        return await self._removed(caller.here.name, removed)
+
+    async def delete_unused(self, project: ProjectName, identity: SubscriptionId, since: Milliseconds) -> bool:
+        """Remove a subscription of a project if it was not used since a moment; return whether it was removed."""
+        removed = await self._registry.subscriptions.delete_unused(identity, since)
+        if removed is not None:
+            await self._removed(project, removed)
+        return removed is not None
+
+    async def _removed(self, project: ProjectName, removed: Subscription) -> str:
+        await self._let_go(removed)
+        self._stopped(removed.id)
+        return await self._pushing.deleted(project, removed)
+
+    async def detach(self, caller: Caller, name: SubscriptionName) -> None:
+        """Let a parallel subscription get nothing any more, for good: what it had to get is dropped, and pushing ends.
+
+        Raises `NotFound`, `Conflict` for an ordered one. Detaching once more changes nothing.
+        """
+
+        def change(present: ParallelOptions | None) -> ParallelOptions:
+            return replace(_of_parallel(present), detached=True)
+
+        await self._registry.subscriptions.change_options(caller.here.id, name, change)
+        subscription = await find_subscription(self._registry, caller, name)
+        if subscription.push is not None:
+            await self._pushing.modify(caller, name, None)
+        await self._let_go(subscription)
+        self._stopped(subscription.id)
+
+    async def _let_go(self, subscription: Subscription) -> None:
+        """Count what it lost, and forget where it stands."""
+        await Losses(self._registry, self._log, self._cursors).settle(subscription)
+        await self._cursors.drop(subscription.id)
 
     async def modify_ack_deadline(self, caller: Caller, name: SubscriptionName, seconds: int) -> None:
         """Change the deadline, also of what is handed out now.
@@ -185,8 +221,10 @@ class Subscriptions:
         Only a cursor database that was lost or set aside leaves them behind: what they had acknowledged is not known
         any more, so it is delivered again rather than skipped.
         """
-        have = await self._cursors.subscriptions()
-        missing = [each for each in await self._registry.subscriptions.all() if each.id not in have]
+        have, known = await self._cursors.subscriptions(), await self._registry.subscriptions.all()
+        for each in [each for each in known if each.is_detached and each.id in have]:
+            await self._cursors.drop(each.id)  # a crash came between
+        missing = [each for each in known if each.id not in have and not each.is_detached]
         for each in missing:
             topic = await self._registry.topics.find(each.project_id, each.topic)
             oldest = (await self._log.bounds(topic.id)).oldest if topic else Offset(0)

@@ -82,6 +82,8 @@ class Snapshot(CamelObject, frozen=True):
     created_on: str
     expire_time: str
     """When it is gone by itself."""
+    lost: int | None = None
+    """How many messages that were not acknowledged then retention has taken since; where one is shown."""
 
 
 class Snapshots(ListPage, frozen=True):

@@ -58,6 +58,14 @@ class Standing(CamelObject, frozen=True):
     last_acknowledgement_seconds_ago: float | None = None
     last_publish_seconds_ago: float | None = None
     oldest_waiting_seconds: float | None = None
+    acknowledged: int | None = None
+    """Above `current`, of a parallel subscription."""
+    leased: int | None = None
+    """Of one that is used; what follows likewise."""
+    waiting: int | None = None
+    blocked: int | None = None
+    failed: int | None = None
+    """Messages that are not acknowledged and failed at least once."""
 
 
 class Diagnosis(CamelObject, frozen=True):
@@ -92,7 +100,7 @@ class Metric(Object, frozen=True, kw_only=True, omit_defaults=False):
 
     metric: str
     metric_type: str
-    """`counter`, `rate` or `percentage`."""
+    """`counter`, `rate`, `percentage` or `gauge`."""
     value_type: str
     resource_type: str
     resource_name: str

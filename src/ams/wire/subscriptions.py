@@ -111,7 +111,17 @@ class Offsets(Object, frozen=True):
     min: int
     max: int
     current: int
-    """The first id not acknowledged: `max - current` messages are still to come."""
+    """The first id not acknowledged: `max - current` messages are still to come, without those acknowledged above."""
+    acknowledged: int | None = None
+    """Of a parallel subscription: how many above `current` are acknowledged, or passed over by the filter."""
+    leased: int | None = None
+    """Of one that is used: how many consumers have; what follows likewise."""
+    waiting: int | None = None
+    """How many failed, and are to be given again."""
+    blocked: int | None = None
+    """How many are blocked by an earlier one of their ordering key."""
+    lost: int | None = None
+    """Of a seek to a snapshot: how many messages that it had, retention has taken since."""
 
 
 class OffsetAt(Object, frozen=True):

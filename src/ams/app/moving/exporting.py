@@ -113,7 +113,10 @@ class _Exporting:
         """Return where the cursors are; of one whose topic is gone, or another one, only what it lost still counts."""
         places, found = await self._cursors.places(), {}
         for each in await self._registry.subscriptions.all():
-            place, topic = places[each.id], topics.get((each.project_id, each.topic))
+            place, topic = places.get(each.id), topics.get((each.project_id, each.topic))
+            if place is None:  # detached: it stands nowhere
+                found[each.id] = CursorPosition(0, 0)
+                continue
             lost = await self._cursors.lost(each.id, {})
             if place.topic != topic:
                 found[each.id] = CursorPosition(0, lost)

@@ -72,6 +72,8 @@ async def service(
                 made.counting,
                 made.losses,
                 made.working,
+                made.expiry,
+                made.watched,
             ]
             for work in works:
                 await work.start(supervisor)

@@ -1,5 +1,6 @@
 """Assembly: use cases made of the engines, and the application over them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ams.access.admission import Admission
@@ -37,10 +38,12 @@ from ams.service.counting import Counting, Counts
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
+from ams.service.expiring import Expiry
 from ams.service.issuers import Bindings
 from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.requests import LeaseRequests
+from ams.service.parallel.watching import Watched
 from ams.service.parallel.working import Working
 from ams.service.projects import Projects
 from ams.service.publishing import Publisher
@@ -91,6 +94,8 @@ class Service:
     trail: FileTrail
     failed_logins: FailedLogins
     token_uses: TokenUses
+    expiry: Expiry
+    watched: Watched
     api: App
     app: App | Traced
     """The API as it is served."""
@@ -149,18 +154,32 @@ def assemble(
     )  # fmt: skip
     schemas = Schemas(registry, log, validators)
     losses = LossTotal(log, cursors)
-    table = routes(
-        settings, engines, admission, roles, counting, deliverer, working, schemas, losses, push, identity, workers
+
+    def moved(subscription: SubscriptionId) -> None:
+        deliverer.wake(subscription)
+        working.forget(subscription)
+
+    def stopped(subscription: SubscriptionId) -> None:
+        deliverer.wake(subscription)
+        working.leave(subscription)
+
+    expiry = Expiry(
+        registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock
     )
+    table = routes(
+        settings, engines, admission, roles, counting, deliverer, working, schemas, losses, push, identity, workers,
+        expiry, moved, stopped,
+    )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     auditor = Auditor(trail, logins, gate, engines.clock, proxies)
     api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder)
+    watched = Watched(working, log, engines.clock, by_name=settings.metrics_labels)
     is_traced = settings.log_level == "debug"
     app = Traced(api) if is_traced else api
     lane = None if is_traced else Lane(api, fast, unread)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, schemas,
-        counting, losses, counts, push, identity, trail, logins, token_uses, api, app, lane,
+        counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched, api, app, lane,
     )  # fmt: skip
 
 
@@ -177,6 +196,9 @@ def routes(
     push: Push,
     identity: Identity,
     workers: Pool,
+    expiry: Expiry,
+    moved: Callable[[SubscriptionId], None],
+    stopped: Callable[[SubscriptionId], None],
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -196,17 +218,10 @@ def routes(
     )
     topics = Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None)
 
-    def moved(subscription: SubscriptionId) -> None:
-        deliverer.wake(subscription)
-        working.forget(subscription)
-
-    def deleted(subscription: SubscriptionId) -> None:
-        deliverer.wake(subscription)
-        working.leave(subscription)
-
-    subscriptions = Subscriptions(registry, log, cursors, pushing, deleted=deleted)
-    metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock)
-    doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher)
+    subscriptions = Subscriptions(registry, log, cursors, pushing, stopped=stopped, used=expiry.note)
+    seeker = Seeker(registry, log, cursors, moved, working.own, working, clock, expiry.note)
+    metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
+    doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher, working, expiry.note)
     return [
         *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
         *AuditRoutes(registry.audit).rows(),
@@ -217,7 +232,7 @@ def routes(
         *IssuerRoutes(identity.issuers).rows(),
         *RegistrationRoutes(Registrations(registry)).rows(),
         *MemberRoutes(Members(registry)).rows(),
-        *OffsetRoutes(Seeker(registry, log, cursors, moved=moved, own=working.own)).rows(),
+        *OffsetRoutes(seeker).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),

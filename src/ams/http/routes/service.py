@@ -10,6 +10,7 @@ from ams.service import doctor, metrics
 from ams.service.about import About
 from ams.service.service_doctor import ServiceDoctor
 from ams.storage.audit.records import FILTERS, AuditRecords, listing, wanted
+from ams.storage.registry.records import Subscription
 from ams.wire.service import (
     Diagnosis,
     Lines,
@@ -154,11 +155,12 @@ def _report(project: str, diagnosis: doctor.Diagnosis) -> Diagnosis:
         push_verified=subscription.push is not None and subscription.push.verified,
         healthy=diagnosis.healthy,
         findings=diagnosis.findings,
-        standing=_standing(diagnosis.standing) if diagnosis.standing else None,
+        standing=_standing(diagnosis.standing, subscription) if diagnosis.standing else None,
     )
 
 
-def _standing(standing: doctor.Standing) -> Standing:
+def _standing(standing: doctor.Standing, subscription: Subscription) -> Standing:
+    underway = standing.underway
     return Standing(
         min=standing.bounds.oldest,
         max=standing.bounds.end,
@@ -172,6 +174,11 @@ def _standing(standing: doctor.Standing) -> Standing:
         last_acknowledgement_seconds_ago=_seconds(standing.acknowledged_ago),
         last_publish_seconds_ago=_seconds(standing.published_ago),
         oldest_waiting_seconds=_seconds(standing.waiting_since),
+        acknowledged=None if subscription.parallel is None else standing.above,
+        leased=underway.leased if underway else None,
+        waiting=underway.waiting if underway else None,
+        blocked=underway.blocked if underway else None,
+        failed=underway.failed if underway else None,
     )
 
 

@@ -37,9 +37,9 @@ class SnapshotRoutes:
         return await answers.encode_page(Snapshots, "snapshots", page, lambda each: _shown(project, each))
 
     async def show(self, call: Call) -> bytes:
-        """Answer a snapshot."""
-        found = await self._snapshots.show(call.caller, _name(call))
-        return answers.encode(_shown(call.caller.here.name, found))
+        """Answer a snapshot; here alone with what retention has taken of it."""
+        found, lost = await self._snapshots.show(call.caller, _name(call))
+        return answers.encode(_shown(call.caller.here.name, found, lost))
 
     async def create(self, call: Call) -> bytes:
         """Remember where a parallel subscription stands."""
@@ -57,10 +57,11 @@ def _name(call: Call) -> SnapshotName:
     return SnapshotName(call.names["snapshot"])
 
 
-def _shown(project: str, snapshot: records.Snapshot) -> Snapshot:
+def _shown(project: str, snapshot: records.Snapshot, lost: int | None = None) -> Snapshot:
     return Snapshot(
         name=snapshot_path(project, snapshot.name),
         topic=topic_path(project, snapshot.topic),
         created_on=resource_date(snapshot.created_on),
         expire_time=resource_date(snapshot.expires_on),
+        lost=lost,
     )

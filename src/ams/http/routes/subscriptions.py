@@ -89,6 +89,7 @@ class SubscriptionRoutes:
                 reads=SubscriptionChanges,
                 answers=Subscription,
             ),
+            Row("POST", one + ":detach", "subscriptions:detach", self.detach),
             Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack),
             Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
@@ -127,6 +128,11 @@ class SubscriptionRoutes:
         changes = asked_changes(_update.read(await call.body()))
         subscription = await self._subscriptions.change(call.caller, call.subscription, changes)
         return answers.encode(shown_subscription(call.caller.here.name, subscription))
+
+    async def detach(self, call: Call) -> bytes:
+        """Let a parallel subscription get nothing any more, for good."""
+        await self._subscriptions.detach(call.caller, call.subscription)
+        return answers.EMPTY
 
     async def delete(self, call: Call) -> bytes:
         """Delete a subscription; one that was delivered answers what becomes of that."""

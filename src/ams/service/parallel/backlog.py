@@ -35,7 +35,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.core.offsets import first_missing
 from ams.service.parallel.leases import HandOut, Leases
-from ams.service.parallel.ordering import Keys
+from ams.service.parallel.ordering import Blocking, Keys
 from ams.storage.cursors.acks import Progress
 
 MAX_OUT = 100_000
@@ -137,6 +137,40 @@ class Backlog:
     def held_back(self) -> int:
         """How many wait, are ready again, or are blocked."""
         return self._leases.waiting + len(self._ready) + self._keys.blocked
+
+    @property
+    def leased(self) -> int:
+        """How many messages consumers have on lease."""
+        return len(self._leases)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait to be given again, or may be by now."""
+        return self._leases.waiting + len(self._ready)
+
+    @property
+    def blocked(self) -> int:
+        """How many messages are blocked by an earlier one of their key."""
+        return self._keys.blocked
+
+    @property
+    def failures(self) -> Mapping[Offset, int]:
+        """How often messages have failed that are not done; only those that did."""
+        return self._failures
+
+    @property
+    def bytes_out(self) -> int:
+        """How many bytes the messages on lease have, about."""
+        return self._leases.bytes
+
+    def holder_of(self, offset: Offset) -> str | None:
+        """Return who has a message on lease, None: nobody."""
+        lease = self._leases.get(offset)
+        return None if lease is None else lease.holder
+
+    def blocks_most(self) -> Blocking | None:
+        """Return the message that blocks most others of its key; None while nothing is blocked."""
+        return self._keys.blocks_most()
 
     @property
     def holders(self) -> Mapping[str, int]:

@@ -10,6 +10,7 @@ from ams.core.names import Offset
 from ams.core.offsets import bitmap_of, ranges_of
 from ams.core.runs import runs_of, sizes
 from ams.service.parallel.opened import Open
+from ams.service.retention import oldest_for
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 
@@ -117,7 +118,8 @@ class Finder:
 
     async def retain(self, opened: Open) -> None:
         """Follow what retention took."""
-        oldest = (await self._log.bounds(opened.topic)).oldest
+        bounds = await self._log.bounds(opened.topic)
+        oldest = await oldest_for(self._log, opened.topic, opened.subscription, bounds, self._clock.wall())
         if oldest <= opened.backlog.floor:
             return
         await self._cursors.retain(opened.subscription.id, opened.backlog.epoch, oldest)

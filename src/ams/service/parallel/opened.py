@@ -27,6 +27,10 @@ class Open:
     filter: Filter | None
     horizon: Horizon | None
     used: Milliseconds
+    failures: int = 0
+    """Deliveries that failed since it was opened."""
+    dead_letters: int = 0
+    """Messages put aside since it was opened."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
     waiting: set[asyncio.Future[None]] = field(default_factory=set)

@@ -6,8 +6,18 @@ scanned for it.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ams.core.names import Offset
+
+
+class Blocking(NamedTuple):
+    """A message that is under way, and those of its key behind it."""
+
+    offset: Offset
+    key: str
+    blocked: int
+    """How many it blocks."""
 
 
 class Keys:
@@ -50,6 +60,13 @@ class Keys:
     def below(self, offset: Offset) -> Sequence[Offset]:
         """Return the messages below an offset that are under way."""
         return [each for each in self._key_of if each < offset]
+
+    def blocks_most(self) -> Blocking | None:
+        """Return the message that blocks most; None while nothing is blocked. Looks at all keys."""
+        if not self.blocked:
+            return None
+        found = [Blocking(offset, key, len(self._blocked[key])) for offset, key in self._key_of.items()]
+        return max(found, key=lambda each: each.blocked, default=None)
 
     def __bool__(self) -> bool:
         return bool(self._key_of)

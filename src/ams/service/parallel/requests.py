@@ -8,12 +8,12 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.service.delivering import Deliverer
+from ams.service.lookup import NOT_PARALLEL
 from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription
 
 MAX_SECONDS = 600
 """To which a lease may be extended, and after which a nack may let a message come again."""
-NOT_PARALLEL = "Subscription is not of type parallel"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -96,6 +96,8 @@ class Working:
         """Something is due sooner than the keeper knows."""
         self._looks_at = Milliseconds(0)
         self._keeper: asyncio.Task[None] | None = None
+        self.failures = self.dead_letters = 0
+        """Deliveries that failed, and messages put aside, since the start."""
 
     async def start(self, supervisor: Supervisor) -> None:
         """Look after leases in the background, until `close`."""
@@ -251,6 +253,10 @@ class Working:
         """Return a subscription that this process works on."""
         return self._open.get(subscription)
 
+    def all_opened(self) -> Collection[Open]:
+        """Return all subscriptions that this process works on."""
+        return self._open.values()
+
     def _forget_all(self) -> None:
         for subscription in list(self._open):
             self.forget(subscription)
@@ -288,6 +294,7 @@ class Working:
             self.forget(subscription.id)
             progress, end = await self._taken_over(subscription, topic.id)
             opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
+            await self._finder.retain(opened)
             self._open[subscription.id] = opened
         self._opening.pop(subscription.id, None)
         return opened
@@ -418,6 +425,8 @@ class Working:
                 self.leave(opened.subscription.id)  # another node may have it: who uses it claims it anew
             raise Moved
         backlog.stored(settling, self._clock.monotonic())
+        opened.failures += len(settling.failures)
+        self.failures += len(settling.failures)
         if opened.waiting:
             opened.wake()
         self._note_due(opened)
@@ -495,6 +504,8 @@ class Working:
                 await self._dead_letters.put(opened.subscription, opened.project, opened.topic, offset, verdict)
                 opened.verdicts.pop(offset, None)
                 await self._settle(opened, backlog.put_aside(offset))
+                opened.dead_letters += 1
+                self.dead_letters += 1
             except AmsError as error:
                 name = opened.subscription.name
                 logger.warning("dead_letter.put_off", subscription=name, offset=offset, reason=error.message)

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 from pyroaring import BitMap64
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select
 
 from ams.core.clock import Clock
-from ams.core.errors import Damaged
+from ams.core.errors import Conflict, Damaged
 from ams.core.names import ProjectId, SnapshotName, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
@@ -16,6 +16,8 @@ from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.statements import read_page
 from ams.storage.registry.tables import snapshots, topics
 
+MOST_SNAPSHOTS = 5000
+"""Of one project."""
 _options = msgspec.json.Decoder(ParallelOptions)
 
 
@@ -29,6 +31,12 @@ def read(text: str | None) -> ParallelOptions | None:
     return None if text is None else _options.decode(text)
 
 
+def is_detached(text: str | None) -> bool:
+    """Say of what the table holds whether the subscription is detached."""
+    options = read(text)
+    return options is not None and options.detached
+
+
 class SnapshotRecords:
     """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
 
@@ -39,7 +47,8 @@ class SnapshotRecords:
     async def create(self, made: Snapshot) -> bool:
         """Make a snapshot, and remove all that have expired; False, and nothing made, when its topic is gone.
 
-        Raises `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
+        Raises `AlreadyExists` when the name is taken, `NotFound` when the project is gone, `Conflict` when it has very
+        many.
         """
         topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
@@ -48,10 +57,14 @@ class SnapshotRecords:
         )  # fmt: skip
         expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
 
+        count = select(func.count()).select_from(snapshots).where(snapshots.c.project_id == made.project_id)
+
         def work(connection: Connection) -> bool:
             if connection.scalar(select(topics.c.id).where(topics.c.id == topic)) is None:
                 return False
             connection.execute(expired)
+            if (connection.scalar(count) or 0) >= MOST_SNAPSHOTS:
+                raise Conflict(f"A project has at most {MOST_SNAPSHOTS} snapshots")
             connection.execute(row)
             return True
 
@@ -74,6 +87,11 @@ class SnapshotRecords:
         """Remove a snapshot; return whether there was one."""
         removal = self._there(delete(snapshots)).where(_is(project, name))
         return await self._database.write(lambda connection: connection.execute(removal).rowcount > 0)
+
+    async def delete_expired(self) -> int:
+        """Remove those that have expired; return how many."""
+        removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
+        return await self._database.write(lambda connection: connection.execute(removal).rowcount)
 
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._clock.wall())

@@ -197,6 +197,11 @@ class Subscription:
     parallel: ParallelOptions | None = None
     """None: an ordered subscription."""
 
+    @property
+    def is_detached(self) -> bool:
+        """Whether it gets nothing any more, for good."""
+        return self.parallel is not None and self.parallel.detached
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:

@@ -45,6 +45,7 @@ from ams.storage.registry.tables import (
     schema_revisions,
     schemas,
     subscription_access,
+    subscription_tallies,
     subscriptions,
     topic_access,
     topic_schemas,
@@ -301,6 +302,18 @@ class Title(NamedTuple):
     name: SubscriptionName
 
 
+class Expiring(NamedTuple):
+    """A subscription that goes when it is not used for a time."""
+
+    id: SubscriptionId
+    title: Title
+    ttl: Milliseconds
+    noted: Milliseconds
+    """Until when its use is stored: of a use, or when it was made."""
+    used: Milliseconds
+    """When it was used last as far as is stored, or made."""
+
+
 class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     """Subscriptions by project and name."""
 
@@ -330,6 +343,63 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         """Return the identities of all subscriptions."""
         query = select(subscriptions.c.id)
         return await self._database.read(lambda connection: frozenset(connection.scalars(query)))
+
+    async def attached_ids(self) -> frozenset[SubscriptionId]:
+        """Return the identities of all subscriptions but those that are detached, which stand nowhere."""
+        query = select(subscriptions.c.id, subscriptions.c.parallel)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return frozenset(row.id for row in rows if not parallel.is_detached(row.parallel))
+
+    async def expiring(self) -> Sequence[Expiring]:
+        """Return all subscriptions that go when they are not used for a time."""
+        query = (
+            select(
+                subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
+                subscriptions.c.created_on, subscriptions.c.used_on, subscription_tallies.c.last_pull,
+            )
+            .join(projects, projects.c.id == subscriptions.c.project_id)
+            .outerjoin(subscription_tallies, subscription_tallies.c.subscription_id == subscriptions.c.id)
+            .where(subscriptions.c.parallel.is_not(None))
+            .order_by(subscriptions.c.number)
+        )  # fmt: skip
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        found = [(row, parallel.read(row.parallel)) for row in rows]
+        return [
+            Expiring(
+                row.id, Title(row.project, row.name), options.expiration_ttl, row.used_on or row.created_on,
+                max(row.created_on, row.used_on or 0, row.last_pull or 0),
+            )
+            for row, options in found
+            if options is not None and options.expiration_ttl is not None
+        ]  # fmt: skip
+
+    async def note_uses(self, uses: Mapping[SubscriptionId, Milliseconds]) -> None:
+        """Store when subscriptions were last used, the latest of all nodes; those that are gone are skipped."""
+
+        def work(connection: Connection) -> None:
+            for identity, moment in uses.items():
+                is_older = func.coalesce(subscriptions.c.used_on, 0) < moment
+                change = update(subscriptions).where((subscriptions.c.id == identity) & is_older)
+                connection.execute(change.values(used_on=moment))
+
+        if uses:
+            await self._database.write(work)
+
+    async def delete_unused(self, identity: SubscriptionId, since: Milliseconds) -> Subscription | None:
+        """Remove a subscription and its access list if no use of it is stored since a moment; return what it was."""
+        last = func.coalesce(subscriptions.c.used_on, subscriptions.c.created_on)
+        found = await self._database.read(
+            lambda connection: connection.execute(select(subscriptions).where(subscriptions.c.id == identity)).first()
+        )
+        if found is None:
+            return None
+        removal = delete(subscriptions).where((subscriptions.c.id == identity) & (last < since))
+
+        def work(connection: Connection) -> Subscription | None:
+            row = connection.execute(removal.returning(*subscriptions.c)).first()
+            return self._record(row) if row else None
+
+        return await self._database.write(work, self._forget(found.project_id, found.name))
 
     async def titles(self, identities: Collection[SubscriptionId]) -> Mapping[SubscriptionId, Title]:
         """Return what those of a few subscriptions are called that exist."""

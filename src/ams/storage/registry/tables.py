@@ -126,6 +126,7 @@ subscriptions = _identified(
     Column("push", Text, comment="JSON; null: a pull subscription"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("parallel", Text, comment="JSON; null: an ordered subscription"),
+    Column("used_on", BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"),
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
@@ -396,7 +397,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0007",
+    head="0008",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

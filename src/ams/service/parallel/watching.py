@@ -1,0 +1,219 @@
+"""What is under way of parallel subscriptions on this node: figures for those who watch, findings for those who ask.
+
+What another node works on is known there alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import structlog
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import AmsError
+from ams.core.names import Offset, SubscriptionId, TopicId
+from ams.core.observing import Figure, figure
+from ams.core.supervisor import Supervisor
+from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
+from ams.service.parallel.opened import Open
+from ams.service.parallel.working import Working
+from ams.storage.log.base import Log
+from ams.wire.service import Finding
+
+LOOK_SECONDS = 15.0
+MANY = 1000
+"""Messages that one other holds up, of its key or above where the subscription stands, before that is wrong."""
+OFTEN = 5
+"""Failures of one message before that is wrong."""
+SHOWN_HOLDERS = 10
+
+logger = structlog.get_logger("ams.parallel")
+
+
+class Underway(NamedTuple):
+    """What is under way of one subscription, in messages."""
+
+    acknowledged: int
+    """Above where it stands; also what the filter passed over."""
+    leased: int
+    waiting: int
+    """Failed, to be given again."""
+    blocked: int
+    """By an earlier one of their key."""
+    failed: int
+    """Not done, and failed at least once."""
+    holders: Mapping[str, int]
+    """How many each consumer has on lease."""
+    failures: int
+    """Deliveries that failed since this node works on it."""
+    dead_letters: int
+    """Put aside since then."""
+
+
+def underway(opened: Open) -> Underway:
+    """Return what is under way of a subscription."""
+    backlog = opened.backlog
+    return Underway(
+        backlog.done_above, backlog.leased, backlog.waiting, backlog.blocked, len(backlog.failures),
+        dict(backlog.holders), opened.failures, opened.dead_letters,
+    )  # fmt: skip
+
+
+def findings(opened: Open, *, names_holders: bool) -> Iterator[Finding]:
+    """Yield what is to be said of what is under way; consumers are named if the caller may know them."""
+    backlog = opened.backlog
+    if backlog.leased:
+        yield Finding(False, _holders(backlog, names_holders=names_holders))
+    yield from _of_room(backlog)
+    yield from _of_floor(backlog, names_holders=names_holders)
+    yield from _of_failures(opened)
+    blocking = backlog.blocks_most()
+    if blocking is not None:
+        offset, key, count = blocking
+        yield Finding(count >= MANY, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
+
+
+def _holders(backlog: Backlog, *, names_holders: bool) -> str:
+    leased, found = _messages(backlog.leased), sorted(backlog.holders.items(), key=lambda each: -each[1])
+    if not names_holders:
+        return f"{leased} on lease, to {len(found)} consumer{'s' if len(found) != 1 else ''}."
+    shown = ", ".join(f"{name or 'the service token'} has {count}" for name, count in found[:SHOWN_HOLDERS])
+    more = f", and {len(found) - SHOWN_HOLDERS} more" if len(found) > SHOWN_HOLDERS else ""
+    return f"{leased} on lease: {shown}{more}."
+
+
+def _of_room(backlog: Backlog) -> Iterator[Finding]:
+    until = "pulls wait until some are acknowledged or their leases end."
+    if backlog.out >= MAX_OUT:
+        yield Finding(True, f"Its room is used up, {_messages(MAX_OUT)} are out: {until}")
+    elif backlog.bytes_out >= MAX_OUT_BYTES:
+        yield Finding(True, f"Its room is used up, {MAX_OUT_BYTES} bytes of messages are out: {until}")
+    if backlog.held_back >= MAX_HELD_BACK:
+        text = f"{_messages(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
+        yield Finding(True, text)
+    if backlog.scan - backlog.floor >= MAX_SPAN:
+        text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given: no new ones before it is done."
+        yield Finding(True, text)
+
+
+def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
+    """Yield what the oldest message that is not done holds up: the subscription stands there, and stores the rest."""
+    if not backlog.done_above:
+        return
+    floor, holder = backlog.floor, backlog.holder_of(backlog.floor)
+    above, failed = _messages(backlog.done_above), backlog.failures_of(floor)
+    state = "waits to be given"
+    if holder is not None:
+        state = f"is on lease to {holder or 'the service token'}" if names_holders else "is on lease"
+    often = f", and failed {failed} times" if failed else ""
+    done = "is" if backlog.done_above == 1 else "are"
+    yield Finding(
+        backlog.done_above >= MANY,
+        f"Message {floor} is the oldest that is not acknowledged, while {above} after it {done}: it {state}{often}.",
+    )
+
+
+def _of_failures(opened: Open) -> Iterator[Finding]:
+    failures = opened.backlog.failures
+    if not failures:
+        return
+    offset, count = max(failures.items(), key=lambda each: each[1])
+    if count < OFTEN:
+        return
+    policy = opened.options.dead_letter_policy
+    remedy = f"it is put aside after {policy.max_attempts}" if policy else "a deadLetterPolicy would put it aside"
+    yield Finding(True, f"Message {offset} failed {count} times, and comes again and again: {remedy}.")
+
+
+def _messages(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+_GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
+    ("ams_parallel_leased", "Messages that consumers have on lease.", lambda backlog: backlog.leased),
+    ("ams_parallel_waiting", "Messages that failed and are to be given again.", lambda backlog: backlog.waiting),
+    ("ams_parallel_blocked", "Messages blocked by one of their ordering key.", lambda backlog: backlog.blocked),
+)
+
+
+class Watched:
+    """Figures of all that this node works on; ages of messages are looked up every quarter of a minute."""
+
+    def __init__(self, working: Working, log: Log, clock: Clock, *, by_name: bool) -> None:
+        """`by_name`: with labels for each subscription."""
+        self._working = working
+        self._log = log
+        self._clock = clock
+        self._by_name = by_name
+        self._oldest: dict[SubscriptionId, Milliseconds] = {}
+        """When the oldest message was published that is not acknowledged."""
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Look in the background until `close`."""
+        self._task = supervisor.task("ages of messages", self._run(supervisor))
+
+    async def close(self) -> None:
+        """End the background work."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
+
+    async def look(self) -> None:
+        """Look up how old the oldest messages are. Raises what the log raises."""
+        found = {}
+        for each in list(self._working.all_opened()):
+            published = await oldest_time(self._log, each.topic, each.backlog.floor)
+            if published is not None:
+                found[each.subscription.id] = published
+        self._oldest = found
+
+    def gauges(self) -> Iterator[Figure]:
+        """Yield what goes up and down."""
+        opened = list(self._working.all_opened())
+        yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
+        for name, text, value in _GAUGES:
+            yield self._figure(name, text, opened, [value(each.backlog) for each in opened], sum)
+        ages = [self._age(each.subscription.id) for each in opened]
+        text = "Age of the oldest message that is not acknowledged."
+        yield self._figure("ams_parallel_oldest_seconds", text, opened, ages, max)
+
+    def _figure(
+        self,
+        name: str,
+        text: str,
+        opened: Sequence[Open],
+        values: Sequence[float],
+        together: Callable[[Sequence[float]], float],
+    ) -> Figure:
+        """Return values by subscription, or what they are together."""
+        if not self._by_name:
+            return figure(name, text, together(values) if values else 0)
+        labels = [{"project": each.project, "subscription": each.subscription.name} for each in opened]
+        return Figure(name, text, list(zip(labels, values, strict=True)))
+
+    def counters(self) -> Iterator[Figure]:
+        """Yield what only grows while the service runs."""
+        working = self._working
+        yield figure("ams_parallel_failures", "Deliveries that failed: given back, or not in time.", working.failures)
+        yield figure("ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.dead_letters)
+
+    def _age(self, subscription: SubscriptionId) -> float:
+        published = self._oldest.get(subscription)
+        return 0.0 if published is None else max(self._clock.wall() - published, 0) / 1000
+
+    async def _run(self, supervisor: Supervisor) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self.look()
+            except AmsError as error:
+                logger.warning("ages.put_off", reason=str(error))
+            except Exception:  # a defect must not end the looking for good
+                supervisor.survive("ages of messages")
+
+
+async def oldest_time(log: Log, topic: TopicId, floor: Offset) -> Milliseconds | None:
+    """Return when the first message at or after `floor` was published; None without one."""
+    found = await log.read(topic, floor, max_messages=1, max_bytes=1)
+    return found[0].time if found else None

@@ -1,0 +1,160 @@
+"""Messages of a parallel subscription for the workers of this process, leased by the real engines."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import OwnedElsewhere
+from ams.core.names import Offset, SubscriptionId
+from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
+from ams.service.push.hand_outs import HOLDER, EngineHandOuts
+from tests.push.keepers import target
+from tests.service.parallel.test_working import Site
+from tests.support.engines import open_engines
+
+REFUSED = Verdict("no such bed", 1, 422)
+OF_ITS_OWN = ParallelOptions(retry_policy=RetryPolicy(Milliseconds(7000), Milliseconds(7000)))
+MORTAL = ParallelOptions(dead_letter_policy=DeadLetterPolicy("letters", 5))
+
+
+class Leasing:
+    """A subscription, and what its worker asks for."""
+
+    def __init__(self, site: Site, of: Target) -> None:
+        self.site, self.target = site, of
+        self.hand_outs = EngineHandOuts(site.engines.registry, site.working)
+
+    async def lease(self, most: int = 10) -> Sequence[HandOut]:
+        """Lease what is there."""
+        return await self.hand_outs.lease(self.target, max_messages=most, max_bytes=2**20)
+
+    async def fail(self, hand_out: HandOut, wait: int = 3000) -> None:
+        """Let messages fail."""
+        await self.hand_outs.fail(self.target, hand_out, Milliseconds(wait), REFUSED)
+
+
+@pytest.fixture
+async def leasing(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
+    async with open_engines(tmp_path) as engines:
+        site = await Site(engines, getattr(request, "param", ParallelOptions())).made()
+        identity = (await site.subscription()).id
+        yield Leasing(site, target("/projects/P/subscriptions/s", identity=identity, parallel=True))
+
+
+def offsets(hand_outs: Sequence[HandOut]) -> list[int]:
+    return [each.offset for hand_out in hand_outs for each in hand_out.messages]
+
+
+async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
+    await leasing.site.publish(0, 1, 2)
+    (hand_out,) = await leasing.lease()
+    assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
+    opened = leasing.site.working.opened(SubscriptionId(leasing.target.id))
+    assert opened is not None
+    assert opened.backlog.holders == {HOLDER: 3}
+
+    await leasing.hand_outs.acknowledge(leasing.target, hand_out.part(1, 3))
+
+    assert await leasing.site.floor() == 0
+    await leasing.hand_outs.acknowledge(leasing.target, hand_out.part(0, 1))
+    assert await leasing.site.floor() == 3
+
+
+@pytest.mark.parametrize(
+    ("leasing", "seconds"), [(ParallelOptions(), 3), (OF_ITS_OWN, 7)], indirect=["leasing"], ids=["of push", "its own"]
+)
+async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(
+    leasing: Leasing, seconds: int
+) -> None:
+    await leasing.site.publish(0)
+    (hand_out,) = await leasing.lease()
+    await leasing.fail(hand_out)
+    leasing.site.engines.clock.advance(seconds * 1000 - 200)
+    assert await leasing.lease() == []
+
+    leasing.site.engines.clock.advance(400)
+    (again,) = await leasing.lease()
+    assert (again.attempt, offsets([again])) == (2, [0])
+
+
+@pytest.mark.parametrize("leasing", [MORTAL], indirect=True)
+async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing) -> None:
+    await leasing.site.publish(0)
+    for number in range(1, 6):
+        (hand_out,) = await leasing.lease()
+        await leasing.hand_outs.fail(leasing.target, hand_out, Milliseconds(0), REFUSED._replace(attempts=number))
+    await leasing.site.look()
+
+    (letter,) = await leasing.site.letters()
+    said = {name: letter[f"deadLetter{name}"] for name in ("Reason", "Attempts", "Status")}
+    assert said == {"Reason": "no such bed", "Attempts": "5", "Status": "422"}
+
+
+async def test_what_is_released_comes_again_at_once(leasing: Leasing) -> None:
+    await leasing.site.publish(0)
+    (hand_out,) = await leasing.lease()
+    leasing.hand_outs.release(leasing.target, hand_out)
+    (again,) = await leasing.lease()
+
+    assert (again.attempt, offsets([again])) == (1, [0])
+
+
+async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
+    await leasing.site.publish(0)
+    (hand_out,) = await leasing.lease()
+    await leasing.hand_outs.extend(leasing.target, hand_out, 40)
+    leasing.site.engines.clock.advance(39_000)
+    await leasing.hand_outs.extend(leasing.target, hand_out, 40)
+    leasing.site.engines.clock.advance(41_000)
+
+    with pytest.raises(NotTaken):
+        await leasing.hand_outs.acknowledge(leasing.target, hand_out)
+    with pytest.raises(NotTaken):
+        await leasing.hand_outs.extend(leasing.target, hand_out, 40)
+    with pytest.raises(NotTaken):
+        await leasing.fail(hand_out)
+
+
+async def test_a_subscription_that_another_node_works_on_is_taken_from_it(
+    leasing: Leasing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await leasing.site.publish(0)
+    working, taken = leasing.site.working, []
+    pull = working.pull
+
+    async def elsewhere(*given: Any, **more: Any) -> Any:
+        if not taken:
+            raise OwnedElsewhere
+        return await pull(*given, **more)
+
+    async def own(subscription: SubscriptionId, *, seizes: bool = False) -> None:
+        taken.append((subscription, seizes))
+
+    monkeypatch.setattr(working, "pull", elsewhere)
+    monkeypatch.setattr(working, "own", own)
+
+    assert offsets(await leasing.lease()) == [Offset(0)]
+    assert taken[0] == (leasing.target.id, True)
+
+
+async def test_where_two_nodes_take_it_from_each_other_it_is_tried_later(
+    leasing: Leasing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def elsewhere(*_: Any, **__: Any) -> Any:
+        raise OwnedElsewhere
+
+    monkeypatch.setattr(leasing.site.working, "pull", elsewhere)
+
+    with pytest.raises(Away):
+        await leasing.lease()
+
+
+async def test_another_subscription_of_the_name_is_not_the_target(leasing: Leasing) -> None:
+    leasing.target = target(leasing.target.path, identity="another", parallel=True)
+
+    with pytest.raises(Gone):
+        await leasing.lease()

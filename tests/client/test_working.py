@@ -302,6 +302,15 @@ def test_options_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         Limits(**wrong)
 
 
+@pytest.mark.parametrize(
+    ("limits", "held", "least_room"),
+    [(Limits(), 16, 4), (Limits(concurrency=1), 2, 1), (Limits(concurrency=5, prefetch=0), 5, 1)],
+    ids=["usual", "one", "none ahead"],
+)
+def test_so_many_are_held_and_more_pulled_when_there_is_some_room(limits: Limits, held: int, least_room: int) -> None:
+    assert (limits.held, limits.least_room) == (held, least_room)
+
+
 @pytest.mark.parametrize("delay", [-1, 601])
 def test_a_delay_that_cannot_be_is_refused(delay: float) -> None:
     with pytest.raises(ValueError, match="0 to 600"):

@@ -80,7 +80,16 @@ class Limits:
     @property
     def held(self) -> int:
         """The most messages that may be on lease."""
-        return self.concurrency + (self.concurrency if self.prefetch is None else self.prefetch)
+        return self.concurrency + self._ahead
+
+    @property
+    def least_room(self) -> int:
+        """How many may be taken when more are pulled: half of those ahead are waited for, for fewer requests."""
+        return max(1, self._ahead // 2)
+
+    @property
+    def _ahead(self) -> int:
+        return self.concurrency if self.prefetch is None else self.prefetch
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,14 +180,14 @@ class AsyncWorker:
 
     async def _pull(self) -> None:
         while not self._stop.is_set():
+            if self._taken == self._limits.max_messages:
+                return
             room = self._limits.held - len(self._held)
-            if self._limits.max_messages is not None:
-                room = min(room, self._limits.max_messages - self._taken)
-                if self._taken == self._limits.max_messages:
-                    return
-            if room <= 0:
+            if room < self._limits.least_room:
                 await self._some_freed()
                 continue
+            if self._limits.max_messages is not None:
+                room = min(room, self._limits.max_messages - self._taken)
             asked, was_idle = time.monotonic(), not self._held
             received = await self._connections.carry_out(self._plans.pull(*self._place, room, True))
             self._take(received, asked)

@@ -134,14 +134,14 @@ def test_one_of_each_name_is_done_in_a_row() -> None:
 def test_who_shares_a_turn_with_many_names_waits_for_few_of_them() -> None:
     turns = Turns()
     turns.fill("A")
+
+    def again(name: Any) -> None:
+        turns.spend("stranger", COST)
+        turns.rounds.put("address", partial(again, name), name)
+
     for number in range(1000):  # each is there again when it is done
         name = number if number % 2 else "named"
-
-        def again(name: Any = name) -> None:
-            turns.spend("stranger", COST)
-            turns.rounds.put("address", again, name)
-
-        turns.rounds.put("address", again, name)
+        turns.rounds.put("address", partial(again, name), name)
     turns.rounds.put("address", partial(turns.spend, "late", COST), "named")
     before = len(turns.done)
     while ("late", None) not in turns.done:

@@ -159,7 +159,10 @@ def _given_twice(sub: Parallel, said: str, story: _Story, restarts: Sequence[flo
         for second in story.given[place + 1 :]:
             begin = min(first.lease.started, second.lease.started)
             end = max(first.lease.ended, second.lease.ended)
-            if end >= _runs_until(sub, story, first, second) - ROUNDING:
+            orders = [(first, second)]
+            if second.lease.started < first.lease.ended:  # the one that began later may have been answered first
+                orders.append((second, first))
+            if any(end >= _runs_until(sub, story, *order) - ROUNDING for order in orders):
                 continue
             if not sub.exactly_once and _restarted(restarts, begin, end):
                 continue

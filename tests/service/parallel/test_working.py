@@ -11,7 +11,7 @@ from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.messages import attributes_of, message
-from ams.core.names import Offset, ProjectName, SubscriptionName, TopicName
+from ams.core.names import Offset, ProjectName, SubscriptionName, TopicId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer
@@ -19,6 +19,7 @@ from ams.service.parallel.backlog import MAX_OUT
 from ams.service.parallel.working import Lot, Working
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
+from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
 from tests.support.administration import make_project
 from tests.support.engines import Engines, open_engines
@@ -514,3 +515,20 @@ async def test_a_pull_takes_as_many_bytes_as_it_may_and_one_message_at_least(sit
     lots = await site.working.pull(await site.subscription(), 100, project=P, holder="one", max_bytes=1)
 
     assert offsets(ids_of(lots)) == [0]
+
+
+async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.pull()
+    bounds, is_published = site.engines.log.bounds, False
+
+    async def after_a_publish(topic: TopicId) -> Bounds:
+        nonlocal is_published
+        if not is_published:
+            is_published = True
+            await site.publish(1, 2)
+        return await bounds(topic)
+
+    monkeypatch.setattr(site.engines.log, "bounds", after_a_publish)
+    assert offsets(await site.pull()) == [0, 1]

@@ -137,6 +137,19 @@ def test_publishing_pulling_and_acknowledging_are_not_recorded(root: httpx.Clien
     assert lines(data)[-1]["action"] == "subscriptions:modifyOffset"
 
 
+def test_nacks_are_not_recorded(root: httpx.Client, data: Path):
+    root.put("/projects/P/topics/work")
+    worker = {"topic": "projects/P/topics/work", "type": "parallel"}
+    root.put("/projects/P/subscriptions/worker", json=worker).raise_for_status()
+    root.post("/projects/P/topics/work:publish", json={"messages": [{"data": "aGk="}]})
+    before = len(lines(data))
+
+    [pulled] = root.post("/projects/P/subscriptions/worker:pull", json={}).json()["receivedMessages"]
+    root.post("/projects/P/subscriptions/worker:nack", json={"ackIds": [pulled["ackId"]]}).raise_for_status()
+
+    assert lines(data)[before:] == []
+
+
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/users"), ("POST", "/projects/P/topics/t:publish"), ("GET", "/users/profile")]
 )

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
 MESSAGES = 60
 PLAIN, ONCE, KEYED = (each._replace(deadline=1) for each in parallel.KINDS)
 """Plain, exactly-once, keyed; leases of a second."""
-DRAIN_SECONDS, FAULTY_SECONDS = 8.0, 1.5
+DRAIN_SECONDS, FAULTY_SECONDS = 8.0, 3.0
 """How long the drain of a service may take: one that keeps the laws, and one that may never come to its end."""
 
 Patch = pytest.MonkeyPatch

@@ -532,3 +532,16 @@ async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(
 
     monkeypatch.setattr(site.engines.log, "bounds", after_a_publish)
     assert offsets(await site.pull()) == [0, 1]
+
+
+async def test_what_cannot_be_read_for_a_moment_comes_again_later(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    await site.publish(0, 1)
+    await site.nack(await site.pull())
+    with monkeypatch.context() as empty:
+        empty.setattr(site.engines.log, "read", _nothing)
+        assert await site.pull() == []
+    assert offsets(await site.pull()) == [0, 1]
+
+
+async def _nothing(*_: object, **__: object) -> Sequence[object]:
+    return ()

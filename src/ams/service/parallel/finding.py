@@ -39,7 +39,7 @@ class Finder:
         try:
             for begin, end in ranges_of(bitmap_of([(each, Offset(each + 1)) for each in offsets])):
                 read = await self._log.read(opened.topic, begin, max_messages=end - begin, max_bytes=left)
-                last = read[-1].offset + 1 if read else end
+                last = read[-1].offset + 1 if read else (await self._log.bounds(opened.topic)).oldest
                 here = {each.offset for each in read}
                 self._lose(opened, [each for each in map(Offset, range(begin, min(end, last))) if each not in here])
                 found += [each for each in read if each.offset < end]

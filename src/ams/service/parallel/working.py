@@ -18,7 +18,7 @@ import structlog
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, AmsError, Conflict, NotFound
+from ams.core.errors import AckTimeout, AmsError, NotFound, Overloaded
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.offsets import Range
@@ -61,8 +61,8 @@ class Lot(NamedTuple):
     messages: Sequence[Stored]
 
 
-class Moved(Conflict):
-    """The subscription was sought, or another process works on it now."""
+class Moved(Overloaded):
+    """The subscription was sought, or another process works on it now: the same may be asked again."""
 
     def __init__(self) -> None:
         super().__init__("Subscription was moved")

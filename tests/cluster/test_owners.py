@@ -225,17 +225,17 @@ def test_rights_are_checked_where_it_is_done_and_where_it_comes(one: Client, two
     assert two.post(f"{sub}:pull", json={"returnImmediately": "true"}, headers=headers).status_code == 200
 
 
-def test_a_change_of_a_lease_is_in_the_audit_log_once(
+def test_a_change_that_is_forwarded_is_in_the_audit_log_once(
     nodes: tuple[Served, Served], one: Client, two: Client, sub: str
 ) -> None:
     publish(one, sub, "a")
-    given = pull(one, sub)
-    two.post(f"{sub}:nack", json={"ackIds": [given["a"]]}, headers={"x-request-id": f"nack{sub[-2:]}"})
+    pull(one, sub)
+    two.post(f"{sub}:modifyOffset", json={"offset": 0}, headers={"x-request-id": f"move{sub[-2:]}"})
     lines = [
         line
         for node in nodes
         for line in Path(node.run.service.folder.audit).read_text().splitlines()
-        if f"nack{sub[-2:]}" in line
+        if f"move{sub[-2:]}" in line
     ]
     assert len(lines) == 1
 

@@ -159,7 +159,8 @@ class _Programs:
             note(f"message {message.id}: exit code {code}, again in {self._delay:g} seconds")
             raise RetryLater(self._delay)
         if code != 0:
-            note(f"message {message.id}: " + (f"exit code {code}" if code > 0 else f"ended by signal {-code}"))
+            if not self._is_over:  # what is killed in the end is counted as given back
+                note(f"message {message.id}: " + (f"exit code {code}" if code > 0 else f"ended by signal {-code}"))
             raise RetryLater
 
     def kill(self) -> None:

@@ -188,7 +188,7 @@ async def test_a_caller_that_leaves_does_not_harm_the_others_of_its_batch(log: L
     topic = await new_topic(log)
     log.connection.held = asyncio.Event()
     callers = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6)]
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
     later = [asyncio.ensure_future(log.append(topic, numbered(n, 1))) for n in range(6, 10)]
     await asyncio.sleep(0)
     for each in (callers[0], callers[3], later[1]):

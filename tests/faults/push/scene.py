@@ -39,7 +39,7 @@ class Pushed:
     @property
     def path(self) -> str:
         """Return the path of the endpoint."""
-        return f"/refuse/{POISON}/{self.name}" if self.refuses else f"/slow-for/{self.milliseconds}/{self.name}"
+        return f"/refuse/{POISON}/{self.name}" if self.refuses else f"/slow/{self.milliseconds}/{self.name}"
 
     def config(self, receiver: Receiving) -> dict[str, Any]:
         """Return its push configuration."""

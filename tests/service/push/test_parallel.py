@@ -44,7 +44,7 @@ def subscribed(client: Client, receiver: Receiving, url: str, push: dict[str, ob
 def test_several_deliveries_are_under_way_keys_stay_in_order_and_what_is_poisoned_is_put_aside(
     client: Client, receiver: Receiving
 ) -> None:
-    path = f"/slow/20/{POISON}"
+    path = f"/slow/20/refuse/{POISON}"
     policy = {"deadLetterTopic": "letters", "maxDeliveryAttempts": 5}
     at_once = {"minimumBackoff": "0s", "maximumBackoff": "0s"}  # the service's clock stands still
     subscribed(

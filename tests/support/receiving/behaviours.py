@@ -5,8 +5,7 @@
 /gone                             410
 /fail/N                           503 N times for each target, then 200
 /refuse/WORD                      422 for messages whose data has the word in it, 200 for others
-/slow/MS  /hang                   200 after milliseconds, `/slow/MS/WORD` else as /refuse; nothing, ever
-/slow-for/MS/NAME                 200 after milliseconds
+/slow/MS  /hang                   200 after milliseconds, or as /refuse: `/slow/MS/refuse/WORD`; nothing, ever
 /drip                             the answer a byte a second; `?every=0.1` likewise
 /endless  /huge                   a body in chunks without an end; 10 GB, announced
 /long/BYTES                       200 with a body of that size
@@ -99,15 +98,10 @@ def _decoded(data: str) -> str:
 
 async def _slow(conversation: Conversation, request: Received, words: Words) -> None:
     await asyncio.sleep(int(words[0]) / 1000)
-    if words[1:]:
-        _refuse(conversation, request, words[1:])
+    if words[1:2] == ["refuse"]:
+        _refuse(conversation, request, words[2:])
     else:
         conversation.answer(200)
-
-
-async def _slow_for(conversation: Conversation, request: Received, words: Words) -> None:
-    await asyncio.sleep(int(words[0]) / 1000)
-    conversation.answer(200)
 
 
 async def _hang(conversation: Conversation, request: Received, words: Words) -> None:
@@ -185,7 +179,6 @@ BEHAVIOURS: dict[str, Doing] = {
     "mute": _mute,
     "refuse": _refuse,
     "slow": _slow,
-    "slow-for": _slow_for,
     "hang": _hang,
     "drip": _drip,
     "endless": _without_end(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"10000\r\n" + PIECE + b"\r\n"),

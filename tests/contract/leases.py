@@ -175,6 +175,8 @@ ACKNOWLEDGING = [
 GIVING_BACK = [
     Row("19.4", "what is given back comes again at once, oldest first", nacked("$ack_2", "$ack_0"), EMPTY, PULLED,
         ((pull(), given(0, 2)),)),
+    Row("19.4", "behind what comes again are new messages", nacked("$ack_0"), EMPTY, (*PLAIN, pull(1)),
+        ((pull(2), given(0, 1)), (pull(), given(2)))),
     Row("19.4", "with a delay it comes again then, and the others go on", nacked("$ack_0", delaySeconds=5), EMPTY,
         (*PLAIN, pull(1)), ((pull(), given(1, 2)), (Wait(4.9), None), (pull(), NOTHING), (Wait(0.3), None),
                             (pull(), given(0)))),

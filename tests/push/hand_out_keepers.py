@@ -45,11 +45,12 @@ class BacklogHandOuts:
         self._changed.set()
 
     async def lease(self, target: Target, *, max_messages: int, max_bytes: int) -> Sequence[HandOut]:
-        """Lease what is to be given again, else what is new."""
+        """Lease what is to be given again, and what is new behind it."""
         if self.failing["lease"]:
             raise self.failing["lease"].pop(0)
         self._stored(self.backlog.expire(self.clock.monotonic()))
-        offsets = self.backlog.again(max_messages) or self._new(max_messages)
+        offsets = self.backlog.again(max_messages)
+        offsets += self._new(max_messages - len(offsets))
         by_attempt: dict[int, list[Offset]] = {}
         for each in offsets:
             by_attempt.setdefault(self.backlog.attempt_of(each), []).append(each)

@@ -97,10 +97,10 @@ class Walk(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 5))
     def pull(self, most: int) -> None:
-        """Give what is ready again, or what was not seen yet."""
+        """Give what is ready again, and behind it what was not seen yet."""
         offsets = self.backlog.again(most)
-        if not offsets and self.backlog.may_scan:
-            begin, end = self.backlog.scan, min(self.backlog.scan + most, self.end)
+        if len(offsets) < most and self.backlog.may_scan:
+            begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
             for offset in self.backlog.undone(begin, Offset(end)):
                 if self.backlog.may_give(offset, key_of(offset, self.keyed), Milliseconds(self.now)):
                     offsets.append(offset)

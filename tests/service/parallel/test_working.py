@@ -9,7 +9,7 @@ import pytest
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
-from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
+from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput, LogUnavailable
 from ams.core.messages import attributes_of, message
 from ams.core.names import Offset, ProjectName, SubscriptionName, TopicId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
@@ -209,8 +209,8 @@ async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(
             await site.look()
         waits.append(waited)
     assert waits == [2000, 4000, 8000, 8000]
-    assert offsets(await site.pull()) == [0]
-    assert offsets(await site.pull()) == [1]
+    assert offsets(await site.pull(1)) == [0]
+    assert offsets(await site.pull(1)) == [1]
 
 
 @with_options(retry_policy=WAITS)
@@ -515,6 +515,61 @@ async def test_a_pull_takes_as_many_bytes_as_it_may_and_one_message_at_least(sit
     lots = await site.working.pull(await site.subscription(), 100, project=P, holder="one", max_bytes=1)
 
     assert offsets(ids_of(lots)) == [0]
+
+
+async def test_behind_messages_that_come_again_a_pull_has_new_ones(site: Site) -> None:
+    await site.publish(*range(6))
+    first = await site.pull(3)
+    await site.nack(first[1:])
+    found = await site.pull(4)
+
+    assert offsets(found) == [1, 2, 3, 4]
+    assert [each.hand_out.split(".")[0] for each in found] == ["2", "2", "1", "1"]
+    assert offsets(await site.pull()) == [5]
+    await site.acknowledge([first[0], *found])
+    assert await site.floor() == 5
+
+
+async def test_a_new_message_that_fits_no_more_behind_one_that_comes_again_is_the_next(site: Site) -> None:
+    await site.publish(0, 1, 2)
+    await site.nack(await site.pull(1))
+    topic = await site.engines.registry.topics.find(site.caller.here.id, TOPIC)
+    assert topic is not None
+    size = len((await site.engines.log.read(topic.id, Offset(0), max_messages=1, max_bytes=1))[0].fragment)
+    subscription = await site.subscription()
+    pulls = [
+        offsets(ids_of(await site.working.pull(subscription, 9, project=P, holder="one", max_bytes=most)))
+        for most in (2 * size - 1, size, 2 * size)
+    ]
+
+    assert pulls == [[0], [1], [2]]
+
+
+async def test_what_comes_again_is_given_back_when_new_messages_cannot_be_read(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0, 1)
+    await site.nack(await site.pull(1))
+    read = site.engines.log.read
+
+    async def fails_behind(topic: TopicId, start: Offset, **limits: int) -> Sequence[object]:
+        if start > 0:
+            raise LogUnavailable("not now")
+        return await read(topic, start, **limits)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.log, "read", fails_behind)
+        with pytest.raises(LogUnavailable):
+            await site.pull()
+    assert offsets(await site.pull()) == [0, 1]
+
+
+@with_options(enable_message_ordering=True)
+async def test_behind_a_message_that_comes_again_a_pull_has_none_of_its_key(site: Site) -> None:
+    await site.publish(0, 1, 2, 3, key=lambda each: "a" if each in {0, 2} else "")
+    await site.nack(await site.pull(1))
+
+    assert offsets(await site.pull()) == [0, 1, 3]
 
 
 async def test_what_is_published_while_a_pull_looks_for_it_is_not_passed_over(

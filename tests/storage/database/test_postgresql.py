@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
 from ams.app.maintenance import rotate_shared_key
+from ams.core.clock import Milliseconds
 from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import (
@@ -24,6 +26,7 @@ from ams.core.names import (
     UserName,
     new_topic_id,
 )
+from ams.core.parallel_options import ParallelOptions
 from ams.storage.database import opening
 from ams.storage.database.database import Database
 from ams.storage.database.postgresql.listening import Listener
@@ -217,6 +220,31 @@ def end_listening(url: str) -> int:
             WHERE datname = current_database() AND query IN ('LISTEN ams_registry', 'SELECT 1')
         """
         return connection.execute(ending).rowcount
+
+
+async def test_a_subscription_that_one_node_detaches_and_then_removes_as_unused_is_so_on_the_other(
+    nodes: tuple[Registry, Registry],
+) -> None:
+    one, two = nodes
+    project = await make_project(one)
+    goes = ParallelOptions(expiration_ttl=Milliseconds(1))
+    made = await one.subscriptions.create(SubscriptionId("s"), project.id, S, T, 10, options=goes)
+    assert await two.subscriptions.find(project.id, S) == made
+
+    async def is_detached() -> bool:
+        found = await two.subscriptions.find(project.id, S)
+        return found is not None and found.is_detached
+
+    await one.subscriptions.change_options(project.id, S, lambda _: replace(goes, detached=True))
+    await until(is_detached, WITHIN)
+    await two.subscriptions.note_uses({made.id: Milliseconds(made.created_on + 10)})
+    assert await one.subscriptions.delete_unused(made.id, Milliseconds(made.created_on + 10)) is None
+    assert await one.subscriptions.delete_unused(made.id, Milliseconds(made.created_on + 11)) is not None
+
+    async def is_gone() -> bool:
+        return await two.subscriptions.find(project.id, S) is None
+
+    await until(is_gone, WITHIN)
 
 
 async def test_one_of_two_nodes_makes_what_both_are_asked_for(nodes: tuple[Registry, Registry]) -> None:

@@ -31,7 +31,28 @@ class Finder:
         self._cursors = cursors
         self._clock = clock
 
-    async def again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
+    async def find(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
+        """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
+
+        One at least, or at most so many bytes; what is not to be given now is held back or passed over.
+        """
+        again = await self._again(opened, most, max_bytes) if opened.backlog.is_again_ready else []
+        left = max_bytes - sizes(again)[0]
+        if again and (len(again) == most or left <= 0):
+            return again
+        try:
+            new = await self._new(opened, most - len(again), left)
+        except BaseException:
+            opened.backlog.give_back(offsets_of(again))
+            raise
+        if not again:
+            return new
+        if sizes(new)[0] > left:  # one at least was read
+            opened.backlog.give_back(offsets_of(new))
+            return again
+        return [*again, *new]
+
+    async def _again(self, opened: Open, most: int, max_bytes: int) -> list[Stored]:
         """Return messages that are to be given again; one at least, or at most so many bytes."""
         backlog, found = opened.backlog, []
         offsets = backlog.again(most)
@@ -61,11 +82,8 @@ class Finder:
         logger.warning("subscription.lost", subscription=name, first=offsets[0], messages=len(offsets))
         opened.backlog.lose(offsets)
 
-    async def new(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
-        """Return likewise messages that were not given yet.
-
-        What is not to be given now is held back or passed over.
-        """
+    async def _new(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
+        """Return likewise messages that were not given yet."""
         backlog = opened.backlog
         for _ in range(SCANS):
             if not backlog.may_scan:
@@ -128,3 +146,8 @@ class Finder:
         lost = opened.backlog.retain(oldest)
         if lost:
             logger.warning("subscription.lost", subscription=opened.subscription.name, messages=lost)
+
+
+def offsets_of(messages: Sequence[Stored]) -> list[Offset]:
+    """Return the offsets of messages that are in offset order."""
+    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]

@@ -22,14 +22,14 @@ from ams.core.errors import AckTimeout, AmsError, NotFound, Overloaded
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.offsets import Range
-from ams.core.runs import runs_of, sizes
+from ams.core.runs import sizes
 from ams.core.supervisor import Supervisor
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import NOT_ACKNOWLEDGED, DeadLetters
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
-from ams.service.parallel.finding import Finder
+from ams.service.parallel.finding import Finder, offsets_of
 from ams.service.parallel.leases import SLOT
 from ams.service.parallel.opened import Open, opened_by
 from ams.service.parallel.ownership import Alone, Ownership
@@ -321,8 +321,7 @@ class Working:
         most = min(most, self._deliverer.max_messages, opened.backlog.room(holder))
         if most <= 0:
             return ()
-        again = await self._finder.again(opened, most, max_bytes) if opened.backlog.is_again_ready else ()
-        messages = again or await self._finder.new(opened, most, max_bytes)
+        messages = await self._finder.find(opened, most, max_bytes)
         if opened.backlog.dead:
             self._note_due(opened)
         return await self._lease(opened, messages, holder, held_for)
@@ -339,16 +338,16 @@ class Working:
             await self._reach(opened, backlog.scan, length)
             kept = await self._afforded(opened.subscription.id, messages, held_for)
         except BaseException:
-            backlog.give_back(_offsets(messages))
+            backlog.give_back(offsets_of(messages))
             raise
         if len(kept) < len(messages):
-            backlog.give_back(_offsets(messages)[len(kept) :])
-        settled = backlog.settled_of(_offsets(kept)) if kept else ()
+            backlog.give_back(offsets_of(messages)[len(kept) :])
+        settled = backlog.settled_of(offsets_of(kept)) if kept else ()
         if settled:
             kept = [each for each in kept if each.offset not in settled]
         deadline = Milliseconds(self._clock.monotonic() + length)
         lots = [
-            Lot(backlog.give(_offsets(lot), attempt, sizes(lot)[0], deadline, holder), lot)
+            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, holder), lot)
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]
@@ -523,10 +522,6 @@ def _ranges(offsets: Sequence[Offset]) -> list[Range]:
     begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
     ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
     return list(zip(begins, ends, strict=True))
-
-
-def _offsets(messages: Sequence[Stored]) -> list[Offset]:
-    return [Offset(each) for run in runs_of(messages) for each in range(run.first, run.end)]
 
 
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:

@@ -265,6 +265,27 @@ async def test_what_was_not_sent_at_all_is_told_from_what_may_have_been_done(mon
         await HttpClient(ALLOWED, connect_seconds=0.01).ask(origin.request())
 
 
+async def test_what_was_sent_on_a_kept_connection_may_have_been_done_although_there_is_no_other() -> None:
+    async def dies_at_the_second(writer: asyncio.StreamWriter, number: int) -> None:
+        if number == 1:
+            await says_its_number(writer, number)
+            return
+        server.close()
+        writer.close()
+
+    origin = Origin(dies_at_the_second)
+    server = await asyncio.start_server(origin.serve, "127.0.0.1", 0)
+    origin.port = server.sockets[0].getsockname()[1]
+    client = HttpClient(ALLOWED)
+    await client.ask(origin.request())
+
+    with pytest.raises(RequestFailed, match="it ended on a request") as failed:
+        await client.ask(origin.request())
+
+    assert not isinstance(failed.value, NotReached)
+    await asyncio.wait_for(asyncio.gather(*origin.going_on), 5)
+
+
 async def test_only_so_many_requests_go_to_one_place_at_a_time() -> None:
     async def slowly(writer: asyncio.StreamWriter, number: int) -> None:
         await asyncio.sleep(0.01)

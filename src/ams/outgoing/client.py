@@ -132,7 +132,7 @@ class HttpClient:
     async def ask(self, request: httpcore.Request) -> Response:
         """Send a request as it is and return the response, of any status; raise `RequestFailed`.
 
-        That is `NotReached` when nothing was sent.
+        That is `NotReached` when nothing was sent, not on a connection that was kept either.
 
         The connection is kept for the next request. One that was kept may have been closed by the other side just now.
         Then the request goes out once more on a fresh one, if nothing of an answer came: so it must be one that may be
@@ -147,7 +147,13 @@ class HttpClient:
                 except (OSError, httpcore.ProtocolError):
                     if kept.was_heard:
                         raise
-            return await self._on(await self._reached(request.url), request)
+            try:
+                fresh = await self._reached(request.url)
+            except NotReached as error:
+                if kept is None:
+                    raise
+                raise RequestFailed(f"it ended on a request, and then: {error}") from error
+            return await self._on(fresh, request)
 
     async def close(self) -> None:
         """End all connections that were kept."""

@@ -247,7 +247,7 @@ def test_variables_of_attributes_have_safe_names(attribute: str, name: str) -> N
 def test_of_attributes_with_one_variable_the_first_by_name_is_taken_and_a_nul_is_left_out() -> None:
     message = ReceivedMessage(
         attributes={"a_b": "third", "a.b": "second", "a-b": "first\0"},
-        id="7", publish_time=datetime(2024, 3, 5, tzinfo=UTC), ack_id="",
+        id="7", publish_time=datetime(2024, 3, 5, tzinfo=UTC), ack_id="", delivery_attempt=3,
     )  # fmt: skip
 
     found = environment_of(message, {"AMS_ATTRIBUTE_LEFT": "1", "AMS_PROJECT": "garden", "AMS_MESSAGE_ID": "6"})
@@ -258,4 +258,5 @@ def test_of_attributes_with_one_variable_the_first_by_name_is_taken_and_a_nul_is
         b"AMS_MESSAGE_ID": b"7",
         b"AMS_PUBLISH_TIME": b"2024-03-05T00:00:00Z",
         b"AMS_ORDERING_KEY": b"",
+        b"AMS_DELIVERY_ATTEMPT": b"3",
     }

@@ -194,6 +194,7 @@ def test_when_it_is_to_stop_what_was_begun_is_finished_and_the_rest_given_back(
     assert done == Worked(worked=2, given_back=3)
     there = client.project(project).subscription("s")
     again = [*there.pull(100), *there.pull(100)]  # what comes again is given first
+    assert {each.delivery_attempt for each in again} == {1}  # nobody has failed at it
     assert sorted(each.data for each in again) == sorted(b"%d" % n for n in range(10) if b"%d" % n not in handler.seen)
 
 
@@ -209,7 +210,8 @@ def test_what_does_not_end_in_time_is_given_back(client: Client, either: Any, fa
     done = either.work("s", handler.handle, project=project, stop=stop, grace=0.1)
 
     assert done == Worked(worked=1, given_back=1)
-    assert [each.data for each in client.project(project).subscription("s").pull(100)] == [b"1"]
+    again = client.project(project).subscription("s").pull(100)
+    assert [(each.data, each.delivery_attempt) for each in again] == [(b"1", 2)]
 
 
 def test_closing_the_client_ends_the_work(client: Client, service: LiveService, project: str) -> None:
@@ -491,6 +493,20 @@ def test_messages_are_acknowledged_each_for_itself(client: Client, either: Any, 
     assert [each.data for each in there.pull(10)] == []
     time.sleep(1)
     assert [each.data for each in there.pull(10)] == [b"2"]
+
+
+def test_what_is_released_comes_again_and_has_not_failed(client: Client, either: Any, project: str) -> None:
+    publish(client, project, 3)
+    there = either.project(project).subscription("s")
+    got = there.pull(10)
+
+    there.release([got[0], got[1].ack_id])
+    there.nack(got[2])
+
+    assert [each.delivery_attempt for each in got] == [1, 1, 1]
+    assert [(each.data, each.delivery_attempt) for each in there.pull(10)] == [(b"0", 1), (b"1", 1), (b"2", 2)]
+    with pytest.raises(AckTimeout):
+        there.release(got[0])
 
 
 def test_ids_that_come_too_late_are_named_of_any_number(client: Client, either: Any, project: str) -> None:

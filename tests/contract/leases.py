@@ -36,6 +36,7 @@ from tests.contract.rows import (
 NACK = SUBSCRIPTION + ":nack"
 MINE = "projects/$P/subscriptions/S:"
 THREE = publish("MA==", "MQ==", "Mg==")
+MINE_LIKE = r"projects/[\w-]+/subscriptions/S:"
 PLAIN = (A_TOPIC, parallel(), THREE)
 PULLED = (*PLAIN, pull())
 DONE, NOTHING = Answer({}), Answer({"receivedMessages": []})
@@ -44,6 +45,10 @@ OVER = Wait(10.3)
 CON, STRANGER = member("con", "consumer"), member("stranger", "consumer")
 BAD_SECONDS = bad("Seconds should be between 0 and 600")
 BAD_PARAMETER = bad("Invalid ack parameter")
+ANY_MESSAGE = {
+    "messageId": Like(r"\d+"), "data": Like(r".*"), "publishTime": Like(r".*Z")
+}  # fmt: skip
+"""These fields and no others."""
 HAND_OUT = r"\d+-\d+\.\d+\.\d+\.\d+\.[0-9a-f]{6}"
 
 
@@ -55,6 +60,11 @@ def given(*numbers: int) -> Answer:
 def again(number: int, name: str) -> Answer:
     """A pull's answer with this message under the id that is called so."""
     return Answer({"receivedMessages": [Has(ackId=f"${name}", message=Has(messageId=str(number)))]})
+
+
+def attempts(*numbers: int) -> Answer:
+    """A pull's answer with messages that are delivered for so many times each."""
+    return Answer({"receivedMessages": [Has(deliveryAttempt=each, message=ANY_MESSAGE) for each in numbers]})
 
 
 def acked(*ids: str, by: str = "admin") -> Ask:
@@ -90,7 +100,11 @@ GIVING = [
     Row("19.4", "a lease that is over lets it be given again, under another id", pull(1), given(0),
         (*PLAIN, pull(1), OVER), ((acked("$ack_0_before"), late(0)), (acked("$ack_0"), DONE))),
     Row("19.4", "an id says which hand-out it is of", pull(1),
-        Answer({"receivedMessages": [Has(ackId=Like(r"projects/[\w-]+/subscriptions/S:" + HAND_OUT))]}), PLAIN),
+        Answer({"receivedMessages": [Has(ackId=Like(MINE_LIKE + HAND_OUT))]}), PLAIN),
+    Row("19.4", "beside a message stands how often it is delivered with this time", pull(), attempts(1, 1, 1), PLAIN,
+        ((nacked("$ack_0", "$ack_2"), EMPTY), (pull(), attempts(2, 2)), (OVER, None), (pull(), attempts(3, 3, 2)))),
+    Row("19.4", "of an ordered one no attempt is told", pull(1),
+        Answer({"receivedMessages": [{"ackId": Like(MINE_LIKE + "0"), "message": ANY_MESSAGE}]}), (*BOTH, THREE)),
     Row("19.4", "the lease has the length of the deadline", acked("$ack_0"), DONE,
         (A_TOPIC, parallel(ackDeadlineSeconds=60), THREE, pull(), Wait(59.9))),
     Row("19.4", "a deadline that changes holds for what is given then", acked("$ack_0"), DONE,
@@ -195,6 +209,25 @@ GIVING_BACK = [
         (*PLAIN, pull(1), Wait(6), pull(), Wait(5)), ((pull(), given(0, 2)),)),
     Row("19.4", "giving back what is acknowledged changes nothing", nacked("$ack_0"), EMPTY,
         (*PULLED, acked("$ack_0")), ((pull(), NOTHING),)),
+    Row("19.4", "what has not failed comes again at once, whatever the policy says, and no failure is counted",
+        nacked("$ack_1", "$ack_0", failed=False), EMPTY,
+        (A_TOPIC, parallel(retryPolicy={"minimumBackoff": "60s"}), THREE, pull()),
+        ((acked("$ack_0"), late(0)), (pull(), attempts(1, 1)), (acked("$ack_0", "$ack_1"), DONE))),
+    Row("19.4", "a true or a null failed is a failure", nacked("$ack_0", failed=True), EMPTY, (*PLAIN, pull(1)),
+        ((pull(1), attempts(2)), (nacked("$ack_0", failed=None, delaySeconds=0), EMPTY), (pull(1), attempts(3)))),
+    Row("19.4", "late ids of what has not failed are named, and the others come again",
+        nacked("$ack_0", "$ack_2", failed=False), late(0),
+        (*PLAIN, pull(1), Wait(6), pull(), Wait(5)), ((pull(), given(0, 2)),)),
+    Row("19.4", "what is acknowledged stays so", nacked("$ack_0", failed=False), EMPTY, (*PULLED, acked("$ack_0")),
+        ((pull(), NOTHING),)),
+    Row("19.4", "what has not failed has no delay", nacked("$ack_0", failed=False, delaySeconds=0),
+        bad("A message that has not failed has no delaySeconds"), PULLED, ((acked("$ack_0"), DONE),)),
+    Row("19.4", "that it has not failed is no text", nacked("$ack_0", failed="false"), BAD_PARAMETER, PULLED),
+    Row("19.4", "no ids that have not failed", nacked(failed=False), BAD_ACK, PULLED),
+    Row("19.4", "a wrong id among what has not failed", nacked("$ack_0", MINE + "7-$hand_out_0", failed=False), BAD_ACK,
+        PULLED, ((pull(), NOTHING),)),
+    Row("19.4", "of an ordered one nothing has not failed", nacked(MINE + "0-1.0.1.1.000000", failed=False),
+        NOT_PARALLEL, (*BOTH, THREE, pull())),
     Row("19.4", "no ids to give back", nacked(), BAD_ACK, PULLED),
     Row("19.4", "absent ids to give back", post(NACK, {}), BAD_ACK, PULLED),
     Row("19.4", "a delay below zero", nacked("$ack_0", delaySeconds=-1), BAD_SECONDS, PULLED, ((pull(), NOTHING),)),

@@ -29,7 +29,7 @@ from ams.core.clock import Milliseconds, publish_time
 AGAIN_LATER = 75
 """EX_TEMPFAIL: the exit code of a program that cannot do with its message now."""
 _ATTRIBUTE = "AMS_ATTRIBUTE_"
-_OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY")
+_OWN = ("AMS_MESSAGE_ID", "AMS_PUBLISH_TIME", "AMS_ORDERING_KEY", "AMS_DELIVERY_ATTEMPT")
 
 
 @with_options
@@ -216,6 +216,7 @@ def environment_of(message: ReceivedMessage, inherited: Mapping[str, str]) -> di
     own["AMS_MESSAGE_ID"] = message.id
     own["AMS_PUBLISH_TIME"] = publish_time(Milliseconds(round(message.publish_time.timestamp() * 1000)))
     own["AMS_ORDERING_KEY"] = message.ordering_key
+    own["AMS_DELIVERY_ATTEMPT"] = str(message.delivery_attempt or 1)
     return {os.fsencode(name): _value(value) for name, value in own.items()}
 
 

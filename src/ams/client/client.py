@@ -230,6 +230,13 @@ class Subscription:
         """
         self.client._run(self.client._plans.nack(self.project, self.name, ack_ids_of(messages), delay))
 
+    def release(self, messages: Acknowledged) -> None:
+        """Give messages of a parallel subscription back that nobody has worked on.
+
+        They come again at once, and have not failed. Raises as `acknowledge`.
+        """
+        self.client._run(self.client._plans.release(self.project, self.name, ack_ids_of(messages)))
+
     def extend(self, messages: Acknowledged, seconds: int) -> None:
         """Keep messages of a parallel subscription for so many seconds from now, 1 to 600; raises as `acknowledge`."""
         self.client._run(self.client._plans.extend(self.project, self.name, ack_ids_of(messages), seconds))

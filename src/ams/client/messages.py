@@ -31,6 +31,8 @@ class ReceivedMessage(Message):
     """When the service stored it, in UTC."""
     ack_id: str
     """Acknowledges it; of an ordered subscription, all before it too."""
+    delivery_attempt: int | None = None
+    """The number of this delivery, from 1: how often it has failed, and one more. None: the subscription is ordered."""
 
 
 Acknowledged: TypeAlias = ReceivedMessage | str | Sequence[ReceivedMessage | str]
@@ -58,6 +60,7 @@ def incoming(received: WireReceived) -> ReceivedMessage:
         id=message.message_id,
         publish_time=datetime.fromisoformat(message.publish_time).astimezone(UTC),
         ack_id=received.ack_id,
+        delivery_attempt=received.delivery_attempt,
     )
 
 

@@ -201,6 +201,10 @@ class Planner:
         seconds = None if delay is None else math.ceil(delay)
         yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, delay=seconds))
 
+    def release(self, project: str, subscription: str, ids: Sequence[str]) -> Plan[None]:
+        """Give messages of a parallel subscription back that nobody has worked on."""
+        yield from self._in_parts(ids, lambda part: wire.nack(project, subscription, part, failed=False))
+
     def extend(self, project: str, subscription: str, ids: Sequence[str], seconds: int) -> Plan[None]:
         """Let leases of a parallel subscription end so many seconds from now."""
         yield from self._in_parts(ids, lambda part: wire.extend(project, subscription, part, seconds))

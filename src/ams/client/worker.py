@@ -48,13 +48,16 @@ class _Verdict(NamedTuple):
     counted: str
     """The field of `Worked`."""
     acknowledged: bool = False
+    failed: bool = True
+    """Of one that is not acknowledged: whether it counts as a failure."""
     delay: float | None = None
-    """Seconds after which one that is not acknowledged comes again; None: as the retry policy says."""
+    """Seconds after which one that failed comes again; None: as the retry policy says."""
 
 
 _WORKED = _Verdict("worked", acknowledged=True)
 _FAILED = _Verdict("failed")
-_GIVEN_BACK = _Verdict("given_back", delay=0)
+_CUT_SHORT = _Verdict("given_back", delay=0)
+_NOT_BEGUN = _Verdict("given_back", failed=False)
 
 
 @dataclass(slots=True, eq=False)
@@ -170,11 +173,11 @@ class AsyncWorker:
             await asyncio.wait(handling, timeout=GIVE_BACK)
         self._give_back()
         for held in handling.values():  # some handlers do not end when they are cancelled
-            self._settle(held, _GIVEN_BACK)
+            self._settle(held, _CUT_SHORT)
 
     def _give_back(self) -> None:
         while self._waiting:
-            self._settle(self._waiting.popleft(), _GIVEN_BACK)
+            self._settle(self._waiting.popleft(), _NOT_BEGUN)
 
     # Pulling
 
@@ -216,7 +219,7 @@ class AsyncWorker:
             task.add_done_callback(self._handled)
 
     def _handled(self, task: "asyncio.Task[None]") -> None:
-        self._settle(self._handling.pop(task), _GIVEN_BACK)  # unless it was settled: cancelled before it began
+        self._settle(self._handling.pop(task), _NOT_BEGUN)  # unless it was settled: cancelled before it began
         self._begin()
 
     async def _handle(self, held: _Held) -> None:
@@ -225,7 +228,7 @@ class AsyncWorker:
         except RetryLater as later:
             self._settle(held, _FAILED._replace(delay=later.delay))
         except asyncio.CancelledError:
-            self._settle(held, _GIVEN_BACK if self._stop.is_set() else _FAILED)
+            self._settle(held, _CUT_SHORT if self._stop.is_set() else _FAILED)
         except Exception as error:
             logger.warning("message %s of %s failed", held.message.id, self._place[1], exc_info=error)
             self._settle(held, _FAILED)
@@ -258,6 +261,8 @@ class AsyncWorker:
     async def _say_of(self, verdict: _Verdict, several: Sequence[_Held]) -> None:
         if verdict.acknowledged:
             late = await self._late(several, lambda ids: self._plans.acknowledge(*self._place, ids))
+        elif not verdict.failed:
+            late = await self._late(several, lambda ids: self._plans.release(*self._place, ids))
         else:
             late = await self._late(several, lambda ids: self._plans.nack(*self._place, ids, verdict.delay))
         for held in several:

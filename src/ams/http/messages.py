@@ -372,18 +372,21 @@ def _wanted(value: str | int | None) -> int:
 _RECEIVED = b'{"receivedMessages":['
 
 
-def pulled(ack_prefix: str, messages: Sequence[Stored], ack_suffix: str = "") -> bytes:
-    """Write the answer of a pull: one join of all its parts, so that a fragment is copied once."""
+def pulled(ack_prefix: str, messages: Sequence[Stored], behind: str = '"') -> bytes:
+    """Write the answer of a pull: one join of all its parts, so that a fragment is copied once.
+
+    `behind` stands between the number of an ack id and the next member: what the id ends with, and further members.
+    """
     if not messages:
         return _RECEIVED + b"]}"
     head = f'{{"ackId":"{ack_prefix}'
-    middle = f'{ack_suffix}","message":{{"messageId":"'.encode()
+    middle = f'{behind},"message":{{"messageId":"'.encode()
     parts, end = [_RECEIVED, head.encode()], b""
     for first, time, fragments, _, has_keys in runs_of(messages):
         end = f',"publishTime":"{publish_time(time)}"}}}}'.encode()
         between = b"%b,%b" % (end, parts[1])
         if has_keys:
-            parts += _with_keys(first, fragments, ack_suffix.encode(), between)
+            parts += _with_keys(first, fragments, behind.encode(), between)
             continue
         for offset, fragment in enumerate(fragments, first):
             number = b"%d" % offset
@@ -392,19 +395,21 @@ def pulled(ack_prefix: str, messages: Sequence[Stored], ack_suffix: str = "") ->
     return b"".join(parts)
 
 
-def _with_keys(first: Offset, fragments: Sequence[Fragment], suffix: bytes, between: bytes) -> Iterator[bytes]:
+def _with_keys(first: Offset, fragments: Sequence[Fragment], behind: bytes, between: bytes) -> Iterator[bytes]:
     """Yield the parts of messages of which some have ordering keys; these stand beside `message` (contract A6)."""
     for offset, fragment in enumerate(fragments, first):
         number = b"%d" % offset
         key, message = split_ordering_key(fragment)
-        yield from (number, suffix, b'",', key, b'"message":{"messageId":"', number, b'",', message, between)
+        yield from (number, behind, b",", key, b'"message":{"messageId":"', number, b'",', message, between)
 
 
 def leased(ack_prefix: str, lots: Sequence[Lot]) -> bytes:
-    """Write the answer of a pull of a parallel subscription."""
-    if len(lots) == 1:
-        return pulled(ack_prefix, lots[0].messages, f"-{lots[0].hand_out}")
-    answers = [pulled(ack_prefix, each.messages, f"-{each.hand_out}") for each in lots]
+    """Write the answer of a pull of a parallel subscription; attempts stand beside `message`, as keys do (A6)."""
+    answers = [
+        pulled(ack_prefix, each.messages, f'-{each.hand_out}","deliveryAttempt":{each.attempt}') for each in lots
+    ]
+    if len(answers) == 1:
+        return answers[0]
     return b"%b%b%b" % (_RECEIVED, b",".join([each[len(_RECEIVED) : -2] for each in answers]), b"]}")
 
 

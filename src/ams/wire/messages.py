@@ -80,9 +80,13 @@ def message(payload: bytes, attributes: Mapping[str, str] | None = None, orderin
 
 
 class ReceivedMessage(CamelObject, frozen=True, kw_only=True):
-    """A message, its ordering key if it has one, and the id that acknowledges it and all before it."""
+    """A message, its ordering key if it has one, and the id that acknowledges it, of an ordered subscription all
+    before it too.
+    """
 
     ack_id: str
+    delivery_attempt: int | None = None
+    """The number of this delivery, from 1: how often it has failed, and one more. Of a parallel subscription."""
     ordering_key: str = ""
     message: PulledMessage
 

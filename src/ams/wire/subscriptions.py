@@ -57,6 +57,8 @@ class Nack(CamelRequest, frozen=True):
     ack_ids: list[str] | None = None
     delay_seconds: int | None = None
     """After which they come again, 0 to 600; absent: as the retry policy says."""
+    failed: bool | None = None
+    """False: nobody has worked on them, so that they come again at once and no failure is counted."""
 
 
 class NewOffset(Request, frozen=True):

@@ -203,12 +203,15 @@ def acknowledge(project: str, subscription: str, ack_ids: Sequence[str]) -> Call
     return Call("POST", subscriptions_path(project, subscription, "acknowledge"), nothing, body, repeatable=True)
 
 
-def nack(project: str, subscription: str, ack_ids: Sequence[str], *, delay: int | None = None) -> Call[None]:
+def nack(
+    project: str, subscription: str, ack_ids: Sequence[str], *, delay: int | None = None, failed: bool = True
+) -> Call[None]:
     """Give messages of a parallel subscription back, to come again after so many seconds, 0 to 600.
 
-    Absent = as its retry policy says. It counts as a failure. Asked again, the ids come too late.
+    Absent = as its retry policy says. It counts as a failure, unless they have not `failed`: then there is no delay.
+    Asked again, the ids come too late.
     """
-    body = json_body(Nack(list(ack_ids), delay))
+    body = json_body(Nack(list(ack_ids), delay, None if failed else False))
     return Call("POST", subscriptions_path(project, subscription, "nack"), nothing, body, repeatable=True)
 
 

@@ -153,8 +153,14 @@ class SubscriptionRoutes:
     async def nack(self, call: Call) -> bytes:
         """Give messages of a parallel subscription back."""
         wanted = _nack.read(await call.body())
+        has_failed = wanted.failed is not False
+        if wanted.delay_seconds is not None and not has_failed:
+            raise InvalidInput("A message that has not failed has no delaySeconds")
         ids = ack_ids_of(_prefix(call), wanted.ack_ids or [])
-        await self._leases.nack(call.caller, call.subscription, ids, wanted.delay_seconds)
+        if has_failed:
+            await self._leases.nack(call.caller, call.subscription, ids, wanted.delay_seconds)
+        else:
+            await self._leases.give_back(call.caller, call.subscription, ids)
         return answers.EMPTY
 
     async def access_list(self, call: Call) -> bytes:

@@ -350,17 +350,19 @@ class Backlog:
                 self._fail(settling, offsets)
         return settling
 
-    def release(self, ids: AckIds, now: Milliseconds) -> None:
+    def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
         """Let messages be given again that nobody has worked on: it is no failure, and nothing is to be stored.
 
-        Ids that count no more are passed over; raises as `acknowledge`.
+        Return the ids that count no more; raises as `acknowledge`.
         """
-        for lease, offsets in self._named(ids, now).leases:
+        named = self._named(ids, now)
+        for lease, offsets in named.leases:
             if lease is not None:
                 self._leases.end(lease, offsets)
                 self.give_back(offsets)
                 if now <= self._grace_until:
                     self._released.update(offsets)
+        return named.late
 
     def expire(self, now: Milliseconds) -> Settling:
         """Return what is to be stored as leases have ended by `now`; let those be given again whose wait is over."""

@@ -38,6 +38,14 @@ class LeaseRequests:
         wait = None if seconds is None else Milliseconds(seconds * 1000)
         await self.working.nack(subscription, caller.here.name, ids, wait)
 
+    async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
+        """Give messages back that nobody has worked on: they come again at once, and have not failed.
+
+        Raises likewise.
+        """
+        subscription = await self._to_settle(caller, name, ids, 0)
+        await self.working.give_back(subscription, caller.here.name, ids)
+
     async def _to_settle(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> Subscription:
         if not 0 <= seconds <= MAX_SECONDS:
             raise InvalidInput(f"Seconds should be between 0 and {MAX_SECONDS}")

@@ -58,6 +58,8 @@ class Lot(NamedTuple):
 
     hand_out: str
     """The text of their ids behind the dash."""
+    attempt: int
+    """The number of this delivery of each of them: how often it has failed, and one more."""
     messages: Sequence[Stored]
 
 
@@ -213,13 +215,22 @@ class Working:
         self._note_due(opened)
         _refuse_late(late)
 
-    def release(self, subscription: SubscriptionId, ids: AckIds) -> None:
-        """Let messages be given again that nobody has worked on: at once, and without counting a failure."""
+    async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
+        """Let messages be given again that nobody has worked on: at once, and without counting a failure.
+
+        Nothing is stored. Raises as `acknowledge`.
+        """
+        await self._opened(subscription, project)
+        _refuse_late(self.release(subscription.id, ids))
+
+    def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
+        """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
         opened = self._open.get(subscription)
         if opened is None:  # whoever opens it finds them
-            return
-        opened.backlog.release(ids, self._clock.monotonic())
+            return ()
+        late = opened.backlog.release(ids, self._clock.monotonic())
         opened.wake()
+        return late
 
     def forget(self, subscription: SubscriptionId) -> None:
         """Let go of a subscription that was sought, deleted, or changed: who uses it opens it anew."""
@@ -347,7 +358,7 @@ class Working:
             kept = [each for each in kept if each.offset not in settled]
         deadline = Milliseconds(self._clock.monotonic() + length)
         lots = [
-            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, holder), lot)
+            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, holder), attempt, lot)
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 
-from ams.core.ack_ids import AckIds, read_hand_out
+from ams.core.ack_ids import AckIds
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput, OwnedElsewhere
 from ams.core.names import Offset, ProjectName, SubscriptionId
@@ -33,7 +33,7 @@ class EngineHandOuts:
             except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
                 await self._working.own(SubscriptionId(target.id), seizes=True)
                 lots = await self._pull(target, max_messages, max_bytes)
-        return [HandOut(each.hand_out, read_hand_out(each.hand_out).attempt, pulled(each.messages)) for each in lots]
+        return [HandOut(each.hand_out, each.attempt, pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[Lot]:
         subscription, project = await self._found(target)

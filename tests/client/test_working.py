@@ -1,35 +1,32 @@
 """Working on a parallel subscription of a real service, with both faces."""
 
 import asyncio
-import contextlib
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked, wire
+from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
 from ams.client.wire import ParallelOptions
 from ams.client.work import Limits
 from tests.client.faces import open_client
+from tests.client.handlers import FASTER, Handler, backlog, let_time_pass_faster, made, passing, publish
 from tests.support.documents import environment
 from tests.support.served import Served, served
 from tests.support.service import LiveService, live_service
 
 SECONDS = 30
-FASTER = 5
-"""How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
 LONGER_THAN_A_LEASE = 12 / FASTER
+EXACTLY_ONCE = {"enable_exactly_once_delivery": True}
 
 
 @pytest.fixture(scope="module")
@@ -50,64 +47,10 @@ def project(client: Client) -> str:
     return made(client)
 
 
-def made(client: Client) -> str:
-    """Make a project with a topic and a parallel subscription."""
-    name = f"p-{uuid.uuid4()}"
-    client.call(wire.create_project(name))
-    client.project(name).topic("t").create()
-    client.project(name).subscription("s").create("t", parallel=ParallelOptions())
-    return name
-
-
 @pytest.fixture
 def either(face: str, service: LiveService) -> Iterator[Any]:
     with open_client(face, service.base_url, service.token) as client:
         yield client
-
-
-class Handler:
-    """A handler for either face, which says what it was given, and does what a test wants."""
-
-    def __init__(self, face: str, act: Callable[[ReceivedMessage], float | None] = lambda _: None) -> None:
-        self._act = act
-        self.seen: list[bytes] = []
-        self.at_once, self.most = 0, 0
-        self._lock = threading.Lock()
-        self.handle: Any = self._in_thread if face == "threads" else self._on_loop
-
-    def _begin(self, message: ReceivedMessage) -> float:
-        with self._lock:
-            self.seen.append(message.data)
-            self.at_once += 1
-            self.most = max(self.most, self.at_once)
-        return self._act(message) or 0
-
-    def _end(self) -> None:
-        with self._lock:
-            self.at_once -= 1
-
-    def _in_thread(self, message: ReceivedMessage) -> None:
-        try:
-            time.sleep(self._begin(message))
-        finally:
-            self._end()
-
-    async def _on_loop(self, message: ReceivedMessage) -> None:
-        try:
-            await asyncio.sleep(self._begin(message))
-        finally:
-            self._end()
-
-
-def publish(client: Client, project: str, count: int) -> list[bytes]:
-    data = [b"%d" % number for number in range(count)]
-    client.project(project).topic("t").publish([Message(each) for each in data])
-    return data
-
-
-def backlog(client: Client, project: str) -> int:
-    offsets = client.project(project).subscription("s").offsets()
-    return offsets.max - offsets.current
 
 
 def test_every_message_is_handled_and_acknowledged_some_at_a_time(
@@ -121,6 +64,31 @@ def test_every_message_is_handled_and_acknowledged_some_at_a_time(
     assert done == Worked(worked=300)
     assert sorted(handler.seen) == sorted(data)
     assert 1 < handler.most <= 8
+    assert backlog(client, project) == 0
+
+
+@pytest.mark.parametrize("options", [{}, EXACTLY_ONCE], ids=["plain", "exactly once"])
+def test_two_workers_share_a_backlog_and_nothing_is_handled_twice(
+    client: Client, service: LiveService, options: dict[str, bool]
+) -> None:
+    project = made(client, **options)
+    data = publish(client, project, 300)
+    handlers = [Handler("threads", lambda _: 0.005) for _ in range(2)]
+    done: list[Worked] = []
+
+    def work(handler: Handler) -> None:
+        with Client(service.base_url, service.token) as own:
+            done.append(own.work("s", handler.handle, project=project, concurrency=4, until_empty=True))
+
+    threads = [threading.Thread(target=work, args=(each,)) for each in handlers]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SECONDS)
+
+    assert Counter(seen for each in handlers for seen in each.seen) == Counter(data)
+    assert sum(each.worked for each in done) == 300
+    assert all(each.seen for each in handlers)
     assert backlog(client, project) == 0
 
 
@@ -325,30 +293,9 @@ def test_a_delay_that_cannot_be_is_refused(delay: float) -> None:
 @pytest.fixture
 def fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """Serve at a time that passes faster; for workers of this process it does, too."""
-    monkeypatch.setattr("ams.client.worker.time", SimpleNamespace(monotonic=lambda: FASTER * time.monotonic()))
-    monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
+    let_time_pass_faster(monkeypatch)
     with served(tmp_path / "ams-data") as service, passing(service):
         yield service
-
-
-@contextlib.contextmanager
-def passing(service: Served) -> Iterator[None]:
-    over = threading.Event()
-
-    def pass_time() -> None:
-        last = time.monotonic()
-        while not over.wait(0.02):
-            now = time.monotonic()
-            service.clock.advance(round(1000 * FASTER * (now - last)))
-            last = now
-
-    thread = threading.Thread(target=pass_time)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 @pytest.fixture
@@ -412,8 +359,17 @@ Client({fast.run.base_url!r}, {fast.token!r}).work("s", handle, project={project
 # A service that goes away
 
 
-@pytest.mark.parametrize(("face", "end"), [("threads", "kill"), ("asyncio", "stop")])
-def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: str, end: str) -> None:
+@pytest.mark.parametrize(
+    ("face", "end", "options"),
+    [
+        ("threads", "kill", {}),
+        ("asyncio", "stop", {}),
+        pytest.param("asyncio", "kill", EXACTLY_ONCE, marks=pytest.mark.long),
+    ],
+)
+def test_work_goes_on_when_the_service_is_started_again(
+    tmp_path: Path, face: str, end: str, options: dict[str, bool]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--pull-wait", "0.3", "--port", port)
@@ -432,7 +388,7 @@ def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: st
 
     done: list[Worked] = []
     with live_service(tmp_path / "ams-data", *flags) as service, Client(service.base_url, service.token) as client:
-        project = made(client)
+        project = made(client, **options)
         data = publish(client, project, 300)
         worker = threading.Thread(target=work, daemon=True)
         worker.start()
@@ -447,7 +403,7 @@ def test_work_goes_on_when_the_service_is_started_again(tmp_path: Path, face: st
 
         assert backlog(client, project) == 0
     assert set(handler.seen) == set(data)
-    assert done[0].worked >= 300
+    assert done[0].worked == 300 if options else done[0].worked >= 300
 
 
 def test_a_signal_stops_the_work_and_a_second_one_at_once(client: Client, service: LiveService, project: str) -> None:

@@ -4,55 +4,24 @@ The nodes are in this process, over a real PostgreSQL and a real Kafka; those th
 """
 
 import base64
-import contextlib
-import secrets
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from cluster.certificates import Authority
-from cluster.node import Node
-from cluster.ports import free_port
-from tests.support.parts import kafka_prefix, kafka_servers, new_database
-from tests.support.served import SERVICE_TOKEN, Served, served
+from tests.cluster.nodes import node_served, processes, shared_settings
+from tests.support.served import SERVICE_TOKEN, Served
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 Client = httpx.Client
 _numbers = count()
-
-
-def shared_settings() -> dict[str, str]:
-    """Return what nodes of one installation have in common."""
-    url = urlsplit(new_database())
-    assert url.password is not None
-    return {
-        "log": "kafka",
-        "kafka_servers": kafka_servers(),
-        "kafka_prefix": kafka_prefix(),
-        "kafka_replication": "1",
-        "kafka_min_isr": "1",
-        "registry": url._replace(netloc=f"{url.username}@{url.hostname}:{url.port}").geturl(),
-        "registry_password": url.password,
-        "token_key": secrets.token_hex(32),
-        "service_token": SERVICE_TOKEN,
-    }
-
-
-@contextlib.contextmanager
-def node_served(folder: Path, settings: dict[str, str], **more: object) -> Iterator[Served]:
-    port = free_port()
-    numbers = {"kafka_replication": 1, "kafka_min_isr": 1, "port": port, "pull_wait": 1.0}
-    url = {"node_url": f"{'https' if 'cert' in more else 'http'}://127.0.0.1:{port}"}
-    with served(folder, **{**settings, **numbers, **url, **more}) as node:
-        yield node
 
 
 def client_of(url: str) -> Client:
@@ -280,20 +249,6 @@ def test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate(
         assert acknowledge(trusting, sub, *given.values()).status_code == 200
         refused = acknowledge(two, sub, *given.values())
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
-
-
-@contextlib.contextmanager
-def processes(folder: Path, count: int) -> Iterator[list[Node]]:
-    """Yield nodes that are processes of their own."""
-    settings = shared_settings() | {"log_level": "warning", "pull_wait": "1s"}
-    nodes = [Node(f"node{number}", folder, settings) for number in range(count)]
-    with contextlib.ExitStack() as stack:
-        for each in nodes:
-            stack.callback(each.kill)
-            each.launch()
-        for each in nodes:
-            each.wait_ready()
-        yield nodes
 
 
 def until_answered(ask: Callable[[], httpx.Response], seconds: float) -> httpx.Response:

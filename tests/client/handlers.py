@@ -1,0 +1,101 @@
+"""Handlers of messages, what they work on, and a time that passes faster for them."""
+
+import asyncio
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ams.client import Client, Message, ReceivedMessage, wire
+from ams.client.wire import ParallelOptions
+from tests.support.served import Served
+
+FASTER = 5
+"""How much faster time passes where leases have to end, the shortest of which are of ten seconds."""
+
+
+class Handler:
+    """A handler for either face, which says what it was given, and does what a test wants."""
+
+    def __init__(self, face: str, act: Callable[[ReceivedMessage], float | None] = lambda _: None) -> None:
+        self._act = act
+        self.seen: list[bytes] = []
+        self.at_once, self.most = 0, 0
+        self._lock = threading.Lock()
+        self.handle: Any = self._in_thread if face == "threads" else self._on_loop
+
+    def _begin(self, message: ReceivedMessage) -> float:
+        with self._lock:
+            self.seen.append(message.data)
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+        return self._act(message) or 0
+
+    def _end(self) -> None:
+        with self._lock:
+            self.at_once -= 1
+
+    def _in_thread(self, message: ReceivedMessage) -> None:
+        try:
+            time.sleep(self._begin(message))
+        finally:
+            self._end()
+
+    async def _on_loop(self, message: ReceivedMessage) -> None:
+        try:
+            await asyncio.sleep(self._begin(message))
+        finally:
+            self._end()
+
+
+def made(client: Client, **options: Any) -> str:
+    """Make a project with a topic and a parallel subscription with these options."""
+    name = f"p-{uuid.uuid4()}"
+    client.call(wire.create_project(name))
+    client.project(name).topic("t").create()
+    client.project(name).subscription("s").create("t", parallel=ParallelOptions(**options))
+    return name
+
+
+def publish(client: Client, project: str, count: int) -> list[bytes]:
+    data = [b"%d" % number for number in range(count)]
+    client.project(project).topic("t").publish([Message(each) for each in data])
+    return data
+
+
+def backlog(client: Client, project: str) -> int:
+    offsets = client.project(project).subscription("s").offsets()
+    return offsets.max - offsets.current
+
+
+def let_time_pass_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it, for workers of this process; for services there is `passing`."""
+    monkeypatch.setattr("ams.client.worker.time", SimpleNamespace(monotonic=lambda: FASTER * time.monotonic()))
+    monkeypatch.setattr("ams.client.worker.LOOKS", 10 * FASTER)
+
+
+@contextlib.contextmanager
+def passing(*services: Served) -> Iterator[None]:
+    """Let time pass faster for services."""
+    over = threading.Event()
+
+    def pass_time() -> None:
+        last = time.monotonic()
+        while not over.wait(0.02):
+            now = time.monotonic()
+            for each in services:
+                each.clock.advance(round(1000 * FASTER * (now - last)))
+            last = now
+
+    thread = threading.Thread(target=pass_time)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

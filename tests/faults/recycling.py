@@ -5,7 +5,6 @@ stderr whenever a segment is made of a spare, and whenever pages were written ah
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from ams.storage.log.embedded.upkeep import Upkeep
 
 REUSED, AHEAD = "reused", "ahead"
 """What it says of a segment, and of pages."""
-_run, _retain, _reuse, _write_step = Upkeep.run, Upkeep.retain, Writer._reuse, Ahead._write_step
+_make, _retain, _reuse, _write_step = Upkeep.__init__, Upkeep.retain, Writer._reuse, Ahead._write_step
 
 
-async def _running(upkeep: Upkeep, survive: Callable[[str], None]) -> None:
-    upkeep.call()  # a start has dropped all spares
-    await _run(upkeep, survive)
+def _made(upkeep: Upkeep, *given: Any) -> None:
+    _make(upkeep, *given)
+    upkeep.rounds.soon()  # a start has dropped all spares
 
 
 async def _retained(upkeep: Upkeep) -> None:
@@ -47,7 +46,7 @@ def _told(word: str, made: Any) -> Any:
 
 def plant() -> None:
     """Change the program."""
-    Upkeep.run = _running  # type: ignore[method-assign,assignment]
+    Upkeep.__init__ = _made  # type: ignore[method-assign,assignment]
     Upkeep.retain = _retained  # type: ignore[method-assign,assignment]
     Writer._reuse = lambda *given: _told(REUSED, _reuse(*given))  # type: ignore[method-assign]
     Ahead._write_step = lambda *given: _told(AHEAD, _write_step(*given))  # type: ignore[method-assign]

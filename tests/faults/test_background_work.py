@@ -13,10 +13,12 @@ from ams.app.serving import Running
 from ams.http import tls
 from ams.http.tls import Certificate
 from ams.push.holding import Holding
-from ams.service import counting, retention, tokens
+from ams.service import counting, expiring, retention, tokens
 from ams.storage.audit import logins, trail
 from ams.storage.audit.records import AuditRecords
 from ams.storage.log.embedded.upkeep import Upkeep
+from ams.storage.registry.logins import NamedTokenRecords
+from ams.storage.registry.parallel import SnapshotRecords
 from tests.support.service import running_service
 
 
@@ -29,13 +31,14 @@ class Work(NamedTuple):
 
 
 WORKS = [
-    Work("counting", counting.Counting, "round"),
-    Work("counting of losses", retention.LossTotal, "look"),
-    Work("uses of tokens", tokens.TokenUses, "flush"),
+    Work("counting", counting.Counts, "take_published"),
+    Work("counting of losses", retention.LossTotal, "_oldest"),
+    Work("uses of tokens", NamedTokenRecords, "note_uses"),
     Work("audit table", trail.FileTrail, "bring_in"),
     Work("pruning of the audit table", AuditRecords, "prune"),
     Work("failed logins", logins.FailedLogins, "flush"),
     Work("upkeep of the log", Upkeep, "_chore"),
+    Work("what expires", SnapshotRecords, "delete_expired"),
     Work("push leases", Holding, "_round"),
     Work("certificate", Certificate, "reload"),
 ]
@@ -44,6 +47,7 @@ PAUSES = [
     (counting, "MAX_PAUSE_SECONDS", 0.01),
     (retention, "LOOK_SECONDS", 0.01),
     (tokens, "ROUND_SECONDS", 0.01),
+    (expiring, "ROUND_SECONDS", 0.01),
     (trail, "BATCH_SECONDS", 0.01),
     (trail, "PRUNE_SECONDS", 0.01),
     (logins, "MINUTE", 10),
@@ -93,7 +97,7 @@ async def _all_survive(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def wake(run: Running) -> None:
     assert run.service.embedded is not None
     assert run.service.push.runner is not None
-    run.service.embedded._upkeep.call()
+    run.service.embedded._upkeep.rounds.soon()
     run.service.push.runner._holding.wake()
 
 

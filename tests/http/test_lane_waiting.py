@@ -111,7 +111,7 @@ async def test_what_the_service_notes_by_itself_does_not_make_heads_unknown(way:
     assert way.made.lane is not None
     before = way.made.registry.invalidations.generation
     await way.told([said(PUBLISH, MESSAGE)])
-    await way.made.counting._try_round()
+    await way.made.counting.round()
 
     assert way.made.registry.invalidations.generation == before
     on_lane = way.on_lane

@@ -387,10 +387,10 @@ async def test_figures_since_the_start_are_what_rounds_stored(use_cases: UseCase
 
 async def test_closing_stores_what_is_noted(use_cases: UseCases) -> None:
     counting = Counting(use_cases.engines.registry, use_cases.engines.log, use_cases.engines.counts)
-    await counting.start(Supervisor())
+    await counting.rounds.start(Supervisor())
     await use_cases.publish(2)
 
-    await counting.close()
+    await counting.rounds.close()
 
     assert await stored_days(use_cases) == {DAY_0: 2}
 

@@ -10,7 +10,6 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, LogUnavailable, NotFound
 from ams.core.names import Offset, TopicId, TopicName
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.core.supervisor import Supervisor
 from ams.service.retention import Losses, LossTotal, Retention
 from ams.storage.log.base import Bounds
 from ams.storage.registry.records import Subscription
@@ -269,16 +268,6 @@ async def test_a_project_that_goes_leaves_what_its_subscriptions_had_lost(use_ca
     await use_cases.engines.projects.delete(use_cases.caller)
 
     assert await total(use_cases, known) == await total(use_cases) == 3
-
-
-async def test_the_total_is_looked_up_at_the_start(use_cases: UseCases) -> None:
-    await lose(use_cases, 3)
-    started = LossTotal(use_cases.engines.log, use_cases.engines.cursors)
-
-    await started.start(Supervisor())
-    await started.close()
-
-    assert started.messages == 3
 
 
 async def test_a_loss_is_told_once_also_when_a_broker_that_kept_more_leads_for_a_while(use_cases: UseCases) -> None:

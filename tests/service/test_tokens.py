@@ -175,13 +175,13 @@ async def test_the_last_use_is_written_at_the_end(registry: Registry, clock: Man
     )
     uses = TokenUses(registry.named_tokens)
     admission = Admission(registry, clock=clock, note_use=uses.note)
-    await uses.start(Supervisor())
+    await uses.rounds.start(Supervisor())
     for _ in range(2):
         clock.advance(1000)
         await admission.admit("users:list", text)
     assert (await registry.named_tokens.of(root.id))[0].last_used is None
 
-    await uses.close()
+    await uses.rounds.close()
 
     assert (await registry.named_tokens.of(root.id))[0].last_used == clock.now
 
@@ -210,12 +210,12 @@ async def test_what_cannot_be_written_now_is_written_later(monkeypatch: pytest.M
     uses = TokenUses(tokens)
     uses.note(T, Milliseconds(1))
     uses.note(TokenId("other"), Milliseconds(1))
-    await uses.start(Supervisor())
+    await uses.rounds.start(Supervisor())
     await tokens.came.wait()
     uses.note(T, Milliseconds(2))
 
     tokens.away = None
-    await uses.close()
+    await uses.rounds.close()
 
     assert [each for each in tokens.written if each] == [{T: 2, "other": 1}]
 
@@ -239,9 +239,9 @@ async def test_a_defect_does_not_end_the_noting() -> None:
     tokens.away = ZeroDivisionError("a defect")
     uses = TokenUses(tokens)
     uses.note(T, Milliseconds(1))
-    await uses.close()
+    await uses.rounds.close()
 
     tokens.away = None
-    await uses.close()
+    await uses.rounds.close()
 
     assert tokens.written == [{T: 1}]

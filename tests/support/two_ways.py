@@ -249,7 +249,7 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
     parts = shape.on_cluster(data) if is_cluster else {}
     chosen = Settings(data=str(data), **(usual | parts | settings))
     async with service(chosen, Supervisor(), clock=clock, files=files) as made:
-        made.counting._stop.set()  # its rounds would take notes that are compared
+        made.counting.rounds.cancel()  # its rounds would take notes that are compared
         way = Way(made, clock, lane=lane, is_cluster=is_cluster, **limits)
         for method, path, body in FURNITURE:
             answered, _ = await way.told([request(method, path, body)])
@@ -258,8 +258,6 @@ async def one_way(data: Path, *, lane: bool, is_cluster: bool = False, **setting
                 found = re.search(rb'"token":"([0-9a-f]{64})"', answered)
                 assert found
                 way.tokens[TOKEN] = found[1]
-        assert made.counting._running is not None
-        await made.counting._running
         made.api.answered[:] = [0] * 6
         yield way
 

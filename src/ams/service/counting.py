@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 
 import structlog
 
 from ams.core.clock import DAY, Clock, Milliseconds, SystemClock, day_of, day_text
-from ams.core.errors import AmsError, TopicGone
+from ams.core.errors import TopicGone
 from ams.core.names import Offset, ProjectId, SubscriptionId, TopicId
-from ams.core.supervisor import Supervisor
+from ams.core.rounds import Rounds
 from ams.storage.log.base import Appended, Log, Totals
 from ams.storage.registry.counts import Activity, Advance, DayCount, Rate, Tally, TopicTally
 from ams.storage.registry.records import Topic
@@ -158,23 +159,9 @@ class Counting:
         self._turn = asyncio.Lock()
         """One round or reading at a time: what is being stored is neither in the notes nor in the registry."""
         self._most = FEWEST
-        self._stop = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
-        self._supervisor = Supervisor()
+        put_off = partial(logger.warning, "counting.put_off")
+        self.rounds = Rounds("counting", ROUND_SECONDS, self._timed_round, put_off, has_last=True)
         self.figures = Figures()
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Bring the tallies of all topics up to the log, then go on in the background until `close`."""
-        self._supervisor = supervisor
-        await self.catch_up()
-        self._running = self._supervisor.task("counting", self._run(), may_end=True)
-
-    async def close(self) -> None:
-        """End the background work and store what is noted."""
-        self._stop.set()
-        if self._running is not None:
-            await self._running
-        await self._try_round()
 
     async def catch_up(self) -> None:
         """Count what no round saw before the service ended. To be called before anything is published."""
@@ -256,23 +243,12 @@ class Counting:
         """Return when the last acknowledgement was; None when there was none since the start."""
         return self._counts.acknowledged.get(subscription)
 
-    async def _run(self) -> None:
-        pause = ROUND_SECONDS
-        while not self._stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._stop.wait()
-            began = time.monotonic()
-            await self._try_round()
-            pause = min(max(ROUND_SECONDS, REST * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
-
-    async def _try_round(self) -> None:
+    async def _timed_round(self) -> None:
+        began = time.monotonic()
         try:
             await self.round()
-        except AmsError as error:
-            logger.warning("counting.put_off", reason=str(error))
-        except Exception:  # a defect must not end the counting for good
-            self._supervisor.survive("counting")
+        finally:
+            self.rounds.seconds = min(max(ROUND_SECONDS, REST * (time.monotonic() - began)), MAX_PAUSE_SECONDS)
 
     async def _store(
         self,

@@ -5,15 +5,14 @@ asked for by its name. Uses are noted in memory and stored coarsely, so that no 
 stays longer by `MARGIN`, so that a use that was not stored in time, here or on another node, does not cost it.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import structlog
 
 from ams.core.clock import Clock, Milliseconds, span_text
-from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId, new_uuid, subscription_path
-from ams.core.supervisor import Supervisor
+from ams.core.rounds import Rounds
 from ams.service.counting import Counts
 from ams.service.subscriptions import Subscriptions
 from ams.storage.audit.event import DONE, AuditEvent
@@ -42,21 +41,11 @@ class Expiry:
         self._clock = clock
         self._noted: dict[SubscriptionId, Milliseconds] = {}
         self._started = clock.monotonic()
-        self._task: asyncio.Task[None] | None = None
+        self.rounds = Rounds("what expires", ROUND_SECONDS, self.round, partial(logger.warning, "expiring.put_off"))
 
     def note(self, subscription: SubscriptionId) -> None:
         """Note that somebody asked for a subscription. Pulls and acknowledgements are noted by `Counts`."""
         self._noted[subscription] = self._clock.wall()
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Look every ten minutes, until `close`."""
-        self._task = supervisor.task("what expires", self._run(supervisor))
-
-    async def close(self) -> None:
-        """End the background work."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
 
     async def round(self) -> None:
         """Remove what has expired, and store uses. Raises what the registry and the cursors raise."""
@@ -105,13 +94,3 @@ class Expiry:
         pulls = self._counts.pulled.get(each.id)
         known = (pulls.last if pulls else None, self._counts.acknowledged.get(each.id), self._noted.get(each.id))
         return Milliseconds(max(each.used, *[moment or 0 for moment in known]))
-
-    async def _run(self, supervisor: Supervisor) -> None:
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await self.round()
-            except AmsError as error:
-                logger.warning("expiring.put_off", reason=str(error))
-            except Exception:  # a defect must not end the looking for good
-                supervisor.survive("what expires")

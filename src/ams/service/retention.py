@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,10 +20,10 @@ import structlog
 
 from ams.access.admission import Caller
 from ams.core.clock import Milliseconds
-from ams.core.errors import AmsError, InvalidInput, NotFound, TopicGone
+from ams.core.errors import InvalidInput, NotFound, TopicGone
 from ams.core.names import Offset, TopicId, TopicName
+from ams.core.rounds import Rounds
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.core.supervisor import Supervisor
 from ams.storage.cursors.base import Cursors, Position
 from ams.storage.log.base import Bounds, Log
 from ams.storage.registry.records import Project, Subscription, Topic
@@ -159,19 +160,9 @@ class LossTotal:
         self._log = log
         self._cursors = cursors
         self._known: dict[TopicId, Offset] = {}
-        self._running: asyncio.Task[None] | None = None
+        put_off = partial(losses_logger.warning, "losses.put_off")
+        self.rounds = Rounds("counting of losses", LOOK_SECONDS, self.look, put_off)
         self.messages = 0
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Look now, then go on in the background until `close`."""
-        await self.look()
-        self._running = supervisor.task("counting of losses", self._run(supervisor))
-
-    async def close(self) -> None:
-        """End the background work."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.wait((self._running,))
 
     async def look(self) -> None:
         """Bring the total up to date. Raises what the engines raise; the next look then finds it all again."""
@@ -187,16 +178,6 @@ class LossTotal:
         bounds = await self._log.all_bounds()
         self._known = {topic: max(each.oldest, self._known.get(topic, Offset(0))) for topic, each in bounds.items()}
         return {topic: oldest for topic, oldest in self._known.items() if oldest}
-
-    async def _run(self, supervisor: Supervisor) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except AmsError as error:
-                losses_logger.warning("losses.put_off", reason=str(error))
-            except Exception:  # a defect must not end the looking for good
-                supervisor.survive("counting of losses")
 
 
 async def oldest_for(log: Log, topic: TopicId, subscription: Subscription, bounds: Bounds, now: Milliseconds) -> Offset:

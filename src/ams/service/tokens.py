@@ -1,8 +1,7 @@
 """Administration of the named tokens of users (docs/reference/tokens.md)."""
 
-import asyncio
-import contextlib
 from collections.abc import Sequence
+from functools import partial
 
 import structlog
 
@@ -10,9 +9,9 @@ from ams.access.admission import Caller
 from ams.access.permissions import PERMISSIONS, needs_all_rights
 from ams.core import rights
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError, Conflict, InvalidInput, NotAllowed, NotFound
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenId, TokenName, UserName
-from ams.core.supervisor import Supervisor
+from ams.core.rounds import Rounds
 from ams.service.lookup import find_user
 from ams.storage.registry.logins import NamedTokenRecords
 from ams.storage.registry.records import NamedToken, User
@@ -126,25 +125,12 @@ class TokenUses:
     def __init__(self, tokens: NamedTokenRecords) -> None:
         self._tokens = tokens
         self._noted: dict[TokenId, Milliseconds] = {}
-        self._task: asyncio.Task[None] | None = None
-        self._supervisor = Supervisor()
+        put_off = partial(logger.warning, "token_uses.put_off")
+        self.rounds = Rounds("uses of tokens", ROUND_SECONDS, self.flush, put_off, has_last=True)
 
     def note(self, token: TokenId, now: Milliseconds) -> None:
         """Note a use; on the way of every request, so it does nothing else."""
         self._noted[token] = now
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Write what is noted about each minute, until `close`."""
-        self._supervisor = supervisor
-        self._task = self._supervisor.task("uses of tokens", self._run())
-
-    async def close(self) -> None:
-        """Write what is noted, and no more from then on."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        await self._try_flush()
 
     async def flush(self) -> None:
         """Write what is noted. Raises what the registry raises; it is written the next time then."""
@@ -154,16 +140,3 @@ class TokenUses:
         except BaseException:
             self._noted = {**noted, **self._noted}
             raise
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            await self._try_flush()
-
-    async def _try_flush(self) -> None:
-        try:
-            await self.flush()
-        except AmsError as error:
-            logger.warning("token_uses.put_off", reason=str(error))
-        except Exception:  # a defect must not end the noting for good
-            self._supervisor.survive("uses of tokens")

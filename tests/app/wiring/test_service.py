@@ -1,3 +1,4 @@
+import asyncio
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -134,3 +135,20 @@ async def test_what_was_configured_survives_a_restart(tmp_path: Path) -> None:
 
     assert seen[0]["pushConfig"]["base64Decode"]
     assert seen[0] == seen[1]
+
+
+async def test_what_was_lost_is_known_from_the_start(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    options = {"min_free_bytes": 0, "reserve_bytes": 0}
+    async with running_service(data, **options) as (run, token):
+        async with httpx.AsyncClient(base_url=run.base_url + "/v1/projects/P", headers={"x-api-key": token}) as client:
+            await client.post(run.base_url + "/v1/projects/P", json={})
+            await client.put("/topics/t")
+            await client.put("/subscriptions/s", json={"topic": "projects/P/topics/t"})
+            await client.post("/topics/t:publish", json={"messages": [{"data": "aGk="}] * 3})
+            await client.post("/topics/t:modifyRetention", json={"retentionSeconds": 1})
+        await asyncio.sleep(1.1)
+        await run.service.log.retain()
+
+    async with running_service(data, **options) as (run, _):
+        assert run.service.losses.messages == 3

@@ -47,8 +47,7 @@ class Nodes:
 
     async def kill(self, node: Shared) -> None:
         """End a node in the middle of its work, and let what it owned end."""
-        assert node._task is not None
-        node._task.cancel()
+        node._rounds.cancel()
         self._made.remove(node)
         await self.pass_time(OWNED_SECONDS)
 

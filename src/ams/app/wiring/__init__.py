@@ -64,16 +64,18 @@ async def service(
     async with open_engines(settings, clock or SystemClock(), files or Disk(), tell, supervisor) as engines:
         await put_in_order(settings, engines)
         made = assemble(settings, engines, roles, reach, trusted, to_nodes)
+        await made.counting.catch_up()
+        await made.losses.look()
         async with contextlib.AsyncExitStack() as stack:
             works: list[_Background] = [
                 made.trail,
                 made.failed_logins,
-                made.token_uses,
-                made.counting,
-                made.losses,
+                made.token_uses.rounds,
+                made.counting.rounds,
+                made.losses.rounds,
                 made.working,
-                made.expiry,
-                made.watched,
+                made.expiry.rounds,
+                made.watched.rounds,
             ]
             for work in works:
                 await work.start(supervisor)

@@ -6,7 +6,6 @@ it again: what it knows of it may be of before a change it was not there for.
 """
 
 import asyncio
-import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -15,6 +14,7 @@ import structlog
 
 from ams.core.backoff import Backoff, Pauses
 from ams.core.errors import AmsError
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.push.rpc.channel import PushServerAddress
 from ams.push.rpc.client import SECONDS as CALL_SECONDS
@@ -44,13 +44,13 @@ class Driving:
         self._given: dict[str, Target] = {}
         """What this process made it deliver, and how."""
         self._results: dict[str, Outcome] = {}
-        self._changed = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._turn = asyncio.Lock()
         self._away: Outcome | None = None
         """What was answered for it in this round by no server: then it is asked nothing more."""
         self._asked: set[asyncio.Task[bool]] = set()
-        self._task: asyncio.Task[None] | None = None
+        self._pauses = Pauses(_BACKOFF)
+        self._rounds = Rounds(WORK, seconds, self._go_on)
 
     @property
     def results(self) -> Mapping[str, Outcome]:
@@ -59,7 +59,7 @@ class Driving:
 
     def changed(self) -> None:
         """Say that something else is wanted than before; the next round begins at once."""
-        self._changed.set()
+        self._rounds.soon()
 
     async def settle(self, seconds: float) -> None:
         """Compare and repair now; return when that is done, or after `seconds`."""
@@ -72,29 +72,21 @@ class Driving:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Begin; the first round goes on in the background."""
-        self._task = supervisor.task(WORK, self._go_on(supervisor))
+        self._rounds.soon()
+        await self._rounds.start(supervisor)
 
     async def close(self) -> None:
         """Stop. What the push server delivers goes on."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._rounds.close()
 
-    async def _go_on(self, supervisor: Supervisor) -> None:
-        pauses = Pauses(_BACKOFF)
-        while True:
-            self._changed.clear()
-            try:
-                is_whole = await self.round()
-            except Exception:  # a defect must not end the driving for good
-                supervisor.survive(WORK)
-                is_whole = False
-            pause = self._seconds if is_whole else min(pauses.next(), self._seconds)
-            if is_whole:
-                pauses.reset()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause * random.uniform(0.9, 1.1))  # noqa: S311
+    async def _go_on(self) -> None:
+        pause = min(self._pauses.next(), self._seconds)
+        try:
+            if await self.round():
+                self._pauses.reset()
+                pause = self._seconds
+        finally:
+            self._rounds.seconds = pause * random.uniform(0.9, 1.1)  # noqa: S311
 
     async def round(self) -> bool:
         """Compare and repair once; return whether everybody answered. Raises nothing."""

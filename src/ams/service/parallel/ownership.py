@@ -12,12 +12,14 @@ it knows this itself, by its own clock from the sending of its last answered ren
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from ams.core.errors import AmsError, Overloaded, OwnedElsewhere, SubscriptionGone
 from ams.core.names import SubscriptionId
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.registry.owners import OWNED_SECONDS, Node, OwnerRecords
 
@@ -117,10 +119,12 @@ class Shared:
         self._asked: dict[SubscriptionId, asyncio.Future[Node]] = {}
         self._seized: set[SubscriptionId] = set()
         self._released: set[SubscriptionId] = set()
-        self._sooner = asyncio.Event()
         self._turns = asyncio.Lock()
         self._lost: Callable[[], None] = lambda: None
-        self._task: asyncio.Task[None] | None = None
+        not_renewed = partial(logger.warning, "ownership.not_renewed")
+        self._rounds = Rounds(
+            "ownership of subscriptions", RENEW_SECONDS, self._renew, not_renewed, retry_seconds=_RETRY_SECONDS
+        )
 
     def holds(self, subscription: SubscriptionId) -> bool:
         """Whether this node owns a subscription, by its own clock."""
@@ -128,7 +132,7 @@ class Shared:
 
     async def claim(self, subscription: SubscriptionId, *, seizes: bool = False) -> None:
         """Own a subscription, with the next turn; what is known to be elsewhere is not asked for."""
-        if self._task is not None and self._task.done():
+        if self._rounds.is_over:
             raise Overloaded(_STOPPING)
         if seizes:
             self._seized.add(subscription)
@@ -137,7 +141,7 @@ class Shared:
         answer = self._asked.get(subscription)
         if answer is None:
             answer = self._asked[subscription] = asyncio.get_running_loop().create_future()
-        self._sooner.set()
+        self._rounds.soon()
         owner = await asyncio.shield(answer)
         if owner.name != self._node.name:
             raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
@@ -156,7 +160,7 @@ class Shared:
         """Release a subscription with the next turn."""
         self._held.discard(subscription)
         self._released.add(subscription)
-        self._sooner.set()
+        self._rounds.soon()
 
     def doubt(self, subscription: SubscriptionId) -> None:
         """Forget who owns a subscription."""
@@ -165,7 +169,7 @@ class Shared:
     async def start(self, supervisor: Supervisor, lost: Callable[[], None]) -> None:
         """Take turns in the background, until `close`."""
         self._lost = lost
-        self._task = supervisor.task("ownership of subscriptions", self._keep(supervisor.survive))
+        await self._rounds.start(supervisor)
 
     async def leave(self) -> None:
         """Release everything; what is asked for meanwhile waits."""
@@ -178,9 +182,7 @@ class Shared:
 
     async def close(self) -> None:
         """Take no more turns, and release everything; once closed, nothing can be claimed."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        await self._rounds.close()
         _fail(self._asked.values(), Overloaded(_STOPPING))
         await self.leave()
 
@@ -193,23 +195,12 @@ class Shared:
             raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
         del self._elsewhere[subscription]
 
-    async def _keep(self, survive: Callable[[str], None]) -> None:
-        pause = RENEW_SECONDS
-        while True:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sooner.wait(), pause)
-            self._sooner.clear()
-            pause = RENEW_SECONDS
-            if not (self._held or self._asked or self._released):
-                continue
-            try:
-                await self.turn()
-            except AmsError as error:
-                logger.warning("ownership.not_renewed", reason=error.message)
-                pause = _RETRY_SECONDS
-            except Exception:  # a defect must not end the renewals for good
-                survive("ownership of subscriptions")
-                pause = _RETRY_SECONDS
+    async def _renew(self) -> None:
+        if not (self._held or self._asked or self._released):
+            return
+        try:
+            await self.turn()
+        finally:
             if self._held and _now() >= self._until:
                 self._lose("it could not be renewed")
 

@@ -3,17 +3,16 @@
 What another node works on is known there alone.
 """
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AmsError
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.observing import Figure, figure
-from ams.core.supervisor import Supervisor
+from ams.core.rounds import Rounds
 from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
 from ams.service.parallel.opened import Open
 from ams.service.parallel.working import Working
@@ -147,17 +146,7 @@ class Watched:
         self._by_name = by_name
         self._oldest: dict[SubscriptionId, Milliseconds] = {}
         """When the oldest message was published that is not acknowledged."""
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, supervisor: Supervisor) -> None:
-        """Look in the background until `close`."""
-        self._task = supervisor.task("ages of messages", self._run(supervisor))
-
-    async def close(self) -> None:
-        """End the background work."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        self.rounds = Rounds("ages of messages", LOOK_SECONDS, self.look, partial(logger.warning, "ages.put_off"))
 
     async def look(self) -> None:
         """Look up how old the oldest messages are. Raises what the log raises."""
@@ -201,16 +190,6 @@ class Watched:
     def _age(self, subscription: SubscriptionId) -> float:
         published = self._oldest.get(subscription)
         return 0.0 if published is None else max(self._clock.wall() - published, 0) / 1000
-
-    async def _run(self, supervisor: Supervisor) -> None:
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except AmsError as error:
-                logger.warning("ages.put_off", reason=str(error))
-            except Exception:  # a defect must not end the looking for good
-                supervisor.survive("ages of messages")
 
 
 async def oldest_time(log: Log, topic: TopicId, floor: Offset) -> Milliseconds | None:

@@ -7,12 +7,14 @@ once.
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 
 import structlog
 
 from ams.core.errors import AmsError
 from ams.core.names import SubscriptionId
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, Unanswered
 from ams.push.leases import Heartbeat
@@ -47,13 +49,13 @@ class PushRunner:
         self._assignment = assignment
         self._moves = moves
         self._holding = Holding(workers, self._heartbeat, random.Random(), holder=holder)  # noqa: S311  # for pauses
-        self._tasks: list[asyncio.Task[None]] = []
+        self._beats: asyncio.Task[None] | None = None
 
     async def start(self, supervisor: Supervisor) -> None:
         """Begin to deliver, in the background."""
-        self._tasks = [supervisor.task("push leases", self._holding.run(supervisor.survive))]
+        self._beats = supervisor.task("push leases", self._holding.run(supervisor.survive))
         if self._moves is not None:
-            self._tasks.append(supervisor.task("moves of cursors", self._moves.keep_looking(supervisor.survive)))
+            await self._moves.rounds.start(supervisor)
 
     async def settle(self) -> None:
         """Let the workers follow what is wanted now; returns when they do, or after a while."""
@@ -61,12 +63,13 @@ class PushRunner:
 
     async def close(self) -> None:
         """Finish what is being delivered, and leave the rest to others; once closed, it stays so."""
-        tasks, self._tasks = self._tasks, []
-        if not tasks:
+        beats, self._beats = self._beats, None
+        if beats is None:
             return
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        if self._moves is not None:
+            await self._moves.rounds.close()
+        beats.cancel()
+        await asyncio.wait((beats,))
         await self._holding.stop(DRAIN_SECONDS)
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> LeaseReply:
@@ -83,17 +86,7 @@ class Moves:
         self._cursors = cursors
         self._deliverer = deliverer
         self._known: Mapping[SubscriptionId, TopicOffset] = {}
-
-    async def keep_looking(self, survive: Callable[[str], None]) -> None:
-        """Look every few seconds, until it is cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                await self.look()
-            except AmsError as error:
-                logger.debug("push.moves_unknown", reason=error.message)
-            except Exception:  # a defect must not end the looking for good
-                survive("moves of cursors")
+        self.rounds = Rounds("moves of cursors", LOOK_SECONDS, self.look, partial(logger.debug, "push.moves_unknown"))
 
     async def look(self) -> None:
         """Wake the pulls that wait on a cursor that stands elsewhere than at the last look."""

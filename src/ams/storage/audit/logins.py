@@ -4,13 +4,12 @@ The first few of an address in a minute are an event each; the others of that mi
 they were, when the minute is over.
 """
 
-import asyncio
-import contextlib
 from dataclasses import dataclass, replace
 
 from ams.core.attempts import Attempts
-from ams.core.clock import Clock, Milliseconds
+from ams.core.clock import Clock
 from ams.core.names import new_uuid
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.audit.event import LOGIN, AuditEvent, result_of
 from ams.storage.audit.trail import Trail
@@ -42,7 +41,7 @@ class FailedLogins:
         self._clock = clock
         self._began = clock.monotonic()
         self._addresses: dict[str, _Minute] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._rounds = Rounds("failed logins", MINUTE / 1000, self._flush_if_over)
         self.attempts = attempts
 
     @property
@@ -52,14 +51,11 @@ class FailedLogins:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Record what was put together also when no other login fails."""
-        self._task = supervisor.task("failed logins", self._every_minute(supervisor))
+        await self._rounds.start(supervisor)
 
     async def close(self) -> None:
         """Record what was put together so far."""
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._rounds.close()
         await self.flush()
 
     async def failed(
@@ -73,8 +69,7 @@ class FailedLogins:
         self, address: str, *, code: int, reason: str, resource: str, actor: str = "", request: str = ""
     ) -> None:
         """Record one that was refused for the limit, which does not count against the address again."""
-        if self._clock.monotonic() - self._began >= MINUTE:
-            await self.flush()
+        await self._flush_if_over()
         known = address in self._addresses or len(self._addresses) < ADDRESSES
         where = address if known else OTHERS
         minute = self._addresses.setdefault(where, _Minute())
@@ -96,15 +91,9 @@ class FailedLogins:
             if minute.more is not None:
                 await self._trail.record(minute.more)
 
-    async def _every_minute(self, supervisor: Supervisor) -> None:
-        while True:
-            await asyncio.sleep(MINUTE / 1000)
-            if Milliseconds(self._clock.monotonic() - self._began) < MINUTE:
-                continue
-            try:
-                await self.flush()
-            except Exception:  # a defect must not end the recording for good
-                supervisor.survive("failed logins")
+    async def _flush_if_over(self) -> None:
+        if self._clock.monotonic() - self._began >= MINUTE:
+            await self.flush()
 
 
 def _with(more: AuditEvent | None, event: AuditEvent) -> AuditEvent:

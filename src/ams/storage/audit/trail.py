@@ -13,12 +13,14 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from ams.core.clock import DAY, Clock, Milliseconds
 from ams.core.errors import AmsError
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.audit.event import AuditEvent, fitting, read, written
 from ams.storage.audit.records import AuditRecords
@@ -54,7 +56,8 @@ class FileTrail:
         self._days = days
         self._news = asyncio.Event()
         self._unwritten: deque[AuditEvent] = deque(maxlen=UNWRITTEN)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._following: asyncio.Task[None] | None = None
+        self._pruning = Rounds(PRUNING, PRUNE_SECONDS, self._prune, partial(logger.warning, "audit.not_pruned"))
         self.failures = 0
         """Events whose line could not be written."""
 
@@ -65,10 +68,10 @@ class FileTrail:
         except OSError as error:
             await logger.aerror("audit.file_failed", path=self._path, reason=error.strerror)
         self._news.set()
-        self._tasks = [
-            supervisor.task(TABLE, self._follow(supervisor)),
-            supervisor.task(PRUNING, self._prune(supervisor), may_end=True),
-        ]
+        self._following = supervisor.task(TABLE, self._follow(supervisor))
+        if self._days:
+            self._pruning.soon()
+            await self._pruning.start(supervisor)
 
     async def record(self, event: AuditEvent) -> None:
         """Write the line of an event; see `Trail`."""
@@ -83,9 +86,10 @@ class FileTrail:
 
     async def close(self) -> None:
         """Bring in what is new, if the database takes it soon, and let go of the file."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait((self._following,))
+        await self._pruning.close()
         with contextlib.suppress(TimeoutError, AmsError, OSError):
             async with asyncio.timeout(AT_THE_END_SECONDS):
                 await self.bring_in()
@@ -121,18 +125,11 @@ class FileTrail:
                 self._news.set()
             await asyncio.sleep(BATCH_SECONDS)
 
-    async def _prune(self, supervisor: Supervisor) -> None:
-        while self._days:
-            now = self._clock.wall()
-            try:
-                gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
-                if gone:
-                    await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
-            except AmsError as error:
-                await logger.awarning("audit.not_pruned", reason=str(error))
-            except Exception:  # a defect must not end the pruning for good
-                supervisor.survive(PRUNING)
-            await asyncio.sleep(PRUNE_SECONDS)
+    async def _prune(self) -> None:
+        now = self._clock.wall()
+        gone = await self._records.prune(Milliseconds(max(now - self._days * DAY, 0)), now)
+        if gone:
+            await logger.ainfo("audit.pruned", events=gone, older_than_days=self._days)
 
     async def _sync(self) -> None:
         handle = self._lines.duplicate()

@@ -410,7 +410,7 @@ async def test_what_a_reader_saw_gone_when_the_log_was_closed_is_not_back_after_
                 await log.append(topic, numbered(number, 1, size=600))
             await log.retain()
         async with engine.opened(max_bytes=4000) as log:
-            log._upkeep.call()
+            log._upkeep.rounds.soon()
             for _ in range(turns):
                 await asyncio.sleep(0)
             oldest = (await log.bounds(topic)).oldest

@@ -78,7 +78,7 @@ class EmbeddedLog:
         self._ahead = Ahead(by_class, files, folder, clock, options)
         self._keys = Keys(self._state, self._upkeep.look_up, clock, options)
         self._reader = Reader(catalog, self._damage, self._upkeep.look_up)
-        self._background: list[asyncio.Task[None]] = []
+        self._writing_ahead: asyncio.Task[None] | None = None
         self._outbox: list[Append | Control] = []
         self._failed = False
         """Whether nothing can be stored or made visible any more, as something failed that must not."""
@@ -107,11 +107,9 @@ class EmbeddedLog:
         await asyncio.to_thread(log._space.keep_reserve)
         log._thread.start()
         if log._state.unsealed:
-            log._upkeep.call()
-        log._background = [
-            supervisor.task("upkeep of the log", log._upkeep.run(supervisor.survive)),
-            supervisor.task("writing ahead in the log", log._ahead.run(supervisor.survive)),
-        ]
+            log._upkeep.rounds.soon()
+        await log._upkeep.rounds.start(supervisor)
+        log._writing_ahead = supervisor.task("writing ahead in the log", log._ahead.run(supervisor.survive))
         return log
 
     async def create(
@@ -312,9 +310,10 @@ class EmbeddedLog:
         self._closed = True
         for state in self._state.topics.values():
             state.wake()
-        for task in self._background:
-            task.cancel()
-            await asyncio.wait((task,))
+        await self._upkeep.rounds.close()
+        if self._writing_ahead is not None:
+            self._writing_ahead.cancel()
+            await asyncio.wait((self._writing_ahead,))
         await self._upkeep.close()
         await self._ahead.close()
         self._send()
@@ -403,7 +402,7 @@ class EmbeddedLog:
             for outcome in outcomes:
                 self._state.apply(outcome)
                 if outcome.closed:
-                    self._upkeep.call()
+                    self._upkeep.rounds.soon()
                 if outcome.sequence:
                     self._ahead.look(outcome.code)
         except Exception as error:
@@ -439,8 +438,9 @@ class EmbeddedLog:
     def _fail(self) -> None:
         """Take nothing any more; what is cut or indexed now would go by a memory that is not whole."""
         self._failed = True
-        for task in self._background:
-            task.cancel()
+        self._upkeep.rounds.cancel()
+        if self._writing_ahead is not None:
+            self._writing_ahead.cancel()
 
 
 def _refuse(waiting: "Iterable[asyncio.Future[None]]") -> None:

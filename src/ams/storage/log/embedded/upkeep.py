@@ -18,6 +18,7 @@ import structlog
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Damaged, LogUnavailable
 from ams.core.names import Offset, TopicId
+from ams.core.rounds import Rounds
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.embedded.catalog import IndexDamaged, Segment
 from ams.storage.log.embedded.committer import Committer
@@ -101,7 +102,7 @@ def _own_reach(entries: SegmentEntries) -> dict[TopicId, TopicExtent]:
 
 
 class Upkeep:
-    """Keeps one log in order; `run` is its background task, `retain` one round of it."""
+    """Keeps one log in order, in `rounds`; `retain` is one of them, which begins at once when a segment was closed."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Upkeep:
         self._closed = False
         self._turn = asyncio.Lock()
         self._rebuilding = asyncio.Lock()
-        self._called = asyncio.Event()
+        self.rounds = Rounds("upkeep of the log", options.check_interval_ms / 1000, self._round)
         self._old_tables: list[str] = []
         self._forgotten: list[Segment] = []
         """Segments that went, but for their files."""
@@ -134,26 +135,11 @@ class Upkeep:
         self._about_to_list: set[object] = set()
         """Those of them that have not asked for the list of files yet."""
 
-    async def run(self, survive: Callable[[str], None]) -> None:
-        """Look after the log until cancelled; at once when a segment was closed, else every check interval.
-
-        `survive` is called for a round that ended with an unexpected exception.
-        """
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._options.check_interval_ms / 1000):
-                    await self._called.wait()
-            self._called.clear()
-            try:
-                await self.retain()
-            except (OSError, LogUnavailable) as error:
-                logger.warning("log.upkeep_failed", reason=str(error.__cause__ or error))
-            except Exception:  # a defect must not end the upkeep for good
-                survive("upkeep of the log")
-
-    def call(self) -> None:
-        """Have `run` look soon: there is something to seal."""
-        self._called.set()
+    async def _round(self) -> None:
+        try:
+            await self.retain()
+        except (OSError, LogUnavailable) as error:
+            logger.warning("log.upkeep_failed", reason=str(error.__cause__ or error))
 
     async def retain(self) -> None:
         """Seal what is old, index what is sealed, and cut what is due now. Raises `OSError`; then try again later."""
@@ -202,7 +188,7 @@ class Upkeep:
     def _let_go_on(self, copy: object) -> None:
         """Go on with the upkeep, as far as the copies under way allow."""
         self._about_to_list.discard(copy)
-        self.call()
+        self.rounds.soon()
 
     async def _parts(self) -> Sequence[Part]:
         async with self._turn:
@@ -384,7 +370,7 @@ class Upkeep:
             segment.entries, segment.head, segment.filter = content, None, None
             self._state.catalog.forget_index(segment)
             self._state.unsealed.append(segment)
-            self.call()
+            self.rounds.soon()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -103,7 +103,7 @@ class KafkaLog:
         log = cls(await Connection.open(options, client_id), options, store, supervisor)
         with contextlib.suppress(LogUnavailable):  # it is tried again until it is there
             await log._sender.identify()
-        log._upkeep.start()
+        await log._upkeep.start()
         return log
 
     async def create(

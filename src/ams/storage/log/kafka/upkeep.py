@@ -1,10 +1,12 @@
 """What the log on Kafka does by itself: count bytes, look at topics, remove old keys, and log when Kafka is away."""
 
-import asyncio
+import contextlib
+from functools import partial
 
 import structlog
 
-from ams.core.errors import AmsError, Unavailable
+from ams.core.errors import Unavailable
+from ams.core.rounds import Rounds
 from ams.core.supervisor import Supervisor
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.idempotency_store import PublishedBytes
@@ -45,36 +47,26 @@ class Upkeep:
         self._sizes = sizes
         self._supervisor = supervisor
         self._was_away = False
-        self._task: asyncio.Task[None] | None = None
+        self._number = 0
+        self._rounds = Rounds("upkeep of the log", TURN, self._round, partial(logger.warning, "log.upkeep"))
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Begin. That Kafka is away already is said by the start, which waits for it."""
         self._was_away = not self._connection.reachable
-        self._task = self._supervisor.task("upkeep of the log", self._run())
+        await self._rounds.start(self._supervisor)
 
     async def close(self) -> None:
         """End, and add the last bytes to the idempotency store."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._rounds.close()
         await self._sizes.flush()
 
-    async def _run(self) -> None:
-        number = 0
-        while True:
-            number += 1
-            await asyncio.sleep(TURN)
-            try:
-                self._log_changes()
-                await self._round(number)
-            except Unavailable:  # what is away is said elsewhere
-                continue
-            except AmsError as error:
-                logger.warning("log.upkeep", reason=str(error))
-            except Exception:  # a defect must not end the upkeep for good
-                self._supervisor.survive("upkeep of the log")
+    async def _round(self) -> None:
+        self._number += 1
+        self._log_changes()
+        with contextlib.suppress(Unavailable):  # what is away is said elsewhere
+            await self._look_after(self._number)
 
-    async def _round(self, number: int) -> None:
+    async def _look_after(self, number: int) -> None:
         await self._sizes.flush()
         if self._was_away:
             return

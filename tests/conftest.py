@@ -8,7 +8,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from tests.support import marks, shape
+from tests.support import marks, quick_stops, shape
 
 pytest_plugins = ["tests.support.fixtures"]
 
@@ -38,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
     marks.watch_processes()
+    quick_stops.plant()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ams.core.errors import OwnedElsewhere
+from ams.core.errors import AckTimeout, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
@@ -117,6 +117,22 @@ async def test_the_next_owner_takes_ids_of_the_one_before(pair: Pair) -> None:
         await pair.first.acknowledge(given[2:])
     assert pair.first.working.opened((await pair.first.subscription()).id) is None
     assert offsets(await pair.second.pull()) == [2]
+
+
+async def test_what_an_overtaken_node_gives_of_new_messages_comes_late(pair: Pair) -> None:
+    await pair.first.publish(1)
+    await pair.first.pull()
+    pair.baton.holder = 2
+    await pair.second.pull()
+    await pair.first.publish(2)
+    pair.baton.holder = 1  # as one that stood still believes
+    given = await pair.first.pull()
+    assert offsets(given) == [1]
+    pair.baton.holder = 2
+    for late in (pair.second.acknowledge(given), pair.second.nack(given), pair.second.extend(given, 30)):
+        with pytest.raises(AckTimeout, match=r"^ack timeout: 1-1\."):
+            await late
+    assert offsets(await pair.second.pull()) == [1]
 
 
 async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(pair: Pair) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog.testing
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Milliseconds
@@ -13,9 +14,10 @@ from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput, LogUna
 from ams.core.messages import attributes_of, message
 from ams.core.names import Offset, ProjectName, SubscriptionName, TopicId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
-from ams.service.dead_letters import DeadLetters
+from ams.service.dead_letters import NO_TOPIC, DeadLetters
 from ams.service.delivering import Deliverer
-from ams.service.parallel.backlog import MAX_OUT
+from ams.service.parallel.backlog import KEPT, MAX_OUT
+from ams.service.parallel.watching import findings
 from ams.service.parallel.working import Lot, Working
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
@@ -309,6 +311,94 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
     assert await site.pull() == []
     await site.look()
     assert len(await site.letters()) == 1
+    assert await site.floor() == 1
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot_be_stored(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", _unavailable)
+        await site.look()
+    site.engines.clock.advance(KEPT + 200)
+    assert await site.pull() == []
+    await site.look()
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    await site.engines.topics.delete(site.caller, LETTERS)
+    with structlog.testing.capture_logs() as said:
+        await site.look()
+    assert [each["reason"] for each in said if each["event"] == "dead_letter.put_off"] == [NO_TOPIC]
+    assert await site.pull() == [], "not at once"
+    opened = site.working.opened((await site.subscription()).id)
+    assert opened is not None
+    reason = (
+        f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
+    )
+    assert reason in [each.text for each in findings(opened, names_holders=True) if each.wrong]
+    site.engines.clock.advance(KEPT + 200)
+    [again] = await site.pull()
+    assert again.hand_out.startswith("6.")
+    await site.engines.topics.create(site.caller, LETTERS)
+    await site.nack([again])
+    await site.look()
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
+    assert not opened.kept_because
+
+
+@with_options(enable_exactly_once_delivery=True)
+async def test_exactly_once_an_acknowledgement_is_late_when_another_consumer_finished_the_message(site: Site) -> None:
+    await site.publish(0, 1)
+    [first, other] = await site.pull()
+    await site.acknowledge([other])
+    site.engines.clock.advance(LATE)
+    [second] = await site.pull(holder="two")
+    await site.acknowledge([second])
+    with pytest.raises(AckTimeout, match=f"ack timeout: 0-{first.hand_out}$"):
+        await site.acknowledge([first, other])
+    await site.acknowledge([second, other])
+
+
+async def test_otherwise_a_late_acknowledgement_of_what_is_done_changes_nothing_and_is_good(site: Site) -> None:
+    await site.publish(0)
+    [first] = await site.pull()
+    site.engines.clock.advance(LATE)
+    await site.acknowledge(await site.pull(holder="two"))
+    await site.acknowledge([first])
+    assert await site.floor() == 1
+
+
+async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    settle, fails = site.engines.cursors.settle, asyncio.Event()
+
+    async def fail(*_: object) -> bool:
+        monkeypatch.setattr(site.engines.cursors, "settle", settle)
+        await fails.wait()
+        raise CursorsUnavailable
+
+    monkeypatch.setattr(site.engines.cursors, "settle", fail)
+    first = asyncio.create_task(site.acknowledge(ids))
+    await asyncio.sleep(0.01)
+    repeated = asyncio.create_task(site.acknowledge(ids))
+    await asyncio.sleep(0.01)
+    fails.set()
+    with pytest.raises(CursorsUnavailable):
+        await first
+    await repeated
     assert await site.floor() == 1
 
 

@@ -34,6 +34,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.core.offsets import first_missing
+from ams.service.parallel.finishers import Finishers
 from ams.service.parallel.leases import HandOut, Leases
 from ams.service.parallel.ordering import Blocking, Keys
 from ams.storage.cursors.acks import Progress
@@ -43,6 +44,8 @@ MAX_OUT = 100_000
 MAX_OUT_BYTES = 2**30
 MAX_HELD_BACK = 200_000
 """Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
+KEPT = Milliseconds(10_000)
+"""For so long at least a message waits that could not be put aside."""
 MAX_SPAN = 2**24
 """Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
 
@@ -55,6 +58,8 @@ class Rules(NamedTuple):
     most_wait: Milliseconds = Milliseconds(0)
     most_attempts: int = 0
     """After so many failures a message is put aside; 0: never."""
+    exactly_once: bool = False
+    """Whether no id counts as the acknowledgement of a message that another one has finished."""
 
     def wait(self, failures: int) -> Milliseconds:
         """Return how long a message waits that has failed so often."""
@@ -72,10 +77,12 @@ class Settling:
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
     """Ids that count no more."""
-    repeated: bool = False
-    """Whether some of the ids are settled already, perhaps by a call that is being stored."""
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)
+    """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut | None, list[Offset]]] = field(default_factory=list)
     """The leases they had."""
+    from_before: dict[Offset, str] = field(default_factory=dict)
+    """Of those without one, as they were given before the restart: the text of their hand-outs."""
 
     @property
     def is_empty(self) -> bool:
@@ -93,8 +100,8 @@ class Backlog:
 
         Ids that were given before are good until `grace_until`.
         """
-        self.rules = rules
-        self._end_before = end
+        self._rules = rules
+        self._end_before = self._topic_end = end
         self.floor = progress.floor
         self.epoch, self.run = progress.epoch, progress.run
         self.scan = progress.floor
@@ -117,9 +124,28 @@ class Backlog:
         self._extended: dict[Offset, Milliseconds] = {}
         """Unseen messages whose leases of before the restart were extended."""
         self._released: set[Offset] = set()
-        """Messages that were given since the restart, so that ids of before it count no more, and taken back unused."""
+        """Messages that were given and taken back unused: older ids than the newest count no more."""
+        self._finishers = Finishers(progress, grace_until)
+        self._letters: set[Offset] = set()
+        """Messages that are in the dead letter topic, and wait for that to be stored."""
         self._passed: list[tuple[Offset, Offset]] = []
         """What was passed over and is not stored."""
+
+    @property
+    def rules(self) -> Rules:
+        """What holds for failures and acknowledgements."""
+        return self._rules
+
+    def go_by(self, rules: Rules) -> None:
+        """Let other rules hold from now on."""
+        if rules.exactly_once and not self._rules.exactly_once:
+            self._finishers.forget_all(self._number)
+        self._rules = rules
+
+    def grow(self, end: Offset) -> bool:
+        """Note where the topic ends by now; return whether that is farther than was known."""
+        before, self._topic_end = self._topic_end, max(self._topic_end, end)
+        return self._topic_end > before
 
     # What is there
 
@@ -183,10 +209,6 @@ class Backlog:
         while self._ready and not self._is_free(self._ready[0]):
             heapq.heappop(self._ready)
         return bool(self._ready)
-
-    def done_ranges(self) -> BitMap64:
-        """Return a copy of what is done above the floor."""
-        return self._done.copy()
 
     def room(self, holder: str) -> int:
         """Return how many messages a consumer may be given now.
@@ -327,15 +349,26 @@ class Backlog:
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Return what is to be stored for an acknowledgement of these.
 
-        Raises `InvalidInput` "Invalid ack id" when one of them was never given by this subscription; nothing is changed
-        then.
+        Raises `InvalidInput` "Invalid ack id" when one of them was never given by this subscription, as far as is known
+        of the end of the topic (`grow`); nothing is changed then.
         """
         settling = self._named(ids, now)
         for lease, offsets in settling.leases:
             self._end(lease, offsets)
             settling.done += offsets
+        if self._rules.exactly_once:
+            self._note_finishers(settling)
         self._acknowledging.update(settling.done)
         return settling
+
+    def _note_finishers(self, settling: Settling) -> None:
+        """Note by which ids messages are finished that had several."""
+        for lease, offsets in settling.leases:
+            if lease is not None and (self._failures or self._released):
+                again = [each for each in offsets if each in self._failures or each in self._released]
+                self._finishers.note(again, lease.text, self._number)
+        for offset, text in settling.from_before.items():
+            self._finishers.note([offset], text, self._number)
 
     def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
         """Return what is to be stored as consumers cannot do with these; raises as `acknowledge`.
@@ -360,7 +393,7 @@ class Backlog:
             if lease is not None:
                 self._leases.end(lease, offsets)
                 self.give_back(offsets)
-                if now <= self._grace_until:
+                if now <= self._grace_until or self._rules.exactly_once:
                     self._released.update(offsets)
         return named.late
 
@@ -371,6 +404,8 @@ class Backlog:
             if isinstance(each, tuple):
                 settling.leases.append(each)
                 self._fail(settling, each[1])
+            elif each in self._letters:
+                self.dead.append(each)
             else:
                 heapq.heappush(self._ready, each)
         return settling
@@ -404,11 +439,12 @@ class Backlog:
             if self._has_failed_out(offset):
                 self.dead.append(offset)
             else:
-                self._hold_back(offset, self.rules.wait(failures) if settling.waits is None else settling.waits, now)
+                self._hold_back(offset, self._rules.wait(failures) if settling.waits is None else settling.waits, now)
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
         self._acknowledging.difference_update(settling.done)
+        self._finishers.forget(settling.done)
         self._failing.difference_update(settling.failures)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if not self._is_done(each)]
@@ -420,14 +456,21 @@ class Backlog:
                 self._leases.lease_again(lease, kept, lease.deadline)
 
     def put_aside(self, offset: Offset) -> Settling:
-        """Return what is to be stored as a dead message was put aside."""
+        """Return what is to be stored as a dead message was put aside: nobody is given it any more."""
         self._acknowledging.add(offset)
+        self._letters.add(offset)
+        if self._rules.exactly_once:
+            self._finishers.note([offset], "", self._number)
         return Settling(done=[offset])
 
     def keep(self, offset: Offset, now: Milliseconds) -> None:
-        """Let a dead message be given again after a while, as it could not be put aside."""
+        """Let a dead message come again after a while: to be given, or to be put aside if only that was not stored.
+
+        It waits as its failures say, and for `KEPT` at least.
+        """
         if not self._is_done(offset):
-            self._hold_back(offset, self.rules.wait(self._failures.get(offset, 1)) or Milliseconds(1000), now)
+            wait = self._rules.wait(self._failures.get(offset, 1))
+            self._hold_back(offset, max(wait, KEPT), now)
 
     def retain(self, oldest: Offset) -> int:
         """Move the floor up to the oldest message that is kept; return how many were lost."""
@@ -439,6 +482,8 @@ class Backlog:
             self._leases.end(lease, offsets)
         self._leases.stop_waiting_below(oldest)
         self._failures = {offset: failures for offset, failures in self._failures.items() if offset >= oldest}
+        self._letters = {offset for offset in self._letters if offset >= oldest}
+        self._released = {offset for offset in self._released if offset >= oldest}
         self._raise_floor(oldest)
         for offset in self._keys.below(oldest):
             self._free_key(offset)
@@ -453,36 +498,28 @@ class Backlog:
     def _named(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Find the leases that these name; changes nothing."""
         settling = Settling()
-        from_before: dict[Offset, None] = {}
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
             if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
                 settling.leases.append((lease, list(offsets)))
             else:
-                self._find_each(settling, text, offsets, now, from_before)
-        if from_before:
-            settling.leases.append((None, list(from_before)))
+                self._find_each(settling, text, offsets, now)
+        if settling.from_before:
+            settling.leases.append((None, list(settling.from_before)))
         return settling
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
         """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
         return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
 
-    def _find_each(
-        self,
-        settling: Settling,
-        text: str,
-        offsets: Sequence[Offset],
-        now: Milliseconds,
-        from_before: dict[Offset, None],
-    ) -> None:
+    def _find_each(self, settling: Settling, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
         """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
         by_lease: dict[HandOut | None, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
             if lease is None or lease.text != text:
                 if self._is_good_from_before(settling, AckId(offset, text), now):
-                    from_before[offset] = None
+                    settling.from_before.setdefault(offset, text)
             elif now > lease.deadline:
                 settling.late.append(AckId(offset, text))
             else:
@@ -500,15 +537,17 @@ class Backlog:
             settling.late.append(ack_id)
             return False
         if offset in self._acknowledging or self._is_done(offset):
-            settling.repeated = True
+            if self._rules.exactly_once and not self._finishers.is_by(ack_id, given, now):
+                settling.late.append(ack_id)
+            elif offset in self._acknowledging:
+                settling.unsure.setdefault(text, []).append(offset)
             return False
-        if offset >= (self.scan if given.run == self.run else self._end_before):
+        if offset >= (self.scan if given.run == self.run else max(self._topic_end, self.scan)):
             raise InvalidInput("Invalid ack id")
-        if given.run == self.run:
-            settling.late.append(ack_id)
-            return False
         is_good = (
-            now <= self._grace_until
+            given.run != self.run
+            and offset < self._end_before  # else an owner gave it that did not know yet that it is none any more
+            and now <= self._grace_until
             and offset not in self._leases
             and offset not in self._failing
             and offset not in self._released
@@ -532,7 +571,7 @@ class Backlog:
 
     def _has_failed_out(self, offset: Offset) -> bool:
         """Whether a message has failed as often as it may."""
-        return 0 < self.rules.most_attempts <= self.failures_of(offset)
+        return 0 < self._rules.most_attempts <= self.failures_of(offset)
 
     # Waits and keys
 
@@ -571,6 +610,9 @@ class Backlog:
         if self._failures:
             for offset in offsets:
                 self._failures.pop(offset, None)
+        for some in (self._letters, self._released):
+            if some:
+                some.difference_update(offsets)
         if self._keys:
             for offset in offsets:
                 self._free_key(offset)

@@ -38,6 +38,8 @@ class Open:
     storing: set[asyncio.Task[None]] = field(default_factory=set)
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)
     """Why messages are put aside, of those that are about to be, where their consumer said it."""
+    kept_because: str = ""
+    """Why the last message that should be put aside could not be; empty: it could."""
 
     def wake(self) -> None:
         """Let the pulls that wait look again."""
@@ -55,7 +57,7 @@ class Open:
     def follow(self, subscription: Subscription) -> None:
         """Go by the options as they are now; leases that were given stay as they were."""
         self.subscription, self.options = subscription, options_of(subscription)
-        self.backlog.rules = _rules(subscription)
+        self.backlog.go_by(_rules(subscription))
 
 
 def opened_by(
@@ -91,4 +93,5 @@ def _rules(subscription: Subscription) -> Rules:
         retry.minimum_backoff if retry else Milliseconds(0),
         retry.maximum_backoff if retry else Milliseconds(0),
         dead.max_attempts if dead else 0,
+        options.enable_exactly_once_delivery,
     )

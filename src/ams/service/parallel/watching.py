@@ -121,6 +121,8 @@ def _of_failures(opened: Open) -> Iterator[Finding]:
         return
     policy = opened.options.dead_letter_policy
     remedy = f"it is put aside after {policy.max_attempts}" if policy else "a deadLetterPolicy would put it aside"
+    if policy and opened.kept_because:
+        remedy = f"what failed {policy.max_attempts} times could not be put aside, {opened.kept_because}"
     yield Finding(True, f"Message {offset} failed {count} times, and comes again and again: {remedy}.")
 
 

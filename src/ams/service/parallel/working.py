@@ -11,14 +11,15 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
 from ams.core.ack_ids import AckId, AckIds
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import AckTimeout, AmsError, NotFound, Overloaded
+from ams.core.errors import AckTimeout, AmsError, InvalidInput, NotFound, Overloaded
 from ams.core.messages import Stored
 from ams.core.names import Offset, ProjectName, SubscriptionId, TopicId
 from ams.core.offsets import Range
@@ -51,6 +52,8 @@ SHOWN_IDS = 100
 """Ids that an error names at most."""
 
 logger = structlog.get_logger("ams.parallel")
+
+T = TypeVar("T")
 
 
 class Lot(NamedTuple):
@@ -176,7 +179,7 @@ class Working:
         Raises `InvalidInput` "Invalid ack id" for ids that were never given, and nothing is done. Raises `AckTimeout`,
         naming them, when some came after their deadline: the others are acknowledged.
         """
-        late = await self._settled(subscription, project, lambda backlog, now: backlog.acknowledge(ids, now))
+        late = await self._settled(subscription, project, ids, Backlog.acknowledge)
         self._deliverer.counts.note_acknowledgement(subscription.id)
         _refuse_late(late)
 
@@ -194,13 +197,13 @@ class Working:
         letters now. Raises as `acknowledge`.
         """
 
-        def settle(backlog: Backlog, now: Milliseconds) -> Settling:
+        def settle(backlog: Backlog, ids: AckIds, now: Milliseconds) -> Settling:
             settling = backlog.nack(ids, now, wait)
             if verdict is not None:
                 self._open[subscription.id].note(verdict, settling)
             return settling
 
-        _refuse_late(await self._settled(subscription, project, settle))
+        _refuse_late(await self._settled(subscription, project, ids, settle))
 
     async def extend(self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int) -> None:
         """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`."""
@@ -211,7 +214,8 @@ class Working:
         length = Milliseconds(seconds * 1000)
         await self._reach(opened, opened.backlog.scan, length)
         now = self._clock.monotonic()
-        late = opened.backlog.extend(ids, Milliseconds(now + length), now)
+        until = Milliseconds(now + length)
+        late = await self._looked_up(opened, lambda: opened.backlog.extend(ids, until, now))
         self._note_due(opened)
         _refuse_late(late)
 
@@ -395,24 +399,44 @@ class Working:
     # Settling
 
     async def _settled(
-        self, subscription: Subscription, project: ProjectName, settle: Callable[[Backlog, Milliseconds], Settling]
+        self,
+        subscription: Subscription,
+        project: ProjectName,
+        ids: AckIds,
+        settle: Callable[[Backlog, AckIds, Milliseconds], Settling],
     ) -> Sequence[AckId]:
         """Store what is to be settled; return the ids that count no more.
 
-        Again when the subscription was sought meanwhile, or taken over by another process and back.
+        Again when the subscription was sought meanwhile, or taken over by another process and back; and for messages
+        that another call was about to acknowledge: what it stores may fail.
         """
+        late: list[AckId] = []
         for _ in range(TRIES):
             opened = await self._opened(subscription, project)
-            settling = settle(opened.backlog, self._clock.monotonic())
+            settling = await self._looked_up(opened, partial(settle, opened.backlog, ids, self._clock.monotonic()))
             with contextlib.suppress(Moved):
                 await self._settle(opened, settling)
-                return settling.late
+                late += settling.late
+                if not settling.unsure:
+                    return late
+                ids = settling.unsure
+                if opened.storing:
+                    await asyncio.wait(set(opened.storing))
         raise Moved
 
+    async def _looked_up(self, opened: Open, look: Callable[[], T]) -> T:
+        """Look ids up; again when the topic has grown, as the owner before may have given what is new and is late."""
+        try:
+            return look()
+        except InvalidInput:
+            with no_topic_is_a_conflict:
+                bounds = await self._log.bounds(opened.topic)
+            if not opened.backlog.grow(bounds.end):
+                raise
+            return look()
+
     async def _settle(self, opened: Open, settling: Settling) -> None:
-        """Store it, also when the caller leaves; what is settled already may still be on its way to the disk."""
-        if settling.repeated and opened.storing:
-            await asyncio.wait(set(opened.storing))
+        """Store it, also when the caller leaves."""
         if settling.is_empty:
             return
         storing = asyncio.create_task(self._store(opened, settling))
@@ -505,22 +529,24 @@ class Working:
 
     async def _put_aside(self, opened: Open) -> None:
         """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
-        backlog, dead = opened.backlog, opened.backlog.dead
-        opened.backlog.dead = []
-        while dead:
-            offset = dead[-1]
+        backlog = opened.backlog
+        while backlog.dead:
+            offset = backlog.dead.pop()
+            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures_of(offset), 0)
             try:
-                verdict = opened.verdicts.get(offset) or Verdict(NOT_ACKNOWLEDGED, backlog.failures_of(offset), 0)
                 await self._dead_letters.put(opened.subscription, opened.project, opened.topic, offset, verdict)
-                opened.verdicts.pop(offset, None)
                 await self._settle(opened, backlog.put_aside(offset))
                 opened.dead_letters += 1
                 self.dead_letters += 1
+                opened.kept_because = ""
             except AmsError as error:
                 name = opened.subscription.name
                 logger.warning("dead_letter.put_off", subscription=name, offset=offset, reason=error.message)
+                opened.kept_because = error.message
                 backlog.keep(offset, self._clock.monotonic())
-            dead.pop()
+            except BaseException:
+                backlog.dead.append(offset)
+                raise
 
 
 def _ranges(offsets: Sequence[Offset]) -> list[Range]:

@@ -137,7 +137,7 @@ def test_publishing_pulling_and_acknowledging_are_not_recorded(root: httpx.Clien
     assert lines(data)[-1]["action"] == "subscriptions:modifyOffset"
 
 
-def test_nacks_are_not_recorded(root: httpx.Client, data: Path):
+def test_neither_nacks_nor_extensions_of_leases_are_recorded(root: httpx.Client, data: Path):
     root.put("/projects/P/topics/work")
     worker = {"topic": "projects/P/topics/work", "type": "parallel"}
     root.put("/projects/P/subscriptions/worker", json=worker).raise_for_status()
@@ -145,9 +145,28 @@ def test_nacks_are_not_recorded(root: httpx.Client, data: Path):
     before = len(lines(data))
 
     [pulled] = root.post("/projects/P/subscriptions/worker:pull", json={}).json()["receivedMessages"]
-    root.post("/projects/P/subscriptions/worker:nack", json={"ackIds": [pulled["ackId"]]}).raise_for_status()
+    longer = {"ackIds": [pulled["ackId"]], "ackDeadlineSeconds": 60}
+    with capture_logs() as said:
+        root.post("/projects/P/subscriptions/worker:modifyAckDeadline", json=longer).raise_for_status()
+        root.post("/projects/P/subscriptions/worker:nack", json={"ackIds": [pulled["ackId"]]}).raise_for_status()
+        late = root.post("/projects/P/subscriptions/worker:modifyAckDeadline", json=longer)
 
+    assert late.status_code == 408
     assert lines(data)[before:] == []
+    assert not [each for each in said if each["event"] == "changed"]
+
+
+@pytest.mark.parametrize("body", [{"ackDeadlineSeconds": 60}, {"ackDeadlineSeconds": 601}, {}])
+def test_a_change_of_a_deadline_of_a_subscription_is_recorded(root: httpx.Client, data: Path, body: dict[str, int]):
+    root.put("/projects/P/topics/slow")
+    root.put("/projects/P/subscriptions/slow", json={"topic": "projects/P/topics/slow"})
+    before = len(lines(data))
+
+    code = root.post("/projects/P/subscriptions/slow:modifyAckDeadline", json=body).status_code
+
+    assert [(each["action"], each["code"]) for each in lines(data)[before:]] == [
+        ("subscriptions:modifyAckDeadline", code)
+    ]
 
 
 @pytest.mark.parametrize(

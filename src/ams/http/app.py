@@ -10,7 +10,7 @@ import posixpath
 import re
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -195,21 +195,27 @@ class App:
     def _route(self, row: Row) -> Route:
         async def endpoint(request: Request) -> Response:
             caller: Caller | None = None
+            action = row.action
+
+            def leave_unrecorded() -> None:
+                nonlocal action
+                action = None
+
             try:
                 caller = await self._admitted(row, request)
-                made = await answered(request, caller)
+                made = await answered(request, caller, leave_unrecorded)
             except asyncio.CancelledError:
-                await self._auditor.cut_short(row.method, row.action, caller, request.scope)
+                await self._auditor.cut_short(row.method, action, caller, request.scope)
                 raise
             except Relayed:  # its owner has recorded it
                 raise
             except Exception as error:
-                await self._auditor.refused(row.method, row.action, caller, request.scope, error)
+                await self._auditor.refused(row.method, action, caller, request.scope, error)
                 raise
             if isinstance(made, Answer):
                 return Response(made.body, media_type=JSON_TYPE)
-            await self._auditor.changed(row.method, row.action, caller, request.scope)
-            await log_change(row.method, row.action, caller, request.scope["path"])
+            await self._auditor.changed(row.method, action, caller, request.scope)
+            await log_change(row.method, action, caller, request.scope["path"])
             project = project_of(request.scope)
             if isinstance(made, Streamed):
                 return StreamedResponse(made, self._unread, project)
@@ -217,7 +223,9 @@ class App:
                 self._unread.check(project, len(made))
             return Response(made, media_type=JSON_TYPE)
 
-        async def answered(request: Request, caller: Caller | None) -> bytes | Streamed | Answer:
+        async def answered(
+            request: Request, caller: Caller | None, leave_unrecorded: Callable[[], None]
+        ) -> bytes | Streamed | Answer:
             headers, query = request.scope["headers"], request.scope["query_string"]
             names = request.path_params
             token = self._gate.token(headers, query)
@@ -237,7 +245,7 @@ class App:
                     await self._gate.admit_again(row.action, names, headers, query)
                 return read
 
-            call = Call(names, query, caller, token, body, headers, request.receive)
+            call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
             if self._forwarder is None:
                 return await row.handler(call)
             made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)

@@ -106,6 +106,8 @@ class Call(NamedTuple):
     body: Callable[[], Awaitable[bytes]]
     headers: Sequence[tuple[bytes, bytes]] = ()
     receive: Receive | None = None
+    leave_unrecorded: Callable[[], None] = lambda: None
+    """To be called when the body says that this is nothing for the audit log, unlike others of its route."""
 
     @property
     def caller(self) -> Caller:

@@ -144,6 +144,7 @@ class SubscriptionRoutes:
         wanted = _ack_deadline.read(await call.body())
         seconds = wanted.ack_deadline_seconds or 0
         if wanted.ack_ids is not None:
+            call.leave_unrecorded()  # consumers extend leases all the time
             ids = ack_ids_of(_prefix(call), wanted.ack_ids)
             await self._leases.extend(call.caller, call.subscription, ids, seconds)
             return answers.EMPTY

@@ -45,6 +45,25 @@ def converted(path: Path, clock: ManualClock) -> str:
     )
 
 
+async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path):
+    clock = ManualClock()
+    subs = [
+        line(
+            "subscription", project="P", name=name, topic="T", ack_deadline_seconds=10, parallel={"detached": detached}
+        )
+        for name, detached in (("used", False), ("ended", True))
+    ]
+    lines = line("project", name="P"), line("topic", project="P", name="T"), *subs
+    async with installation(tmp_path / "new", clock) as target:
+        await import_(target, written(tmp_path / "file", whole(*lines)), quiet)
+        named = {each.name: each.id for each in await target.registry.subscriptions.all()}
+        assert await target.cursors.subscriptions() == {named["used"]}
+    async with service(tmp_path / "new", clock) as api:
+        assert (await api.ask("GET", "/projects/P/subscriptions/ended"))["detached"]
+    async with installation(tmp_path / "new", clock) as target:
+        assert await target.cursors.subscriptions() == {named["used"]}
+
+
 async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
     clock = ManualClock()
     path = converted(tmp_path / "file", clock)

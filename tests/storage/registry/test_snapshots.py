@@ -1,18 +1,22 @@
 """Snapshots in the registry: names, pages, and that they end."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from pyroaring import BitMap64
-from sqlalchemy import update
+from sqlalchemy import Connection, delete, insert, update
 
 from ams.core.clock import ManualClock, Milliseconds
-from ams.core.errors import AlreadyExists, Damaged, NotFound
-from ams.core.names import Offset, ProjectId, SnapshotName, TopicName, new_topic_id
+from ams.core.errors import AlreadyExists, Conflict, Damaged, NotFound
+from ams.core.names import Offset, ProjectId, SnapshotName, TopicName, new_topic_id, topic_id_text
+from ams.core.offsets import packed
+from ams.storage.registry.parallel import MOST_SNAPSHOTS
 from ams.storage.registry.records import PageRequest, Project, Snapshot, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.resources import PARALLEL
 from ams.storage.registry.tables import snapshots
-from tests.support.administration import make_project
+from tests.support.administration import make_project, open_registry
 
 N = SnapshotName("N")
 LATER = 1000
@@ -83,6 +87,43 @@ async def test_one_that_has_expired_is_not_there(registry: Registry, clock: Manu
     clock.step(-1)
     assert (await registry.snapshots.page(topic.project_id, PageRequest())).total == 1, "the other one was removed"
     assert await registry.snapshots.find(topic.project_id, N) is not None
+
+
+async def test_a_project_has_so_many_and_no_more_until_one_is_deleted_or_expires(
+    registry: Registry, clock: ManualClock, topic: Topic
+) -> None:
+    assert await make(registry, clock, topic, "first")
+    values = {
+        "project_id": topic.project_id, "topic_id": topic_id_text(topic.id), "floor": 0, "done": packed(BitMap64()),
+        "created_on": clock.wall(), "expires_on": clock.wall() + 2 * LATER,
+    }  # fmt: skip
+    rows = [{**values, "name": f"n{number}"} for number in range(MOST_SNAPSHOTS - 2)]
+    await registry._database.write(lambda connection: connection.execute(insert(snapshots), rows))
+    assert await make(registry, clock, topic, "last")
+    with pytest.raises(Conflict, match=r"^A project has at most 5000 snapshots$"):
+        await make(registry, clock, topic)
+    assert (await registry.snapshots.page(topic.project_id, PageRequest(1))).total == MOST_SNAPSHOTS
+
+    await registry.snapshots.delete(topic.project_id, SnapshotName("last"))
+    assert await make(registry, clock, topic)
+    with pytest.raises(Conflict):
+        await make(registry, clock, topic, "M")
+    clock.advance(LATER)
+    assert await make(registry, clock, topic, "M"), "the first one has expired"
+
+
+async def test_what_expires_is_found_by_index(tmp_path: Path) -> None:
+    statements = delete(snapshots).where(snapshots.c.expires_on <= 1), PARALLEL
+
+    def plans(connection: Connection) -> list[list[str]]:
+        texts = [str(each.compile(connection, compile_kwargs={"literal_binds": True})) for each in statements]
+        return [[row.detail for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}")] for text in texts]
+
+    async with open_registry(tmp_path) as registry:
+        of_snapshots, of_subscriptions = await registry._database.read(plans)
+    assert of_snapshots == ["SEARCH snapshots USING COVERING INDEX snapshots_by_expiry (expires_on<?)"]
+    assert of_subscriptions[0] == "SCAN subscriptions USING INDEX subscriptions_parallel", "which has no others"
+    assert len(of_subscriptions) == 3, "nothing is sorted"
 
 
 async def test_it_goes_with_its_topic_and_is_not_made_without(

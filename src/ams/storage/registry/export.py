@@ -364,6 +364,8 @@ class RegistryImport:
         self._insert_access(subscription_access, identity, line.authorized)
         self._insert_tally(_OF_SUBSCRIPTIONS, identity, line.tally)
         topic = self._topics.get((line.project, line.topic))
+        if line.parallel is not None and line.parallel.detached:  # it stands nowhere
+            return
         done = _ranges(line.done)
         place = Placed(SubscriptionId(identity), topic_id(topic) if topic else None, line.offset, line.lost, done)
         self.cursors.append(place)

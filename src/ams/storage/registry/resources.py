@@ -314,6 +314,19 @@ class Expiring(NamedTuple):
     """When it was used last as far as is stored, or made."""
 
 
+PARALLEL = (
+    select(
+        subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
+        subscriptions.c.created_on, subscriptions.c.used_on, subscription_tallies.c.last_pull,
+    )
+    .join(projects, projects.c.id == subscriptions.c.project_id)
+    .outerjoin(subscription_tallies, subscription_tallies.c.subscription_id == subscriptions.c.id)
+    .where(subscriptions.c.parallel.is_not(None))
+    .order_by(subscriptions.c.number)
+)  # fmt: skip
+"""Those subscriptions that may go when they are not used for a time."""
+
+
 class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     """Subscriptions by project and name."""
 
@@ -352,17 +365,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
 
     async def expiring(self) -> Sequence[Expiring]:
         """Return all subscriptions that go when they are not used for a time."""
-        query = (
-            select(
-                subscriptions.c.id, projects.c.name.label("project"), subscriptions.c.name, subscriptions.c.parallel,
-                subscriptions.c.created_on, subscriptions.c.used_on, subscription_tallies.c.last_pull,
-            )
-            .join(projects, projects.c.id == subscriptions.c.project_id)
-            .outerjoin(subscription_tallies, subscription_tallies.c.subscription_id == subscriptions.c.id)
-            .where(subscriptions.c.parallel.is_not(None))
-            .order_by(subscriptions.c.number)
-        )  # fmt: skip
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        rows = await self._database.read(lambda connection: connection.execute(PARALLEL).all())
         found = [(row, parallel.read(row.parallel)) for row in rows]
         return [
             Expiring(

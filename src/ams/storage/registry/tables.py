@@ -140,6 +140,14 @@ Index(
 )
 """What is to be delivered is asked for every few seconds, by every node."""
 
+Index(
+    "subscriptions_parallel",
+    subscriptions.c.number,
+    sqlite_where=subscriptions.c.parallel.is_not(None),
+    postgresql_where=subscriptions.c.parallel.is_not(None),
+)
+"""What goes unused is asked for every ten minutes, by every node."""
+
 snapshots = _numbered(
     "snapshots",
     _project(),
@@ -150,6 +158,7 @@ snapshots = _numbered(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     UniqueConstraint("project_id", "name"),
+    Index("snapshots_by_expiry", "expires_on"),
 )
 """Where parallel subscriptions stood once; without the topic that is nowhere."""
 
@@ -397,7 +406,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0008",
+    head="0009",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

@@ -154,6 +154,25 @@ def test_a_place_that_is_not_there_moves_nothing(ams: Ams, sub: str) -> None:
     assert ams("subs", "offsets", sub).stdout.split() == ["oldest", "0", "next", "0", "end", "3", "backlog", "3"]
 
 
+def test_of_a_parallel_subscription_it_is_shown_what_is_under_way_until_it_is_detached(ams: Ams, project: str) -> None:
+    ams("topics", "create", "jobs")
+    ams("subs", "create", "worker", "jobs", "--type", "parallel")
+    for number in range(4):
+        ams("publish", "jobs", "--data", str(number))
+    pulled = json.loads(ams("pull", "worker", "--max", "3", "-o", "json").stdout)["receivedMessages"]
+    ams("ack", "worker", pulled[1]["ackId"])
+
+    shown = dict(line.rsplit(maxsplit=1) for line in ams("subs", "offsets", "worker").stdout.splitlines())
+    assert shown == {
+        "oldest": "0", "next": "0", "end": "4", "backlog": "3", "acknowledged above": "1", "on lease": "2",
+        "waiting": "0", "blocked": "0",
+    }  # fmt: skip
+    assert ams("subs", "detach", "worker").stderr == "subscription worker detached\n"
+    assert "detached" in ams("subs", "show", "worker").stdout
+    refused = ams("pull", "worker")
+    assert (refused.returncode, "Subscription is detached" in refused.stderr) == (5, True)
+
+
 def test_push_is_configured_and_taken_back(ams: Ams, sub: str) -> None:
     url = "https://127.0.0.1:1/in"
     asked = ams("subs", "push-config", sub, "--url", url, "--retry", "slowstart", "--base64-decode", "-o", "json")

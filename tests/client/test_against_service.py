@@ -265,6 +265,25 @@ def test_messages_go_in_and_come_out_of_a_loop(either: Any, project: str) -> Non
     topic.delete()
 
 
+def test_a_parallel_subscription_says_what_is_under_way_until_it_is_detached(either: Any, project: str) -> None:
+    topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
+    topic.create()
+    subscription.create("T", parallel=wire.ParallelOptions())
+    topic.publish([Message(b"%d" % number) for number in range(4)])
+    _, second, third = subscription.pull(3)
+    subscription.acknowledge([second, third])
+
+    found = subscription.offsets()
+    assert (found.current, found.acknowledged, found.leased, found.waiting, found.blocked) == (0, 2, 1, 0, 0)
+    subscription.detach()
+    with pytest.raises(errors.Conflict, match="Subscription is detached"):
+        subscription.pull(wait=False)
+    subscription.delete()
+    subscription.create("T")
+    with pytest.raises(errors.Conflict, match="Subscription is not of type parallel"):
+        subscription.detach()
+
+
 def test_what_a_loop_did_not_finish_comes_again(either: Any, project: str) -> None:
     topic, subscription = either.project(project).topic("T"), either.project(project).subscription("S")
     topic.create()

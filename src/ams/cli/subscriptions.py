@@ -156,6 +156,12 @@ def show(session: Session, subscription: SubscriptionName) -> Call[wire.Subscrip
     return wire.get_subscription(session.project, subscription)
 
 
+@app.confirms("subscription {subscription} detached")
+def detach(session: Session, subscription: SubscriptionName) -> Call[None]:
+    """Let a parallel subscription get nothing any more, for good; what was to come is dropped."""
+    return wire.detach_subscription(session.project, subscription)
+
+
 @app.confirms("subscription {subscription} deleted")
 def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
     """Remove a subscription and its cursor."""
@@ -163,8 +169,17 @@ def delete(session: Session, subscription: SubscriptionName) -> Call[None]:
 
 
 def _offsets(found: wire.Offsets) -> dict[str, str]:
-    values = {"oldest": found.min, "next": found.current, "end": found.max, "backlog": found.max - found.current}
-    return {name: str(value) for name, value in values.items()}
+    values = {
+        "oldest": found.min,
+        "next": found.current,
+        "end": found.max,
+        "backlog": found.max - found.current - (found.acknowledged or 0),
+        "acknowledged above": found.acknowledged,
+        "on lease": found.leased,
+        "waiting": found.waiting,
+        "blocked": found.blocked,
+    }
+    return {name: _number(value) for name, value in values.items()}
 
 
 @app.shows(_offsets)

@@ -201,12 +201,19 @@ class AsyncSubscription:
         """Change options of a parallel subscription, those that `changes` names; `Conflict` for an ordered one."""
         return await self.client.call(wire.update_subscription(self.project, self.name, changes))
 
+    async def detach(self) -> None:
+        """Let a parallel subscription get nothing any more, for good: what was to come is dropped, and it stays named.
+
+        Raises `Conflict` for an ordered one.
+        """
+        await self.client.call(wire.detach_subscription(self.project, self.name))
+
     async def delete(self) -> None:
         """Remove the subscription and its cursor."""
         await self.client.call(wire.delete_subscription(self.project, self.name))
 
     async def offsets(self) -> Offsets:
-        """Ask where the subscription stands."""
+        """Ask where the subscription stands; of a parallel one also what is done above that, and what is under way."""
         return await self.client.call(wire.get_offsets(self.project, self.name))
 
     async def pull(self, max_messages: int = 1, *, wait: bool = True) -> list[ReceivedMessage]:

@@ -229,6 +229,8 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
         f"{P}/subscriptions/S:update",
         {"retryPolicy": None, "retainAckedMessages": False},
     ),
+    # contract 19.6
+    (wire.detach_subscription("P", "S"), "POST", f"{P}/subscriptions/S:detach", EMPTY),
     # contract 19.3
     (wire.list_snapshots("P"), "GET", f"{P}/snapshots", EMPTY),
     (wire.get_snapshot("P", "N"), "GET", f"{P}/snapshots/N", EMPTY),

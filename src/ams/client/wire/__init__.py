@@ -48,6 +48,7 @@ from ams.client.wire.subscriptions import acknowledge as acknowledge
 from ams.client.wire.subscriptions import create_subscription as create_subscription
 from ams.client.wire.subscriptions import dead_letter as dead_letter
 from ams.client.wire.subscriptions import delete_subscription as delete_subscription
+from ams.client.wire.subscriptions import detach_subscription as detach_subscription
 from ams.client.wire.subscriptions import diagnose as diagnose
 from ams.client.wire.subscriptions import extend as extend
 from ams.client.wire.subscriptions import get_offsets as get_offsets

@@ -98,6 +98,11 @@ def update_subscription(project: str, subscription: str, changes: SubscriptionCh
     return Call("POST", path, reader(Subscription), json_body(changes))
 
 
+def detach_subscription(project: str, subscription: str) -> Call[None]:
+    """Let a parallel subscription get nothing any more, for good."""
+    return Call("POST", subscriptions_path(project, subscription, "detach"), nothing)
+
+
 def delete_subscription(project: str, subscription: str) -> Call[None]:
     """Remove a subscription and its cursor."""
     return Call("DELETE", subscriptions_path(project, subscription), nothing)

@@ -224,8 +224,8 @@ class Working:
 
         Nothing is stored. Raises as `acknowledge`.
         """
-        await self._opened(subscription, project)
-        _refuse_late(self.release(subscription.id, ids))
+        opened = await self._opened(subscription, project)
+        _refuse_late(await self._looked_up(opened, lambda: self.release(subscription.id, ids)))
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""

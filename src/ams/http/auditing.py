@@ -33,8 +33,10 @@ _SECRET = re.compile(
 _BY_UUID = re.compile(r"/v1/users:byUUID/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What stands behind `/users:` and is none."""
 _UNCHANGING = frozenset({"schemas:validateMessage", "schemas:dryRun", "push:lease", "push:wait", "subscriptions:nack"})
-"""Actions that are asked for by POST and change nothing that people would want to know of. `Call.leave_unrecorded` says so
-of single requests."""
+"""Actions that are asked for by POST and change nothing that people would want to know of.
+
+`Call.leave_unrecorded` says so of single requests.
+"""
 
 logger = structlog.get_logger("ams.http")
 

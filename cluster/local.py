@@ -10,7 +10,7 @@ from cluster.certificates import Authority
 from cluster.haproxy import Backend, Haproxy
 from cluster.kafka import Brokers, Login, Security
 from cluster.link import Link
-from cluster.node import Node
+from cluster.node import PROGRAM, Node
 from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
 from cluster.processes import Process, Startable
@@ -33,6 +33,7 @@ class Cluster(Startable):
     The nodes in `linked` (`node1` and so on) go a way of their own to each broker and each PostgreSQL server, which can
     be cut (`kafka_links`, `database_links`). `more` are settings of all nodes beside those that make the cluster.
     `secure` is with TLS to the nodes, and with TLS and passwords to brokers and PostgreSQL; not to haproxy alone.
+    `program` is the module that the nodes run.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Cluster(Startable):
         linked: Sequence[str] = (),
         more: Mapping[str, str] | None = None,
         secure: bool = False,
+        program: str = PROGRAM,
     ) -> None:
         self.folder = folder.absolute()
         names = [f"node{number}" for number in range(1, nodes + 1)]
@@ -55,7 +57,7 @@ class Cluster(Startable):
         self._database_links = {name: self._links_to_postgres() for name in linked}
         self._more = dict(more or {})
         self._token_key = secrets.token_hex(32)
-        self.nodes = {name: Node(name, self.folder, self.settings(name)) for name in names}
+        self.nodes = {name: Node(name, self.folder, self.settings(name), program=program) for name in names}
         backends = [Backend(name, node.port, node.ops_port) for name, node in self.nodes.items()]
         nodes_ca = self.authority.ca if secure else None
         self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both, nodes_ca)

@@ -13,6 +13,7 @@ START_SECONDS = 60.0
 DRAIN_SECONDS = 2.0
 """How long a node serves on after SIGTERM; haproxy notices within one."""
 STOP_SECONDS = 15.0 + DRAIN_SECONDS
+PROGRAM = "ams.cli.main"
 ROOT = Path(__file__).parents[1]
 
 
@@ -20,11 +21,14 @@ class Node:
     """A node: its data folder in `folder/NAME`, its log in `folder/NAME.log`.
 
     `settings` are those of the service by name; they go by the environment, where no list of processes shows secrets.
-    `clock_off` is by how many seconds its time of day is wrong.
+    `clock_off` is by how many seconds its time of day is wrong; while it is right, `program` is what runs.
     """
 
-    def __init__(self, name: str, folder: Path, settings: Mapping[str, str], *, clock_off: float = 0.0) -> None:
+    def __init__(
+        self, name: str, folder: Path, settings: Mapping[str, str], *, clock_off: float = 0.0, program: str = PROGRAM
+    ) -> None:
         self.name = name
+        self._program = program
         self.data = folder.absolute() / name
         self.port, self.ops_port = free_port(), free_port()
         self.process = Process(name, self._command(clock_off), folder.absolute() / f"{name}.log")
@@ -104,7 +108,7 @@ class Node:
     def _command(self, clock_off: float) -> list[str]:
         if clock_off:
             return [sys.executable, "-m", "cluster.off_clock", f"{clock_off:g}"]
-        return [sys.executable, "-m", "ams.cli.main", "serve"]
+        return [sys.executable, "-m", self._program, "serve"]
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):

@@ -27,7 +27,7 @@ from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Kind, Traffic
 from tests.faults.parallel import laws, short_leases
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.workload import Worker
+from tests.faults.parallel.workload import workers_of
 from tests.faults.result import AIMS, Result
 from tests.faults.target import Target
 from tests.faults.workload import BULK, Consumer, Publisher, Seeker
@@ -65,11 +65,7 @@ class Campaign:
         self._random = random.Random(seed)
         self._say = say
         self._admin = self._client("admin")
-        self._workers = [
-            Worker(self._client(f"{each.name}-w{number}"), self.history, self._fork(), each.name)
-            for each in parallel.KINDS
-            for number in range(WORKERS)
-        ]
+        self._workers = workers_of(parallel.KINDS, WORKERS, self._client, self.history, self._random)
 
     async def run(self) -> Result:
         """Do it all; the service is gone at the end."""
@@ -104,7 +100,7 @@ class Campaign:
         found = self.history.violations(ending)
         for each in parallel.KINDS:
             held = ending.topics[each.topic]
-            found += laws.violations(each, held, self.history.attempts, parallel_ending, self.history.restarts)
+            found += laws.violations(each, held, self.history.attempts, parallel_ending)
         return found
 
     async def _kill_while_used(self) -> None:

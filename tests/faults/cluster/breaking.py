@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import psycopg
 
 from cluster.link import Link
+from cluster.node import Node
 from tests.faults.cluster.course import Course
 from tests.faults.cluster.site import Site
 
@@ -22,13 +23,14 @@ APART_SECONDS = 6.0
 """Between the losses of one of each: what was lost before is made up for by then."""
 
 
-async def kill_node(site: Site, course: Course) -> None:
-    """SIGKILL a node; it is started again later."""
+async def kill_node(site: Site, course: Course, *, owner: bool = False) -> None:
+    """SIGKILL a node, or the one that works on most parallel subscriptions; it is started again later."""
+    node = await _node(site, course, owner=owner)
     course.begin()
-    await asyncio.to_thread(site.nodes[0].kill)
-    course.lose(site.nodes[0].name)
+    await asyncio.to_thread(node.kill)
+    course.lose(node.name)
     await asyncio.sleep(AWAY_SECONDS)
-    await asyncio.to_thread(site.nodes[0].start)
+    await asyncio.to_thread(node.start)
 
 
 async def kill_broker(site: Site, course: Course, *, leader: bool) -> None:
@@ -68,14 +70,15 @@ async def kill_standby(site: Site, course: Course) -> None:
     await asyncio.to_thread(site.postgres.restart, number)
 
 
-async def freeze_node(site: Site, course: Course) -> None:
-    """SIGSTOP a node for twenty seconds."""
+async def freeze_node(site: Site, course: Course, *, owner: bool = False) -> None:
+    """SIGSTOP a node, or the one that works on most parallel subscriptions, for twenty seconds."""
+    node = await _node(site, course, owner=owner)
     course.begin()
-    site.nodes[0].freeze()
+    node.freeze()
     try:
         await asyncio.sleep(FREEZE_SECONDS)
     finally:
-        site.nodes[0].thaw()
+        node.thaw()
 
 
 async def freeze_leader(site: Site, course: Course) -> None:
@@ -206,6 +209,10 @@ async def one_of_each(site: Site, course: Course) -> None:
     await asyncio.to_thread(site.postgres.kill, site.postgres.primary)
     await asyncio.sleep(PROMOTE_SECONDS)
     await asyncio.to_thread(site.postgres.promote)
+
+
+async def _node(site: Site, course: Course, *, owner: bool) -> Node:
+    return await asyncio.to_thread(site.owner, course.work) if owner else site.nodes[0]
 
 
 def far_brokers(site: Site) -> Sequence[Link]:

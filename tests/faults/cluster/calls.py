@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 from bench.connection import CLOSED
 
+WORK = "work"
+"""What every call of a worker on parallel subscriptions is."""
 SLOW_SECONDS = 2.0
 """A call that takes longer has felt the fault; a waiting pull ends sooner by itself."""
 SERVER_ERRORS = range(500, 600)
@@ -20,7 +22,8 @@ class Call(NamedTuple):
     request: str
     """Names the request; those repeated with their key have the name of the first."""
     what: str
-    """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, or `read` for what the registry alone answers."""
+    """`publish`, `pull`, `acknowledge`, `modifyOffset`, `offsets`, `read` for what the registry alone answers, or
+    `WORK`."""
     started: float
     ended: float
     status: int

@@ -1,10 +1,10 @@
-"""A client of the whole cluster: it knows one address, that of haproxy, and gives up after ten seconds."""
+"""A client of the whole cluster, by the address of haproxy or by those of nodes; it gives up after ten seconds."""
 
 import asyncio
 import json
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ PATIENCE_SECONDS = 10.0
 BREATH_SECONDS = 0.5
 """How long a client waits after it was let down: without it a fault of seconds would fill the history with failures."""
 FOREVER = float("inf")
+UNAVAILABLE = 503
 _VERBS = ("publish", "pull", "acknowledge", "modifyOffset", "offsets")
 
 
@@ -28,16 +29,20 @@ class Front:
     address: Address
     token: str
     tls: ssl.SSLContext | None = None
+    sends_again: bool = True
+    """Whether a request may go to a second node when the first one that had it dies, as haproxy sees to."""
 
 
 class FrontClient:
-    """One client with one connection; its requests are named after it and numbered."""
+    """One client with one connection to each front; its requests are named after it and numbered."""
 
-    def __init__(self, name: str, front: Front, log: CallLog) -> None:
+    def __init__(self, name: str, front: Front | Callable[[], Front], log: CallLog, what: str = "") -> None:
+        """`front` may choose anew for each request; `what` is what its calls are, empty: what each asks for."""
         self._name = name
         self._front = front
         self._log = log
-        self._connection: Connection | None = None
+        self._what = what
+        self._connections: dict[Address, Connection] = {}
         self._numbers = 0
         self._failed = ""
 
@@ -64,7 +69,8 @@ class FrontClient:
         """Make one attempt and say what came of it.
 
         An error of the 500s may come from a node that had sent everything on before it lost who should answer, so it
-        is as good as none: the request happened wholly, or not at all, and perhaps later.
+        is as good as none: the request happened wholly, or not at all, and perhaps later. Only a node's own 503 says
+        that nothing was done, where no other one had the request before.
         """
         tried, call = await self._once(request_name, path, body, method, headers)
         self._log.note(call._replace(again=request_name == self._failed))
@@ -85,42 +91,46 @@ class FrontClient:
             await asyncio.sleep(BREATH_SECONDS)
 
     def close(self) -> None:
-        """End the connection."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """End the connections."""
+        for each in self._connections.values():
+            each.close()
+        self._connections.clear()
 
     async def _once(
         self, name: str, path: str, body: object, method: str, headers: Mapping[str, str]
     ) -> tuple[Tried, Call]:
         encoded = json.dumps(body).encode() if body is not None else b""
-        pieces = request(method, PROJECT + path, self._front.token, encoded, x_request_id=name, **headers)
+        front = self._front() if callable(self._front) else self._front
+        pieces = request(method, PROJECT + path, front.token, encoded, x_request_id=name, **headers)
         started = time.monotonic()
-        answer = await self._ask(pieces)
+        answer = await self._ask(front, pieces)
         ended = time.monotonic()
-        outcome = _outcome(answer)
-        call = Call(name, _what(path), started, ended, answer.status, _text(answer))
+        outcome, text = _outcome(front, answer), _text(answer)
+        call = Call(name, self._what or _what(path), started, ended, answer.status, text)
         document = json.loads(answer.body) if outcome is Outcome.DONE and answer.body else None
         until = FOREVER if outcome is Outcome.UNKNOWN else ended
-        return Tried(Facts(request=name, started=started, ended=until, outcome=outcome), document), call
+        return Tried(Facts(request=name, started=started, ended=until, outcome=outcome), document, text), call
 
-    async def _ask(self, pieces: tuple[bytes, ...]) -> Response:
+    async def _ask(self, front: Front, pieces: tuple[bytes, ...]) -> Response:
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                answer = await SerialClient(await self._connected()).ask(pieces)
+                answer = await SerialClient(await self._connected(front)).ask(pieces)
         except (TimeoutError, OSError):
             answer = Response(CLOSED)
-        if answer.status == CLOSED:
-            self.close()
+        if answer.status == CLOSED and (connection := self._connections.pop(front.address, None)) is not None:
+            connection.close()
         return answer
 
-    async def _connected(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            self._connection = await connect(self._front.address, self._front.tls)
-        return self._connection
+    async def _connected(self, front: Front) -> Connection:
+        connection = self._connections.get(front.address)
+        if connection is None or connection.closed:
+            connection = self._connections[front.address] = await connect(front.address, front.tls)
+        return connection
 
 
-def _outcome(answer: Response) -> Outcome:
+def _outcome(front: Front, answer: Response) -> Outcome:
+    if answer.status == UNAVAILABLE and not front.sends_again:
+        return Outcome.REFUSED
     if answer.status == CLOSED or answer.status in SERVER_ERRORS:
         return Outcome.UNKNOWN
     return Outcome.DONE if answer.status == 200 else Outcome.REFUSED

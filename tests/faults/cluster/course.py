@@ -9,6 +9,8 @@ class Course:
     """When a fault came and when it was over, and which topic it is about."""
 
     topic: str
+    work: str = ""
+    """The topic of the parallel subscriptions."""
     began: float = 0.0
     struck: float = 0.0
     """When the last part was broken."""

@@ -32,12 +32,14 @@ class Fault(NamedTuple):
 
 FAULTS = [
     Fault("kill-node", Promise.IN_FLIGHT, breaking.kill_node),
+    Fault("kill-owner", Promise.IN_FLIGHT, partial(breaking.kill_node, owner=True)),
     Fault("kill-leader", Promise.NONE, partial(breaking.kill_broker, leader=True)),
     Fault("kill-follower", Promise.NONE, partial(breaking.kill_broker, leader=False)),
     Fault("restart-primary", Promise.NONE, breaking.restart_primary),
     Fault("promote-standby", Promise.NONE, breaking.promote_standby),
     Fault("kill-standby", Promise.NONE, breaking.kill_standby),
     Fault("freeze-node", Promise.SOME, breaking.freeze_node),
+    Fault("freeze-owner", Promise.SOME, partial(breaking.freeze_node, owner=True)),
     Fault("freeze-leader", Promise.NONE, breaking.freeze_leader),
     Fault("freeze-primary", Promise.SOME, breaking.freeze_primary),
     Fault("cut-node-brokers", Promise.SOME, partial(breaking.break_links, links=breaking.far_brokers, hold=False)),

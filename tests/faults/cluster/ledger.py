@@ -12,6 +12,8 @@ COLUMNS = (
     ("in_flight", "of them in flight"),
     ("longest", "longest call, s"),
     ("back", "back after, s"),
+    ("worked", "worked"),
+    ("taken_over", "taken over"),
     ("lost", "lost"),
     ("duplicated", "duplicated"),
     ("order", "order"),
@@ -19,9 +21,13 @@ COLUMNS = (
 )
 """Keys of an entry and the heads of their columns."""
 _KINDS = (
-    ("lost", (" is lost", "skipped messages", "given nothing while")),
-    ("duplicated", (" is stored as ids",)),
-    ("wrong_acks", ("acknowledgement", "answered as if it had happened", "ended at")),
+    ("lost", (" is lost", "skipped messages", "given nothing while", "forgotten: ")),
+    ("duplicated", (" is stored as ids", "came back: ", "given twice: ")),
+    ("order", ("out of order: ",)),
+    (
+        "wrong_acks",
+        ("acknowledgement", "answered as if it had happened", "ended at", "late: ", "counted down: ", "refused: "),
+    ),
 )
 """By which words a violation is known as one of its kind; any other is one of order."""
 
@@ -42,6 +48,10 @@ class Entry:
     back: float = 0.0
     """Seconds until no call was let down or slow any more: since the fault came, or, where nothing can work while it
     lasts, since it ended."""
+    worked: int = 0
+    """Messages of parallel subscriptions whose acknowledgement was answered."""
+    taken_over: int = 0
+    """How often such a subscription went to another node."""
     lost: int = 0
     duplicated: int = 0
     order: int = 0
@@ -67,6 +77,8 @@ def total(entries: Sequence[Entry]) -> Entry:
             "requests",
             "failed",
             "in_flight",
+            "worked",
+            "taken_over",
             "lost",
             "duplicated",
             "order",

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from bench.connection import CLOSED
-from tests.faults.cluster.calls import Call, failed_requests
+from tests.faults.cluster.calls import WORK, Call, failed_requests
 from tests.faults.cluster.course import Course
+from tests.faults.http_client import LATE
 
 BACK_SECONDS = 15.0
 """The longest that the cluster may need to get well by itself."""
@@ -14,6 +15,7 @@ MOMENT = 0.05
 NOTICED_SECONDS = 10.0
 """After so long a node knows that all of Kafka is away: nobody who called before waits any more."""
 AT_ONCE_SECONDS = 1.0
+CLIENT_ERRORS = range(400, 500)
 
 
 class Promise(Enum):
@@ -57,9 +59,18 @@ def _at(call: Call) -> str:
 
 
 def _excused(promise: Promise, call: Call, course: Course) -> bool:
+    if call.what == WORK:  # until another node owns the subscription; how long that takes is told by when all is well
+        return call.ended >= course.began
     if promise is Promise.IN_FLIGHT:
         return was_in_flight(call, course)
     return promise is Promise.SOME and call.ended >= course.began
+
+
+def wrongly_refused(calls: Sequence[Call]) -> Iterator[str]:
+    """Yield what workers were refused although they did nothing wrong; only acknowledgements may be late."""
+    for call in calls:
+        if call.what == WORK and call.status in CLIENT_ERRORS and not call.text.startswith(LATE):
+            yield f"refused: {call.request} was answered {call.status} {call.text}"
 
 
 def answered_at_once(calls: Sequence[Call], course: Course) -> Iterator[str]:

@@ -5,20 +5,24 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from tests.faults import scene
-from tests.faults.attempts import Ending
+from tests.faults.attempts import Attempt, Ending, Outcome
 from tests.faults.cluster.calls import CallLog, failed_requests, well_again, with_nodes
-from tests.faults.cluster.client import FrontClient
+from tests.faults.cluster.client import FOREVER, FrontClient
 from tests.faults.cluster.course import Course
 from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.ledger import Entry
 from tests.faults.cluster.library import LibraryUser
-from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight
+from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight, wrongly_refused
 from tests.faults.cluster.site import Site
-from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users
+from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.history import History
+from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.attempts import Settle, worked
+from tests.faults.parallel.laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 
 CALM_SECONDS = 3.0
 """Before the fault, and after the last call that felt it."""
@@ -32,11 +36,13 @@ class Run:
     def __init__(self, site: Site, fault: Fault, number: int, seed: int) -> None:
         self.names = Names(f"{fault.name}-{number}")
         self.history = History(self.names.subscriptions)
-        self.course = Course(self.names.topics[0])
+        self.course = Course(self.names.topics[0], self.names.work)
         self.log = CallLog()
         self._site = site
         self._fault = fault
-        self._seed = seed
+        self._chance = random.Random(seed)
+        self._kinds = with_more_attempts(parallel.kinds_of(self.names.work))
+        self._workers = workers(self.names, self.history, site.front, self.log, self._chance)
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
         library = self.names.library
         endpoint = site.haproxy.endpoint
@@ -46,10 +52,14 @@ class Run:
         """Do it; what was broken and is not repaired in it stays so."""
         with_library = {**self.history.subscriptions, self.names.library: self.names.library}
         await scene.prepare_topics(self._admin, with_library, {self.names.late: DEADLINE_SECONDS})
+        await parallel.prepare(self._admin, parallel.kinds_of(self.names.work))
         await self._use_and_break()
+        await parallel.drain(self._workers)
         ending = await scene.ending(self._admin, with_library)
-        self._admin.close()
-        return await asyncio.to_thread(self._entry, ending)
+        left = await parallel.ending(self._admin, self._kinds)
+        for client in (self._admin, *(each.client for each in self._workers)):
+            client.close()
+        return await asyncio.to_thread(self._entry, ending, left)
 
     def keep(self, folder: Path) -> None:
         """Write down what was tried and answered, for who looks into a broken law."""
@@ -59,11 +69,13 @@ class Run:
         (folder / f"{self.names.run}.calls").write_text(f"{self.course}\n{calls}")
 
     async def _use_and_break(self) -> None:
-        chance = random.Random(self._seed)
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(2) as pool:
             async with asyncio.TaskGroup() as group:
-                for user in users(self.names, self.history, self._site.front, self.log, chance):
+                for user in (
+                    *users(self.names, self.history, self._site.front, self.log, self._chance),
+                    *self._workers,
+                ):
                     group.create_task(user.run())
                 threads = [loop.run_in_executor(pool, each) for each in (self._library.publish, self._library.consume)]
                 try:
@@ -82,7 +94,7 @@ class Run:
             if self.log.quiet_since(time.monotonic() - CALM_SECONDS):
                 return
 
-    def _entry(self, ending: Ending) -> Entry:
+    def _entry(self, ending: Ending, left: ParallelEnding) -> Entry:
         self.log.calls = calls = with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
         failed = failed_requests(calls).values()
         entry = Entry(
@@ -92,21 +104,36 @@ class Run:
             in_flight=sum(was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")),
             back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
+            worked=worked(self.history.attempts),
+            taken_over=sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds),
             sent_again=self._library.repeated(ending.topics[self.names.library]),
         )
-        for violation in self._violations(ending):
+        for violation in self._violations(ending, left):
             entry.charge(violation)
         entry.broken += self._broken_promises(entry.back)
         return entry
 
-    def _violations(self, ending: Ending) -> Iterator[str]:
+    def _violations(self, ending: Ending, left: ParallelEnding) -> Iterator[str]:
         """Yield the broken laws."""
-        ours = Ending({name: ending.topics[name] for name in self.names.topics}, {
+        ours = Ending({name: ending.topics[name] for name in (*self.names.topics, self.names.work)}, {
             name: ending.cursors[name] for name in self.names.subscriptions
         })  # fmt: skip
         yield from self.history.violations(ours)
+        attempts = list(self._as_far_as_known())
+        for each in self._kinds:
+            yield from violations(each, ending.topics[each.topic], attempts, left)
+        yield from wrongly_refused(self.log.calls)
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong
+
+    def _as_far_as_known(self) -> Iterator[Attempt]:
+        """Yield the attempts; what came late the second time that haproxy sent it may have been done the first time."""
+        resent = {call.request for call in self.log.calls if call.resent}
+        for each in self.history.attempts:
+            if isinstance(each, Settle) and each.late and each.request in resent:
+                yield replace(each, outcome=Outcome.UNKNOWN, late=(), ended=FOREVER)
+            else:
+                yield each
 
     def _broken_promises(self, back: float) -> Iterator[str]:
         yield from broken(self._fault.promise, self.log.calls, self.course)

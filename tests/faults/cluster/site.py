@@ -18,18 +18,24 @@ from cluster.local import Cluster
 from cluster.node import Node
 from cluster.ports import LOOPBACK
 from tests.faults.cluster.client import Front
+from tests.faults.parallel import short_leases
 
 FAR = "node3"
 """The node behind the links."""
 HEALTHY_SECONDS = 60.0
 SETTINGS = {"kafka_prefix": "faults", "pull_wait": "1s", "log_level": "warning"}
 
+_OWNERS = """
+SELECT url FROM parallel_owners JOIN parallel_nodes USING (node) JOIN subscriptions ON id = subscription_id
+WHERE name LIKE %s GROUP BY url ORDER BY count(*) DESC
+"""
+
 
 class Site:
     """All parts of it, to be started, broken one by one, and made whole again."""
 
     def __init__(self, folder: Path) -> None:
-        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS)
+        self.cluster = Cluster(folder, linked=[FAR], more=SETTINGS, program=short_leases.__name__)
         self.brokers = self.cluster.brokers
         self.postgres = self.cluster.postgres
         self.haproxy = self.cluster.haproxy
@@ -98,6 +104,12 @@ class Site:
             [name] = [each for each in await admin.list_topics() if f".{topic}." in each]
             [described] = await admin.describe_topics([name])
         return int(described["partitions"][0]["leader"])
+
+    def owner(self, topic: str) -> Node:
+        """Return the node that works on most parallel subscriptions of a topic; the first one while none does."""
+        with self.postgres.connected() as connection:
+            found = connection.execute(_OWNERS, (f"{topic}-%",)).fetchone()
+        return next((node for node in self.nodes if found and node.url == found[0]), self.nodes[0])
 
     @contextlib.asynccontextmanager
     async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:

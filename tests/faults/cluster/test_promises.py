@@ -1,8 +1,8 @@
 import pytest
 
-from tests.faults.cluster.calls import Call
+from tests.faults.cluster.calls import WORK, Call
 from tests.faults.cluster.course import Course
-from tests.faults.cluster.promises import Promise, answered_at_once, broken
+from tests.faults.cluster.promises import Promise, answered_at_once, broken, wrongly_refused
 
 FAULT = Course("jobs", began=10, node="node1", helped=30)
 
@@ -51,6 +51,17 @@ def test_what_came_to_a_node_that_is_being_killed_was_on_its_way() -> None:
 def test_what_failed_before_the_fault_came_is_never_excused() -> None:
     assert list(broken(Promise.SOME, [call("pull", 11, 12)], FAULT)) == []
     assert len(list(broken(Promise.SOME, [call("pull", 8, 9)], FAULT))) == 1
+
+
+def test_workers_may_fail_from_the_fault_on_and_be_refused_only_what_is_late() -> None:
+    late = call(WORK, 9, 9.1, 408)._replace(text="ack timeout: 3-1.0.1.7.9f3c21")
+    wrong = call(WORK, 9, 9.1, 400)._replace(text="Invalid ack id")
+
+    assert list(broken(Promise.NONE, [call(WORK, 9, 11, 503), call("pull", 9, 9.1, 408)], FAULT)) == []
+    assert len(list(broken(Promise.SOME, [call(WORK, 8, 9, 503)], FAULT))) == 1
+    assert list(wrongly_refused([late, call(WORK, 9, 9.1, 503), wrong])) == [
+        "refused: work-9 was answered 400 Invalid ack id"
+    ]
 
 
 def test_without_kafka_errors_come_at_once_and_reads_go_on() -> None:

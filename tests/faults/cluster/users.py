@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tests.faults.attempts import Ack, Outcome
-from tests.faults.cluster.calls import CallLog
+from tests.faults.cluster.calls import WORK, CallLog
 from tests.faults.cluster.client import Front, FrontClient
 from tests.faults.history import History
 from tests.faults.http_client import PROJECT
+from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.workload import Worker, workers_of
 from tests.faults.workload import Consumer, Publisher, Seeker
 
 DEADLINE_SECONDS = 1
@@ -47,6 +49,11 @@ class Names:
         return f"{self.topics[0]}-late"
 
     @property
+    def work(self) -> str:
+        """The topic of the parallel subscriptions."""
+        return f"{self.run}-work"
+
+    @property
     def library(self) -> str:
         """The topic, and the subscription, of the official library."""
         return f"{self.run}-library"
@@ -63,7 +70,7 @@ class Names:
     @property
     def subscriptions(self) -> dict[str, str]:
         """The topic of each subscription whose cursor is checked."""
-        steady = {self.steady(topic): topic for topic in self.topics}
+        steady = {self.steady(topic): topic for topic in (*self.topics, self.work)}
         return {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
 
 
@@ -91,10 +98,18 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
         publisher("keyed", 10, 0.3, keyed=True),
         *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
         consumer("c3", names.sought),
+        consumer("c4", names.steady(names.work)),
+        Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.3, ordered=True),
         Seeker(client("k"), history, fork(), names.sought, pause=1.0),
         Late(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),
     ]
+
+
+def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
+    """Make two workers of each parallel subscription."""
+    kinds = parallel.kinds_of(names.work)
+    return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.2)
 
 
 @dataclass(frozen=True)

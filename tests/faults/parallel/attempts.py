@@ -1,8 +1,10 @@
 """What consumers of parallel subscriptions asked for and were answered, beside the attempts of the ordered ones."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ams.core.ack_ids import HandOutId, read_hand_out
 from tests.faults.attempts import Attempt, Outcome
 
 ACK, NACK, EXTEND = "acknowledge", "nack", "modifyAckDeadline"
@@ -19,7 +21,16 @@ class Leased(NamedTuple):
     @property
     def attempt(self) -> int:
         """The number of this delivery. Clients are not to read it from the id; nothing else tells it."""
-        return int(self.ack_id.rpartition("-")[2].partition(".")[0])
+        return self._hand_out.attempt
+
+    @property
+    def run(self) -> int:
+        """Which process gave it: raised each time one takes the subscription over."""
+        return self._hand_out.run
+
+    @property
+    def _hand_out(self) -> HandOutId:
+        return read_hand_out(self.ack_id.rpartition("-")[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,3 +73,10 @@ class Letter(NamedTuple):
 def offset_of(ack_id: str) -> int:
     """Return which message an id means."""
     return int(ack_id.rpartition(":")[2].partition("-")[0])
+
+
+def worked(attempts: Iterable[Attempt]) -> int:
+    """Return how many messages, of any subscription, were acknowledged for sure."""
+    acks = [each for each in attempts if isinstance(each, Settle) and each.verb == ACK]
+    done = {(each.subscription, offset_of(id_)) for each in acks for id_ in each.ids if each.is_confirmed(id_)}
+    return len(done)

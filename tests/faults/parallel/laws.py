@@ -11,6 +11,9 @@
 
 Clients judge by their own clocks, so always for the service: it may have given a message at the beginning of a pull or
 at its end, whichever excuses it.
+
+What a process has leased is forgotten when another one takes the subscription over, after a kill or as a node of a
+cluster does. When that was tell the runs in the ids: between two deliveries of which the second has a higher one.
 """
 
 from collections import defaultdict
@@ -36,6 +39,16 @@ class Parallel(NamedTuple):
     most_attempts: int
     exactly_once: bool = False
     ordered: bool = False
+
+
+MORE_ATTEMPTS = 200
+"""How often a message comes again, after waits of a fifth of a second, while a node that was lost has the claim on the
+key of its dead letter: half a minute."""
+
+
+def with_more_attempts(kinds: Sequence[Parallel]) -> list[Parallel]:
+    """Return what subscriptions of a cluster are held to: what cannot be put aside now comes again meanwhile."""
+    return [each._replace(most_attempts=each.most_attempts + MORE_ATTEMPTS) for each in kinds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +94,30 @@ class _Story:
         )
 
 
+class TakeOvers:
+    """When processes took a subscription over, as far as what they gave tells."""
+
+    def __init__(self, sub: Parallel, attempts: Sequence[Attempt]) -> None:
+        self._last: dict[int, float] = {}
+        """Of each run, when it surely had not ended yet."""
+        for lease in attempts:
+            if isinstance(lease, Lease) and lease.subscription == sub.name:
+                for run in {message.run for message in lease.messages}:
+                    self._last[run] = max(lease.started, self._last.get(run, lease.started))
+
+    def __len__(self) -> int:
+        return max(len(self._last) - 1, 0)
+
+    def may_have_ended(self, run: int, moment: float) -> bool:
+        """Whether another process may have taken over from this run by a moment."""
+        return self._last[run] <= moment and max(self._last) > run
+
+
 def violations(
-    sub: Parallel, held: Sequence[Held], attempts: Sequence[Attempt], ending: ParallelEnding, restarts: Sequence[float]
+    sub: Parallel, held: Sequence[Held], attempts: Sequence[Attempt], ending: ParallelEnding
 ) -> Iterator[str]:
     """Yield what breaks a law, as sentences; `held` is the topic, read from the beginning."""
-    stories = _stories(sub, attempts)
+    stories, take_overs = _stories(sub, attempts), TakeOvers(sub, attempts)
     letters = [each for each in ending.letters if each.subscription == sub.name]
     dead = {each.id for each in letters}
     yield from _other_messages(sub, held, stories)
@@ -93,9 +125,9 @@ def violations(
     for offset, story in stories.items():
         said = f"message {offset} of subscription {sub.name}"
         yield from _come_again(said, story)
-        yield from _given_twice(sub, said, story, restarts)
-        yield from _acknowledged_late(sub, said, story, restarts, is_dead=offset in dead)
-        yield from _counted_down(sub, said, story, restarts)
+        yield from _given_twice(sub, said, story)
+        yield from _acknowledged_late(sub, said, story, take_overs, is_dead=offset in dead)
+        yield from _counted_down(sub, said, story, take_overs)
     if sub.ordered:
         yield from _out_of_order(sub, held, stories, dead)
 
@@ -154,7 +186,7 @@ def _come_again(said: str, story: _Story) -> Iterator[str]:
             return
 
 
-def _given_twice(sub: Parallel, said: str, story: _Story, restarts: Sequence[float]) -> Iterator[str]:
+def _given_twice(sub: Parallel, said: str, story: _Story) -> Iterator[str]:
     for place, first in enumerate(story.given):
         for second in story.given[place + 1 :]:
             begin = min(first.lease.started, second.lease.started)
@@ -164,7 +196,7 @@ def _given_twice(sub: Parallel, said: str, story: _Story, restarts: Sequence[flo
                 orders.append((second, first))
             if any(end >= _runs_until(sub, story, *order) - ROUNDING for order in orders):
                 continue
-            if not sub.exactly_once and _restarted(restarts, begin, end):
+            if not sub.exactly_once and first.message.run != second.message.run:
                 continue
             yield (
                 f"given twice: {said} was given by pulls {first.lease.request} and {second.lease.request} within"
@@ -189,7 +221,7 @@ def _runs_until(sub: Parallel, story: _Story, first: Given, second: Given) -> fl
 
 
 def _acknowledged_late(
-    sub: Parallel, said: str, story: _Story, restarts: Sequence[float], *, is_dead: bool
+    sub: Parallel, said: str, story: _Story, take_overs: TakeOvers, *, is_dead: bool
 ) -> Iterator[str]:
     """Find acknowledgements that were confirmed, of leases that were over."""
     by_id = {given.message.ack_id: given for given in story.given}
@@ -198,7 +230,7 @@ def _acknowledged_late(
         first = by_id.get(ack_id)
         if first is None or is_dead or settle.started > earliest or not settle.is_confirmed(ack_id):
             continue
-        if _restarted(restarts, first.lease.started, settle.ended):
+        if take_overs.may_have_ended(first.message.run, settle.ended):
             continue
         if any(first.lease.ended < each.lease.started and each.lease.ended < settle.started for each in story.given):
             yield f"late: {said} was acknowledged by {settle.request}, but had been given to another since"
@@ -207,7 +239,7 @@ def _acknowledged_late(
             yield f"late: {said} was acknowledged by {settle.request}, but its lease had ended"
 
 
-def _counted_down(sub: Parallel, said: str, story: _Story, restarts: Sequence[float]) -> Iterator[str]:
+def _counted_down(sub: Parallel, said: str, story: _Story, take_overs: TakeOvers) -> Iterator[str]:
     for lease, message in story.given:
         if message.attempt > sub.most_attempts:
             yield f"counted down: {said} was given by pull {lease.request} as delivery {message.attempt}"
@@ -218,7 +250,7 @@ def _counted_down(sub: Parallel, said: str, story: _Story, restarts: Sequence[fl
         first = attempts.get(ack_id)
         if first is None or not settle.is_confirmed(ack_id):
             continue
-        if not _restarted(restarts, first.lease.started, settle.ended):  # one of before a restart is only over
+        if not take_overs.may_have_ended(first.message.run, settle.ended):  # one of before is only over
             known.append((settle.ended, first.message.attempt + 1))
     for lease, message in story.given:
         before = max((attempt for ended, attempt in known if ended < lease.started), default=0)
@@ -249,10 +281,6 @@ def _out_of_order(sub: Parallel, held: Sequence[Held], stories: Mapping[int, _St
                 f"out of order: {said} {before} was given by pull {again[0].request} after message {offset} had been"
                 f" given by pull {first.request}"
             )
-
-
-def _restarted(restarts: Sequence[float], begin: float, end: float) -> bool:
-    return any(begin <= each <= end for each in restarts)
 
 
 def _more(found: Sequence[object]) -> str:

@@ -10,25 +10,32 @@ from tests.faults.parallel.laws import Parallel, ParallelEnding
 from tests.faults.parallel.workload import Worker
 from tests.faults.payload import name_of
 
-TOPIC, LETTERS = "work", "letters"
+TOPIC = "work"
+LETTERS = "{}-letters"
+"""The topic of dead letters of a topic."""
 DEADLINE, ATTEMPTS = 2, 5
 """Seconds of a lease, and deliveries of a message before it is put aside."""
 RETRY = {"minimumBackoff": "0.05s", "maximumBackoff": "0.2s"}
-KINDS = (
-    Parallel("work-plain", TOPIC, DEADLINE, ATTEMPTS),
-    Parallel("work-once", TOPIC, DEADLINE, ATTEMPTS, exactly_once=True),
-    Parallel("work-keyed", TOPIC, DEADLINE, ATTEMPTS, ordered=True),
-)
 DRAIN_SECONDS = 60.0
 """After that what is not done is forgotten."""
-_AUDIT = "letters-read"
 _PATH = PROJECT.removeprefix("/v1/")
 
 
+def kinds_of(topic: str) -> tuple[Parallel, ...]:
+    """Return a subscription of each kind: plain, exactly-once, keyed."""
+    plain = Parallel(f"{topic}-plain", topic, DEADLINE, ATTEMPTS)
+    once = plain._replace(name=f"{topic}-once", exactly_once=True)
+    return plain, once, plain._replace(name=f"{topic}-keyed", ordered=True)
+
+
+KINDS = kinds_of(TOPIC)
+
+
 async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
-    """Make the topic of dead letters, and the parallel subscriptions of topics that are there."""
-    await admin.must(f"/topics/{LETTERS}", None, method="PUT")
-    await admin.must(f"/subscriptions/{_AUDIT}", {"topic": f"{_PATH}/topics/{LETTERS}"}, method="PUT")
+    """Make parallel subscriptions of one topic that is there, and the topic of its dead letters."""
+    letters = _letters_of(kinds)
+    await admin.must(f"/topics/{letters}", None, method="PUT")
+    await admin.must(f"/subscriptions/{letters}", {"topic": f"{_PATH}/topics/{letters}"}, method="PUT")
     for each in kinds:
         body: dict[str, object] = {
             "topic": f"{_PATH}/topics/{each.topic}",
@@ -36,7 +43,7 @@ async def prepare(admin: Client, kinds: Sequence[Parallel] = KINDS) -> None:
             "ackDeadlineSeconds": int(each.deadline),
             "retryPolicy": RETRY,
             "deadLetterPolicy": {
-                "deadLetterTopic": f"{_PATH}/topics/{LETTERS}",
+                "deadLetterTopic": f"{_PATH}/topics/{letters}",
                 "maxDeliveryAttempts": each.most_attempts,
             },
             "enableExactlyOnceDelivery": each.exactly_once,
@@ -64,12 +71,17 @@ async def _drain(worker: Worker, until: float) -> None:
 async def ending(admin: Client, kinds: Sequence[Parallel] = KINDS) -> ParallelEnding:
     """Read the dead letters, and where the subscriptions stand."""
     floors = {each.name: (await _offsets(admin, each.name))["current"] for each in kinds}
-    return ParallelEnding(await _letters(admin), floors)
+    return ParallelEnding(await _letters(admin, _letters_of(kinds)), floors)
 
 
-async def _letters(admin: Client) -> list[Letter]:
+def _letters_of(kinds: Sequence[Parallel]) -> str:
+    [topic] = {each.topic for each in kinds}
+    return LETTERS.format(topic)
+
+
+async def _letters(admin: Client, topic: str) -> list[Letter]:
     found: list[Letter] = []
-    path = f"/subscriptions/{_AUDIT}"
+    path = f"/subscriptions/{topic}"
     while True:
         pulled = await admin.must(f"{path}:pull", {"maxMessages": "2000", "returnImmediately": "true"})
         received = pulled["receivedMessages"]

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ from tests.faults.attempts import Outcome
 from tests.faults.history import History
 from tests.faults.http_client import LATE, Client, Kind, Tried
 from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Settle
+from tests.faults.parallel.laws import Parallel
 from tests.faults.payload import is_poisoned, name_of
 
 MOST = 60
@@ -114,6 +115,22 @@ class Worker:
     async def _call(self, verb: str, body: object, kind: Kind) -> Tried:
         path = f"/subscriptions/{self.subscription}:{verb}"
         return await self.client.attempt(self.client.next_request(), path, body, kind)
+
+
+def workers_of(
+    kinds: Sequence[Parallel],
+    each: int,
+    client: Callable[[str], Client],
+    history: History,
+    chance: random.Random,
+    pause: float = Worker.pause,
+) -> list[Worker]:
+    """Make so many workers of each subscription; `client` makes who asks for one of them, by a name."""
+    return [
+        Worker(client(f"{kind.name}-w{number}"), history, random.Random(chance.random()), kind.name, pause)
+        for kind in kinds
+        for number in range(each)
+    ]
 
 
 def _leased(received: dict[str, Any]) -> Leased:

@@ -282,3 +282,67 @@ async def test_a_stop_ends_all_and_none_begins_after_it() -> None:
     for each in (first, dry_runs.run(Q, done())):
         with pytest.raises(Overloaded, match="^The service is stopping$"):
             await each
+
+
+async def test_a_rollback_makes_an_old_revision_the_newest(use_cases: UseCases, schemas: Schemas) -> None:
+    first = await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    second = await change(use_cases, schemas, NUMBERS)
+
+    third = await schemas.roll_back(use_cases.caller, X, 1)
+
+    assert (third.revision, third.content) == (3, first.content)
+    assert await schemas.revisions(use_cases.caller, X) == [third, second, first]
+    assert await publish(use_cases, OBJECT) == 0
+    with pytest.raises(NotFound, match=r"^Schema revision doesn't exist$"):
+        await schemas.roll_back(use_cases.caller, X, 4)
+
+
+async def test_parallel_rollbacks_are_all_made(use_cases: UseCases, schemas: Schemas) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+
+    await asyncio.gather(*(schemas.roll_back(use_cases.caller, X, 1) for _ in range(5)))
+
+    assert [each.revision for each in await schemas.revisions(use_cases.caller, X)] == [6, 5, 4, 3, 2, 1]
+
+
+async def test_a_deleted_revision_counts_no_more_for_what_is_published_after_it(
+    use_cases: UseCases, schemas: Schemas
+) -> None:
+    first = await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    await change(use_cases, schemas, NUMBERS)
+    assert await publish(use_cases, NUMBER) == 0
+
+    assert await schemas.delete_revision(use_cases.caller, X, 2) == first
+
+    with pytest.raises(InvalidInput, match="given: integer"):
+        await publish(use_cases, NUMBER)
+    assert await publish(use_cases, OBJECT) == 1
+    with pytest.raises(InvalidInput, match=r"^The last revision of a schema cannot be deleted$"):
+        await schemas.delete_revision(use_cases.caller, X, 1)
+
+
+async def test_a_publish_whose_revision_goes_meanwhile_is_checked_by_the_newest_left(
+    use_cases: UseCases, schemas: Schemas
+) -> None:
+    await schemas.create(use_cases.caller, X, OBJECTS)
+    await use_cases.engines.topics.attach_schema(use_cases.caller, TOPIC, REFERENCE)
+    await change(use_cases, schemas, NUMBERS)
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
+
+    await schemas.delete_revision(use_cases.caller, X, 2)
+
+    with pytest.raises(InvalidInput, match="given: integer"):
+        await use_cases.publisher.publish(topic, [NUMBER])
+    assert (await use_cases.publisher.publish(topic, [OBJECT])).first == 0
+
+
+async def test_revisions_of_what_is_not_there_are_not_found(use_cases: UseCases, schemas: Schemas) -> None:
+    for call in (
+        schemas.revisions(use_cases.caller, X),
+        schemas.roll_back(use_cases.caller, X, 1),
+        schemas.delete_revision(use_cases.caller, X, 1),
+    ):
+        with pytest.raises(NotFound, match=r"^Schema doesn't exist$"):
+            await call

@@ -3,8 +3,8 @@
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.clock import DAY
-from ams.core.errors import Conflict
+from ams.core.clock import DAY, Milliseconds
+from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.messages import message
 from ams.core.names import Offset, SnapshotName, SubscriptionName, TopicName
 from ams.core.offsets import ranges_of
@@ -12,7 +12,7 @@ from ams.core.parallel_options import ParallelOptions
 from ams.service.seeking import Seeker
 from ams.service.snapshots import Snapshots
 from ams.storage.cursors.acks import Change
-from ams.storage.registry.records import Subscription
+from ams.storage.registry.records import PageRequest, Subscription
 from tests.support.engines import Engines
 
 N, S, T = SnapshotName("N"), SubscriptionName("S"), TopicName("T")
@@ -83,3 +83,46 @@ async def test_a_seek_to_it_brings_back_what_was_not_done_then_and_nothing_else(
     progress = await engines.cursors.progress(subscription.id)
     assert (stands.current, progress.floor, ranges_of(progress.done)) == (1, 1, [(2, 4)])
     assert moved == [subscription.id]
+
+
+async def test_labels_are_kept_and_replaced(snapshots: Snapshots, caller: Caller, subscription: Subscription) -> None:
+    made = await snapshots.create(caller, N, "S", labels={"a": "1"})
+    assert made.labels == {"a": "1"}
+
+    changed = await snapshots.set_labels(caller, N, {"b": "2"})
+
+    assert (changed.labels, changed.done) == ({"b": "2"}, made.done)
+    assert (await snapshots.show(caller, N))[0] == changed
+    with pytest.raises(NotFound, match=r"^Snapshot doesn't exist$"):
+        await snapshots.set_labels(caller, SnapshotName("other"), {})
+
+
+async def test_it_ends_when_it_was_set_to_within_seven_days(
+    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
+) -> None:
+    made = await snapshots.create(caller, N, "S")
+    now = engines.clock.wall()
+
+    for moment in (0, now, now + 7 * DAY + 1):
+        with pytest.raises(InvalidInput, match=r"^A snapshot ends later than now, and within seven days$"):
+            await snapshots.set_expiry(caller, N, Milliseconds(moment))
+    assert (await snapshots.show(caller, N))[0] == made
+
+    for moment in (now + 7 * DAY, now + 1):
+        changed = await snapshots.set_expiry(caller, N, Milliseconds(moment))
+        assert changed.expires_on == moment
+    engines.clock.advance(1)
+    with pytest.raises(NotFound, match=r"^Snapshot doesn't exist$"):
+        await snapshots.set_expiry(caller, N, Milliseconds(now + DAY))
+
+
+async def test_those_of_a_topic_are_named(
+    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription
+) -> None:
+    await snapshots.create(caller, N, "S")
+    await engines.topics.create(caller, TopicName("other"))
+
+    assert (await snapshots.of_topic(caller, T, PageRequest())).items == (N,)
+    assert (await snapshots.of_topic(caller, TopicName("other"), PageRequest())).items == ()
+    with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
+        await snapshots.of_topic(caller, TopicName("gone"), PageRequest())

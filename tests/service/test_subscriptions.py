@@ -201,3 +201,15 @@ async def test_a_subscription_whose_cursor_was_lost_begins_again_at_the_oldest_m
 
     assert (await engines.cursors.position(made.id, topic.id)).offset == 0
     assert await engines.subscriptions.give_cursors() == 0
+
+
+async def test_labels_are_kept_and_replaced(engines: Engines, caller: Caller) -> None:
+    made = await engines.subscriptions.create(caller, S, REFERENCE, labels={"a": "1"})
+    assert made.labels == {"a": "1"}
+
+    changed = await engines.subscriptions.set_labels(caller, S, {"b": "2"})
+
+    assert (changed.id, changed.labels) == (made.id, {"b": "2"})
+    assert await engines.subscriptions.show(caller, S) == changed
+    with pytest.raises(NotFound, match=r"^Subscription doesn't exist$"):
+        await engines.subscriptions.set_labels(caller, SubscriptionName("other"), {})

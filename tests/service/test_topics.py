@@ -1,18 +1,22 @@
 """Administration of topics: HTTP contract 8, line by line."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from ams.access.admission import Caller
-from ams.core.errors import AlreadyExists, InvalidInput, NotFound
-from ams.core.names import SubscriptionName, TopicName
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotFound
+from ams.core.names import SchemaName, SubscriptionName, TopicName
+from ams.core.parallel_options import ParallelOptions
 from ams.service.topics import Topics
-from ams.storage.registry.records import PageRequest, Topic
+from ams.storage.registry.records import AttachedSchema, PageRequest, Schema, SchemaContent, Topic
 from tests.support.administration import admitted, make_project, make_user
 from tests.support.engines import Engines
 
 T = TopicName("T")
+X = "projects/P/schemas/X"
 EVERYTHING = PageRequest()
 
 
@@ -200,3 +204,74 @@ async def test_projects_do_not_see_each_others_topics(engines: Engines, caller: 
     assert (await engines.topics.list(stranger, EVERYTHING)).items == ()
     with pytest.raises(NotFound):
         await engines.topics.show(stranger, T)
+
+
+async def test_labels_are_kept_and_replaced(engines: Engines, caller: Caller) -> None:
+    made = await engines.topics.create(caller, T, labels={"a": "1"})
+    assert made.labels == {"a": "1"}
+
+    changed = await engines.topics.set_labels(caller, T, {"b": "2"})
+
+    assert changed.labels == {"b": "2"}
+    assert await engines.topics.show(caller, T) == changed
+    with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
+        await engines.topics.set_labels(caller, TopicName("other"), {})
+
+
+async def test_attached_subscriptions_are_paged(engines: Engines, caller: Caller) -> None:
+    await engines.topics.create(caller, T)
+    for name in ("a", "b", "c"):
+        subscription = SubscriptionName(name)
+        await engines.subscriptions.create(caller, subscription, "projects/P/topics/T", options=ParallelOptions())
+    await engines.subscriptions.detach(caller, SubscriptionName("b"))
+
+    first = await engines.topics.attached_subscriptions(caller, T, PageRequest(1))
+    second = await engines.topics.attached_subscriptions(caller, T, PageRequest(1, first.next_token))
+
+    assert (first.items, first.total, second.items, second.next_token) == (("c",), 2, ("a",), "")
+    with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
+        await engines.topics.attached_subscriptions(caller, TopicName("other"), EVERYTHING)
+
+
+@pytest.fixture
+async def schema(engines: Engines, caller: Caller) -> Schema:
+    """A schema with two revisions."""
+    content = SchemaContent("json", "{}", None)
+    made = await engines.registry.schemas.create(caller.here.id, SchemaName("X"), content)
+    changed = await engines.registry.schemas.update(made, content=content)
+    assert changed is not None
+    return changed
+
+
+async def test_a_topic_says_how_it_uses_its_schema(engines: Engines, caller: Caller, schema: Schema) -> None:
+    made = await engines.topics.create(caller, T, X, encoding="JSON", first_revision=1, last_revision=2)
+    assert made.schema == AttachedSchema(schema.id, schema.name, 2, "JSON", 1, 2)
+
+    await engines.topics.attach_schema(caller, T, X, encoding="BINARY", last_revision=1)
+    assert (await engines.topics.show(caller, T)).schema == AttachedSchema(schema.id, schema.name, 2, "BINARY", None, 1)
+
+    await engines.topics.attach_schema(caller, T, X)
+    assert (await engines.topics.show(caller, T)).schema == AttachedSchema(schema.id, schema.name, 2)
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "text"),
+    [
+        ({"encoding": "XML"}, InvalidInput, r"^The encoding of a schema is one of JSON, BINARY$"),
+        ({"first_revision": 3}, NotFound, r"^Schema revision doesn't exist$"),
+        ({"last_revision": 0}, NotFound, r"^Schema revision doesn't exist$"),
+        ({"first_revision": 2, "last_revision": 1}, InvalidInput, r"^The first revision of a schema is newer"),
+    ],
+)
+async def test_a_bad_use_of_a_schema_changes_nothing(
+    engines: Engines, caller: Caller, schema: Schema, use: Mapping[str, Any], error: type[AmsError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        await engines.topics.create(caller, T, X, **use)
+    assert await engines.log.topics() == set()
+    made = await engines.topics.create(caller, T)
+
+    with pytest.raises(error, match=text):
+        await engines.topics.attach_schema(caller, T, X, **use)
+
+    assert await engines.topics.show(caller, T) == made

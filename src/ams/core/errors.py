@@ -164,11 +164,13 @@ class RateLimited(Overloaded):
 class OwnedElsewhere(Overloaded):
     """Another node works on the subscription now; nothing was done. The request is for that node."""
 
-    def __init__(self, message: str = "", *, subscription: str = "", node: str = "", url: str = "") -> None:
-        """`url` is how that node is reached; empty: it does not say."""
+    def __init__(
+        self, message: str = "", *, subscription: str = "", node: str = "", url: str = "", pubsub: str = ""
+    ) -> None:
+        """`url` is how that node is reached, `pubsub` HOST:PORT of its Google Pub/Sub port; empty: it does not say."""
         how = "" if url else "; it does not say how it is reached: set node_url on every node"
         super().__init__(message or f"Another node works on this subscription now{how}")
-        self.subscription, self.node, self.url = subscription, node, url
+        self.subscription, self.node, self.url, self.pubsub = subscription, node, url, pubsub
 
 
 class Unavailable(AmsError):

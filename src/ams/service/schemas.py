@@ -15,6 +15,7 @@ from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Schema, SchemaContent
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
 from ams.validation.checker import MESSAGE, Piece
 from ams.wire.schemas import DryRun, RefusedMessage, SchemaBody
 
@@ -45,7 +46,7 @@ class Schemas:
         """Return a schema at its newest revision; raise `NotFound` when there is none."""
         schema = await self._registry.schemas.find(caller.here.id, name)
         if schema is None:
-            raise NotFound("Schema doesn't exist")
+            raise NotFound(NO_SCHEMA)
         return schema
 
     async def create(self, caller: Caller, name: SchemaName, details: SchemaBody) -> Schema:
@@ -79,11 +80,35 @@ class Schemas:
                 return updated
             schema = await self.show(caller, schema.name)  # another request changed it
 
+    async def revisions(self, caller: Caller, name: SchemaName) -> Sequence[Schema]:
+        """Return a schema at each of its revisions, the newest first; raise `NotFound` when there is none."""
+        return await self._registry.schemas.revisions((await self.show(caller, name)).id)
+
+    async def roll_back(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
+        """Make a new revision that says what an older one said; return it. Raises `NotFound`."""
+        while True:
+            schema = await self.show(caller, name)
+            old = await self._registry.schemas.revision(schema.id, revision)
+            if old is None:
+                raise NotFound(NO_REVISION)
+            made = await self._registry.schemas.update(schema, content=old.content)
+            if made is not None:
+                return made
+
+    async def delete_revision(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
+        """Remove a revision; return the schema at the newest one left.
+
+        In force for every publish that begins after this returned. Raises `NotFound`, `InvalidInput` for the last one
+        left.
+        """
+        schema = await self.show(caller, name)
+        return await self._registry.schemas.delete_revision(schema.id, revision)
+
     async def delete(self, caller: Caller, name: SchemaName) -> None:
         """Remove a schema with all its revisions; its topics take any message from then on. Raises `NotFound`."""
         schema = await self.show(caller, name)
         if not await self._registry.schemas.delete(schema.id):
-            raise NotFound("Schema doesn't exist")
+            raise NotFound(NO_SCHEMA)
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Ask a schema about one message, as number 0.

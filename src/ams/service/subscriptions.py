@@ -1,6 +1,6 @@
 """Administration of subscriptions (HTTP contract 9)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -27,7 +27,7 @@ from ams.service.push.pushing import Pushing
 from ams.service.retention import Losses
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Page, PageRequest, Subscription, Topic
+from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Subscription, Topic
 from ams.storage.registry.registry import Registry
 
 DEFAULT_ACK_DEADLINE = 10
@@ -87,6 +87,7 @@ class Subscriptions:
         *,
         push: AskedPush | None = None,
         options: ParallelOptions | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
         """Make a subscription at the present end of a topic.
 
@@ -123,6 +124,7 @@ class Subscriptions:
                 config,
                 worker,
                 options=options,
+                labels=labels,
             )
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the cursor is left to the sweep at the next start.
@@ -148,6 +150,14 @@ class Subscriptions:
             caller.here.id, name, lambda present: replace(_of_parallel(present), **changes)
         )
         return await self.show(caller, name)
+
+    async def set_labels(self, caller: Caller, name: SubscriptionName, labels: Mapping[str, str]) -> Subscription:
+        """Replace the labels; return the subscription as it is then. Raises `NotFound`."""
+        subscription = await self._registry.subscriptions.set_labels(caller.here.id, name, labels)
+        if subscription is None:
+            raise SubscriptionGone
+        self._used(subscription.id)
+        return caller.view_push(subscription)
 
     async def delete(self, caller: Caller, name: SubscriptionName) -> str:
         """Remove a subscription, its place in the topic and its access list; raise `NotFound`.

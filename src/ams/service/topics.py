@@ -1,17 +1,21 @@
 """Administration of topics (HTTP contract 8)."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
-from ams.core.errors import AlreadyExists, NotFound, TopicGone
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound, TopicGone
 from ams.core.names import SchemaName, SubscriptionName, TopicName, UserName, new_topic_id, schema_reference
 from ams.service.counting import Counting
 from ams.service.lookup import find_topic
 from ams.service.retention import Retention
 from ams.storage.log.base import Log
-from ams.storage.registry.records import Page, PageRequest, Topic
+from ams.storage.registry.records import NO_LABELS, Page, PageRequest, Topic
 from ams.storage.registry.registry import Registry
+from ams.storage.registry.schemas import NO_REVISION, NO_SCHEMA
+
+ENCODINGS = ("JSON", "BINARY")
+"""How messages may be written that keep a schema."""
 
 
 class Topics:
@@ -44,18 +48,32 @@ class Topics:
         """Return a topic; raise `NotFound` when there is none."""
         return await find_topic(self._registry, caller, name)
 
-    async def create(self, caller: Caller, name: TopicName, schema: str = "") -> Topic:
+    async def create(
+        self,
+        caller: Caller,
+        name: TopicName,
+        schema: str = "",
+        *,
+        labels: Mapping[str, str] = NO_LABELS,
+        encoding: str = "",
+        first_revision: int | None = None,
+        last_revision: int | None = None,
+    ) -> Topic:
         """Make a topic, its log first, so that a registered topic can always be published to.
 
-        `schema` is a reference, empty for none. Raises `InvalidInput` or `NotFound` for a bad one, `AlreadyExists`.
+        `schema` is a reference, empty for none; how it is used is said as to `attach_schema`. Raises `InvalidInput` or
+        `NotFound` for a bad one, `AlreadyExists`.
         """
-        attached = await self._schema(caller, schema) if schema else None
+        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
         if await self._registry.topics.find(caller.here.id, name) is not None:
             raise AlreadyExists("Topic already exists")
         identity = new_topic_id()
         await self._log.create(identity, caller.here.retention, label=f"{caller.here.name}.{name}")
         try:
-            topic = await self._registry.topics.create(identity, caller.here.id, name, attached)
+            topic = await self._registry.topics.create(
+                identity, caller.here.id, name, attached,
+                labels=labels, encoding=encoding, first_revision=first_revision, last_revision=last_revision,
+            )  # fmt: skip
             await self._retention.of_new_topic(caller, identity)
         except (AlreadyExists, NotFound):
             # Surely not registered. After any other failure the log is left to the sweep at the next start.
@@ -80,6 +98,23 @@ class Topics:
         await self.show(caller, name)
         return await self._registry.subscriptions.of_topic(caller.here.id, name)
 
+    async def attached_subscriptions(
+        self, caller: Caller, name: TopicName, page: PageRequest
+    ) -> Page[SubscriptionName]:
+        """Return a page of the subscriptions of a topic, newest first, without those that are detached.
+
+        Raises `NotFound`, `InvalidInput` "Invalid page token".
+        """
+        await self.show(caller, name)
+        return await self._registry.subscriptions.page_of_topic(caller.here.id, name, page)
+
+    async def set_labels(self, caller: Caller, name: TopicName, labels: Mapping[str, str]) -> Topic:
+        """Replace the labels; return the topic as it is then. Raises `NotFound`."""
+        topic = await self._registry.topics.set_labels(caller.here.id, name, labels)
+        if topic is None:
+            raise TopicGone
+        return topic
+
     async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
         """Return who is on the topic's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)
@@ -89,14 +124,28 @@ class Topics:
         """Replace the access list; raise `NotFound` for users who are no members, then for the topic."""
         await self._registry.topics.set_access_list(caller.here.id, name, users)
 
-    async def attach_schema(self, caller: Caller, name: TopicName, schema: str) -> None:
+    async def attach_schema(
+        self,
+        caller: Caller,
+        name: TopicName,
+        schema: str,
+        *,
+        encoding: str = "",
+        first_revision: int | None = None,
+        last_revision: int | None = None,
+    ) -> None:
         """Let messages be checked by a schema from the next publish on; an empty reference detaches.
 
-        Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference, `NotFound` for the schema.
+        `encoding` is one of `ENCODINGS`, empty: not said; the revisions are the oldest and the newest that messages may
+        keep, None: any. Raises, in this order: `NotFound` for the topic, `InvalidInput` for the reference and the
+        encoding, `NotFound` for the schema and the revisions, `InvalidInput` for a first one after the last.
         """
         await self.show(caller, name)
-        attached = await self._schema(caller, schema) if schema else None
-        await self._registry.topics.set_schema(caller.here.id, name, attached)
+        attached = await self._schema(caller, schema, encoding, first_revision, last_revision) if schema else None
+        await self._registry.topics.set_schema(
+            caller.here.id, name, attached,
+            encoding=encoding, first_revision=first_revision, last_revision=last_revision,
+        )  # fmt: skip
 
     async def detach_schema(self, caller: Caller, name: TopicName) -> None:
         """Take any message from the next publish on, also when no schema was attached; raise `NotFound`."""
@@ -106,8 +155,18 @@ class Topics:
         if self._changed is not None and await self._registry.subscriptions.of_topic(caller.here.id, name):
             await self._changed()
 
-    async def _schema(self, caller: Caller, reference: str) -> SchemaName:
+    async def _schema(
+        self, caller: Caller, reference: str, encoding: str, first: int | None, last: int | None
+    ) -> SchemaName:
         name = schema_reference(reference)
-        if await self._registry.schemas.find(caller.here.id, name) is None:
-            raise NotFound("Schema doesn't exist")
+        if encoding and encoding not in ENCODINGS:
+            raise InvalidInput(f"The encoding of a schema is one of {', '.join(ENCODINGS)}")
+        schema = await self._registry.schemas.find(caller.here.id, name)
+        if schema is None:
+            raise NotFound(NO_SCHEMA)
+        for number in (first, last):
+            if number is not None and await self._registry.schemas.revision(schema.id, number) is None:
+                raise NotFound(NO_REVISION)
+        if first is not None and last is not None and first > last:
+            raise InvalidInput("The first revision of a schema is newer than the last")
         return name

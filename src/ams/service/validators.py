@@ -42,10 +42,14 @@ class Validators:
 
         Raises `Unusable` when what is stored cannot be compiled any more, `Overloaded` when the project has too many
         requests that take long. A schema that is gone allows everything: it was deleted, and so detached, while the
-        request was under way.
+        request was under way. Where only its revision is gone, the newest one left decides.
         """
-        with contextlib.suppress(NotFound):
+        try:
             await self.ask(project, schema.id, schema.revision, messages)
+        except NotFound:
+            with contextlib.suppress(NotFound):
+                for left in (await self._registry.schemas.revisions(schema.id))[:1]:
+                    await self.ask(project, schema.id, left.revision, messages)
 
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
         """Whether a schema surely allows all messages, as far as that is found in no time and without a wait.

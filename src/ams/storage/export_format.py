@@ -145,10 +145,14 @@ class Membership(Line, tag="membership"):
     roles: tuple[str, ...] = ()
 
 
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+"""Of a revision."""
+
+
 class Revision(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A schema as it was at one time; payload and attributes are texts that hold JSON."""
 
-    revision: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    revision: Number
     type: Literal["json", "avro"]
     payload: str | None = None
     attributes: str | None = None
@@ -163,6 +167,8 @@ class Schema(Line, tag="schema"):
     revisions: Annotated[tuple[Revision, ...], msgspec.Meta(min_length=1)]
     id: str | None = None
     created_on: Time | None = None
+    last_revision: Number | None = None
+    """The highest number that a revision had, where that was deleted: it is not given again."""
 
 
 class Topic(Line, tag="topic"):
@@ -176,9 +182,16 @@ class Topic(Line, tag="topic"):
     """Its own."""
     created_on: Time | None = None
     schema: str | None = None
+    schema_encoding: Literal["", "JSON", "BINARY"] = ""
+    """How messages are written that keep the schema; empty: it was not said."""
+    first_revision: Number | None = None
+    """The oldest revision of it that messages may keep; None: any."""
+    last_revision: Number | None = None
+    """The newest one."""
     authorized: tuple[str, ...] = ()
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
+    labels: Mapping[str, str] = {}
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -217,6 +230,7 @@ class Subscription(Line, tag="subscription"):
     tally: Tally | None = None
     parallel: ParallelOptions | None = None
     """Of a parallel subscription; None: an ordered one."""
+    labels: Mapping[str, str] = {}
 
 
 class Snapshot(Line, tag="snapshot"):
@@ -231,6 +245,7 @@ class Snapshot(Line, tag="snapshot"):
     """All messages before it were done."""
     done: tuple[tuple[Count, Count], ...] = ()
     """What was above it, each from the first offset up to but without the second."""
+    labels: Mapping[str, str] = {}
 
 
 class Registration(Person, tag="registration"):

@@ -11,10 +11,10 @@ import pytest
 from ams.app.moving import check, export, import_
 from ams.core.clock import ManualClock
 from ams.core.errors import Unusable
-from ams.core.names import Offset
+from ams.core.names import Offset, SchemaName, SnapshotName, SubscriptionName, TopicName
 from ams.core.offsets import bitmap_of, ranges_of
 from ams.service.push.pushing import FIRST_WORKER
-from ams.storage.registry.records import NamedToken, PageRequest
+from ams.storage.registry.records import NamedToken, PageRequest, Schema, Snapshot, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from tests.app.moving.installation import ISSUER, Told, furnish, furnish_identity, installation, service, told
 
@@ -121,6 +121,43 @@ async def test_what_is_done_of_a_parallel_subscription_is_done_after_a_move(furn
     async with installation(tmp_path / "new", furnished.clock) as target:
         progress = await target.cursors.take_over(sub.id, place.topic)
     assert (progress.floor, ranges_of(progress.done)) == (5, ranges)
+
+
+async def test_labels_and_revisions_are_the_same_after_a_move(furnished: Furnished, tmp_path: Path):
+    shutil.copytree(furnished.data, tmp_path / "old")
+    async with installation(tmp_path / "old", furnished.clock) as source:
+        before = await labelled(source.registry)
+        await export(source, str(tmp_path / "export"), quiet)
+
+    await imported(furnished, tmp_path / "export", tmp_path / "new")
+
+    async with installation(tmp_path / "new", furnished.clock) as target:
+        registry, project = target.registry, await target.registry.projects.find("P")
+        assert project is not None
+        topic = await registry.topics.find(project.id, TopicName("full"))
+        subscription = await registry.subscriptions.find(project.id, SubscriptionName("working"))
+        snapshot = await registry.snapshots.find(project.id, SnapshotName("before"))
+        schema = await registry.schemas.find(project.id, SchemaName("renamed"))
+    assert (topic, subscription, snapshot, schema) == before
+
+
+async def labelled(registry: Registry) -> tuple[Topic, Subscription, Snapshot, Schema]:
+    """Give a topic, a subscription and a snapshot labels, and the topic a schema with a deleted revision."""
+    project = await registry.projects.find("P")
+    assert project is not None
+    schema = await registry.schemas.find(project.id, SchemaName("renamed"))
+    assert schema is not None
+    schema = await registry.schemas.delete_revision(schema.id, schema.revision)
+    full, working, before = TopicName("full"), SubscriptionName("working"), SnapshotName("before")
+    await registry.topics.set_schema(project.id, full, schema.name, encoding="JSON", first_revision=1)
+    topic = await registry.topics.set_labels(project.id, full, {"of": "a topic"})
+    subscription = await registry.subscriptions.set_labels(project.id, working, {"of": "a subscription"})
+    assert await registry.snapshots.set_labels(project.id, before, {"of": "a snapshot"})
+    snapshot = await registry.snapshots.find(project.id, before)
+    assert topic is not None
+    assert subscription is not None
+    assert snapshot is not None
+    return topic, subscription, snapshot, schema
 
 
 async def secrets_in(data: Path, clock: ManualClock) -> list[str]:

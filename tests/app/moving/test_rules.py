@@ -33,6 +33,7 @@ TOKEN = line("named_token", user="u", name="n", hash=HASH)
 BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
 ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
 RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles": ["consumer"]}
+SCHEMA = line("schema", project="p", name="x", revisions=[{"revision": 1, "type": "json"}])
 SNAPSHOT = line("snapshot", project="p", name="n", topic="t", created_on=1, expires_on=2)
 ASKED = ISSUER | {"introspect": "opaque", "client_id": "ams"}
 
@@ -89,6 +90,16 @@ BAD = {
     "revisions that do not grow": (
         [PROJECT, line("schema", project="p", name="x", revisions=[{"revision": 2, "type": "json"}] * 2)], 3, "grow",
     ),
+    "a last revision that is there": (
+        [PROJECT, SCHEMA | {"last_revision": 1}], 3, "not above",
+    ),
+    "an encoding of no schema": ([PROJECT, TOPIC | {"schema_encoding": "JSON"}], 3, "without a schema"),
+    "an encoding that is none": ([PROJECT, SCHEMA, TOPIC | {"schema": "x", "schema_encoding": "XML"}], 4, "XML"),
+    "a first revision of no schema": ([PROJECT, TOPIC | {"first_revision": 1}], 3, "without a schema"),
+    "revisions the wrong way round": (
+        [PROJECT, SCHEMA, TOPIC | {"schema": "x", "first_revision": 2, "last_revision": 1}], 4, "2 after",
+    ),
+    "a label that is no text": ([PROJECT, TOPIC | {"labels": {"a": 1}}], 3, "labels"),
     "two subscriptions of one name": ([PROJECT, TOPIC, sub(), sub()], 5, "a second subscription s"),
     "a cursor beyond the end": ([LOG, message(5), PROJECT, TOPIC, sub(offset=7)], 6, "beyond the end of the topic, 6"),
     "done that is no range": ([LOG, message(5), PROJECT, TOPIC, sub(offset=2, done=[[4, 4]])], 6, "not empty"),

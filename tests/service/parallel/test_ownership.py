@@ -31,7 +31,7 @@ class Nodes:
 
     async def node(self, name: str) -> Shared:
         """Return a node that has started."""
-        made = Shared(self.registry.owners, Node(name, f"http://{name}:8080"))
+        made = Shared(self.registry.owners, Node(name, f"http://{name}:8080", f"{name}:8085"))
         await made.start(self._supervisor, lambda: self.lost.append(name))
         self._made.append(made)
         return made
@@ -89,6 +89,7 @@ async def owner_of(node: Shared, subscription: SubscriptionId = ONE) -> tuple[st
     """Return whom a node that asks is sent to."""
     with pytest.raises(OwnedElsewhere) as refused:
         await node.claim(subscription)
+    assert refused.value.pubsub == f"{refused.value.node}:8085"
     return refused.value.node, refused.value.url
 
 
@@ -233,7 +234,7 @@ async def test_who_only_looks_claims_nothing(nodes: Nodes) -> None:
     await b.claim(ONE)
     with pytest.raises(OwnedElsewhere) as refused:
         await a.look(ONE)
-    assert (refused.value.node, refused.value.url) == ("b", "http://b:8080")
+    assert (refused.value.node, refused.value.url, refused.value.pubsub) == ("b", "http://b:8080", "b:8085")
     await b.look(ONE)
     await nodes.kill(b)
     a.doubt(ONE)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ams.core.errors import AlreadyExists, Damaged
-from ams.core.names import new_topic_id
+from ams.core.names import SchemaName, TopicName, new_topic_id
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.core.rights import Right
 from ams.storage.export_format import (
@@ -16,10 +17,14 @@ from ams.storage.export_format import (
     Membership,
     NamedToken,
     Project,
+    Revision,
+    Schema,
     Snapshot,
     Subscription,
     Topic,
     User,
+    decoded,
+    encoded,
 )
 from ams.storage.registry.export import Loaded, RegistryImport
 from ams.storage.registry.registry import Registry
@@ -91,6 +96,51 @@ async def test_a_parallel_subscription_and_a_snapshot_are_filled_in_as_they_were
     subscription, snapshot = (await contents(registry))[-2:]
     assert subscription.parallel == PARALLEL[0].parallel
     assert snapshot == PARALLEL[1]
+
+
+async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(registry: Registry):
+    schema = Schema(
+        project="P", name="X", last_revision=4,
+        revisions=(Revision(revision=1, type="json", created_on=5), Revision(revision=3, type="avro", created_on=6)),
+    )  # fmt: skip
+    topic = Topic(
+        project="P",
+        name="T",
+        schema="X",
+        schema_encoding="BINARY",
+        first_revision=1,
+        last_revision=3,
+        labels={"a": "1"},
+    )
+    labelled = [msgspec.structs.replace(each, labels={"b": "2"}) for each in PARALLEL]
+
+    await registry.fill([*LINES[:-1], schema, topic, *labelled], {}, nothing)
+
+    made, on, subscription, snapshot = (await contents(registry))[-4:]
+    assert (made.revisions, made.last_revision) == (schema.revisions, 4)
+    assert (on.schema, on.schema_encoding, on.first_revision, on.last_revision) == ("X", "BINARY", 1, 3)
+    assert (on.labels, subscription.labels, snapshot.labels) == ({"a": "1"}, {"b": "2"}, {"b": "2"})
+
+
+async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
+    bare = (
+        b'{"kind":"user","name":"u"}',
+        b'{"kind":"project","name":"P"}',
+        b'{"kind":"schema","project":"P","name":"X","revisions":[{"revision":2,"type":"json"}]}',
+        b'{"kind":"topic","project":"P","name":"T","schema":"X"}',
+        b'{"kind":"subscription","project":"P","name":"S","topic":"T"}',
+        b'{"kind":"snapshot","project":"P","name":"N","topic":"T","created_on":1,"expires_on":2}',
+    )
+    await registry.fill([decoded(each) for each in bare], {}, nothing)
+
+    new = (b"labels", b"last_revision", b"first_revision", b"schema_encoding")
+    written = b"".join(encoded(each) for each in await contents(registry))
+    assert [each for each in new if each in written] == []
+    project = await registry.projects.find("P")
+    topic = await registry.topics.find(project.id, TopicName("T"))
+    assert (topic.labels, topic.schema.encoding, topic.schema.first_revision) == ({}, "", None)
+    schema = await registry.schemas.find(project.id, SchemaName("X"))
+    assert (await registry.schemas.update(schema, content=schema.content)).revision == 3
 
 
 async def test_of_what_fails_at_the_end_nothing_is_there(registry: Registry):

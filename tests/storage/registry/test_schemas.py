@@ -1,10 +1,12 @@
 import asyncio
+from dataclasses import replace
 
 import pytest
 
-from ams.core.errors import AlreadyExists, NotFound
+from ams.core.clock import ManualClock
+from ams.core.errors import AlreadyExists, InvalidInput, NotFound
 from ams.core.names import ProjectId, SchemaId, SchemaName, TopicName, new_topic_id
-from ams.storage.registry.records import AttachedSchema, Project, Schema, SchemaContent, Topic
+from ams.storage.registry.records import AttachedSchema, PageRequest, Project, Schema, SchemaContent, Topic
 from ams.storage.registry.registry import Registry
 from tests.support.administration import make_project
 
@@ -60,11 +62,12 @@ async def test_all_come_oldest_first(registry: Registry, project: Project) -> No
 
 
 async def test_every_change_is_a_revision_and_all_are_kept(
-    registry: Registry, project: Project, schema: Schema
+    registry: Registry, project: Project, schema: Schema, clock: ManualClock
 ) -> None:
+    clock.advance(1000)
     changed = await registry.schemas.update(schema, content=OBJECTS)
 
-    assert changed == Schema(schema.id, project.id, X, 2, OBJECTS)
+    assert changed == Schema(schema.id, project.id, X, 2, OBJECTS, clock.wall())
     assert await registry.schemas.find(project.id, X) == changed
     assert await registry.schemas.all(project.id) == [changed]
     assert await registry.schemas.revision(schema.id, 1) == schema
@@ -75,7 +78,7 @@ async def test_every_change_is_a_revision_and_all_are_kept(
 async def test_a_new_name_is_no_revision(registry: Registry, project: Project, schema: Schema) -> None:
     renamed = await registry.schemas.update(schema, name=Y)
 
-    assert renamed == Schema(schema.id, project.id, Y, 1, ANY)
+    assert renamed == replace(schema, name=Y)
     assert await registry.schemas.find(project.id, X) is None
     assert await registry.schemas.find(project.id, Y) == renamed
 
@@ -122,7 +125,7 @@ async def test_a_topic_knows_its_schema_at_its_newest_revision(
     assert await registry.topics.find(project.id, T) == made
     await registry.schemas.update(schema, content=OBJECTS)
     assert await attached(registry, project) == AttachedSchema(schema.id, X, 2)
-    await registry.schemas.update(Schema(schema.id, project.id, X, 2, OBJECTS), name=Y)
+    await registry.schemas.update(replace(schema, revision=2), name=Y)
     assert await attached(registry, project) == AttachedSchema(schema.id, Y, 2)
     await registry.schemas.delete(schema.id)
     assert await attached(registry, project) is None
@@ -170,3 +173,96 @@ async def test_a_deleted_topic_or_project_leaves_nothing(registry: Registry, pro
     assert await registry.schemas.find(project.id, X) == schema
     await registry.projects.delete(project.id)
     assert await registry.schemas.revision(SchemaId(schema.id), 1) is None
+
+
+async def changed(registry: Registry, schema: Schema, content: SchemaContent) -> Schema:
+    made = await registry.schemas.update(schema, content=content)
+    assert made is not None
+    return made
+
+
+async def test_revisions_come_newest_first_with_the_times_they_were_made(
+    registry: Registry, project: Project, schema: Schema, clock: ManualClock
+) -> None:
+    clock.advance(1000)
+    second = await changed(registry, schema, OBJECTS)
+    clock.advance(1000)
+    renamed = await registry.schemas.update(second, name=Y)
+    await registry.schemas.create(project.id, X, OBJECTS)
+
+    assert renamed == replace(second, name=Y)
+    assert await registry.schemas.revisions(schema.id) == [renamed, replace(schema, name=Y)]
+    assert (second.created_on - schema.created_on, second.content) == (1000, OBJECTS)
+    assert await registry.schemas.revisions(SchemaId("gone")) == []
+
+
+async def test_a_deleted_revision_leaves_the_others(registry: Registry, project: Project, schema: Schema) -> None:
+    second = await changed(registry, schema, OBJECTS)
+    third = await changed(registry, second, ANY)
+
+    assert await registry.schemas.delete_revision(schema.id, 2) == third
+
+    assert await registry.schemas.revisions(schema.id) == [third, schema]
+    assert await registry.schemas.find(project.id, X) == third
+    assert (await changed(registry, third, OBJECTS)).revision == 4
+    with pytest.raises(NotFound, match=r"^Schema revision doesn't exist$"):
+        await registry.schemas.delete_revision(schema.id, 2)
+    with pytest.raises(NotFound, match=r"^Schema doesn't exist$"):
+        await registry.schemas.delete_revision(SchemaId("gone"), 1)
+
+
+async def test_when_the_newest_revision_is_deleted_topics_have_the_one_before(
+    registry: Registry, project: Project, schema: Schema
+) -> None:
+    await registry.topics.create(new_topic_id(), project.id, T, X)
+    third = await changed(registry, await changed(registry, schema, OBJECTS), ANY)
+    assert await attached(registry, project) == AttachedSchema(schema.id, X, 3)
+    await registry.schemas.delete_revision(schema.id, 2)
+
+    assert await registry.schemas.delete_revision(schema.id, 3) == schema
+
+    assert await registry.schemas.find(project.id, X) == schema
+    assert await attached(registry, project) == AttachedSchema(schema.id, X, 1)
+    assert await registry.schemas.update(third, name=Y) is None, "it is not the newest any more"
+
+
+async def test_the_number_of_a_deleted_revision_is_never_given_again(registry: Registry, schema: Schema) -> None:
+    await changed(registry, await changed(registry, schema, OBJECTS), OBJECTS)
+    await registry.schemas.delete_revision(schema.id, 3)
+    await registry.schemas.delete_revision(schema.id, 2)
+
+    fourth = await changed(registry, schema, OBJECTS)
+
+    assert (fourth.revision, (await changed(registry, fourth, ANY)).revision) == (4, 5)
+
+
+async def test_the_last_revision_left_stays_also_when_all_are_deleted_at_once(
+    registry: Registry, schema: Schema
+) -> None:
+    newest = schema
+    for _ in range(4):
+        newest = await changed(registry, newest, OBJECTS)
+
+    outcomes = await asyncio.gather(
+        *(registry.schemas.delete_revision(schema.id, number) for number in range(1, 6)), return_exceptions=True
+    )
+
+    assert [type(each) for each in outcomes].count(InvalidInput) == 1
+    (left,) = await registry.schemas.revisions(schema.id)
+    with pytest.raises(InvalidInput, match=r"^The last revision of a schema cannot be deleted$"):
+        await registry.schemas.delete_revision(schema.id, left.revision)
+
+
+async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, project: Project, schema: Schema) -> None:
+    made = await registry.topics.create(
+        new_topic_id(), project.id, T, X, encoding="BINARY", first_revision=1, last_revision=2
+    )
+    assert made.schema == AttachedSchema(schema.id, X, 1, "BINARY", 1, 2)
+    assert await registry.topics.find(project.id, T) == made
+    assert (await registry.topics.page(project.id, PageRequest())).items == (made,)
+
+    await registry.topics.set_schema(project.id, T, X, encoding="JSON", first_revision=1)
+    assert await attached(registry, project) == AttachedSchema(schema.id, X, 1, "JSON", 1)
+
+    await registry.topics.set_schema(project.id, T, X)
+    assert await attached(registry, project) == AttachedSchema(schema.id, X, 1)

@@ -65,6 +65,35 @@ async def test_pages_are_newest_first_and_without_what_was_done(
     assert not any(each.done for each in first.items)
 
 
+async def test_those_of_a_topic_are_named_newest_first(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    other = await registry.topics.create(new_topic_id(), topic.project_id, TopicName("other"))
+    await make(registry, clock, topic, "gone")
+    clock.advance(LATER)
+    for name in ("A", "B", "C"):
+        await make(registry, clock, topic, name)
+    await make(registry, clock, other, "D")
+
+    first = await registry.snapshots.of_topic(topic.id, PageRequest(2))
+    second = await registry.snapshots.of_topic(topic.id, PageRequest(2, first.next_token))
+
+    assert (first.items, second.items) == (("C", "B"), ("A",))
+    assert (first.total, second.next_token) == (3, "")
+
+
+async def test_it_may_be_set_when_it_expires(registry: Registry, clock: ManualClock, topic: Topic) -> None:
+    await make(registry, clock, topic)
+    later = Milliseconds(clock.wall() + 2 * LATER)
+
+    assert await registry.snapshots.set_expiry(topic.project_id, N, later)
+
+    clock.advance(LATER)
+    assert (found := await registry.snapshots.find(topic.project_id, N)) is not None
+    assert found.expires_on == later
+    clock.advance(LATER)
+    assert not await registry.snapshots.set_expiry(topic.project_id, N, Milliseconds(later + LATER))
+    assert await registry.snapshots.find(topic.project_id, N) is None
+
+
 async def test_a_name_is_taken_until_it_is_deleted(registry: Registry, clock: ManualClock, topic: Topic) -> None:
     await make(registry, clock, topic)
     with pytest.raises(AlreadyExists, match=r"^Snapshot already exists$"):

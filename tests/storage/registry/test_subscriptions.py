@@ -20,9 +20,13 @@ async def project(registry: Registry) -> Project:
     return await make_project(registry)
 
 
-async def make(registry: Registry, project: ProjectId, name: str = "S", topic: str = "T") -> Subscription:
+async def make(
+    registry: Registry, project: ProjectId, name: str = "S", topic: str = "T", options: ParallelOptions | None = None
+) -> Subscription:
     identity = SubscriptionId(new_uuid())
-    return await registry.subscriptions.create(identity, project, SubscriptionName(name), TopicName(topic), 10)
+    return await registry.subscriptions.create(
+        identity, project, SubscriptionName(name), TopicName(topic), 10, options=options
+    )
 
 
 async def test_a_subscription_is_found_as_it_was_made(registry: Registry, project: Project, clock: ManualClock) -> None:
@@ -137,6 +141,20 @@ async def test_those_of_a_topic_come_oldest_first(registry: Registry, project: P
     await make(registry, (await make_project(registry, "other")).id, "d")
 
     assert await registry.subscriptions.of_topic(project.id, T) == ["b", "a"]
+
+
+async def test_a_page_of_a_topic_leaves_detached_ones_out(registry: Registry, project: Project) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        options = ParallelOptions(filter='attributes.x = "\\"detached\\":true"', detached=name == "b")
+        await make(registry, project.id, name, options=None if name == "c" else options)
+    await make(registry, project.id, "f", topic="other")
+    await make(registry, (await make_project(registry, "other")).id, "g")
+
+    first = await registry.subscriptions.page_of_topic(project.id, T, PageRequest(2))
+    second = await registry.subscriptions.page_of_topic(project.id, T, PageRequest(2, first.next_token))
+
+    assert (first.items, second.items) == (("e", "d"), ("c", "a"))
+    assert (first.total, second.next_token) == (4, "")
 
 
 async def test_pages_come_newest_first_and_may_be_cut_to_a_user(registry: Registry, project: Project) -> None:

@@ -191,6 +191,8 @@ class Rules:
         numbers = [each.revision for each in line.revisions]
         if numbers != sorted(set(numbers)):
             raise InvalidInput("revisions that do not grow")
+        if line.last_revision is not None and line.last_revision <= numbers[-1]:
+            raise InvalidInput("a last_revision that is not above those that are there")
 
     def _topic(self, line: Topic) -> None:
         self._known_project(line.project)
@@ -202,6 +204,7 @@ class Rules:
             raise InvalidInput(f"another id than the log's on line {log.number}")
         if line.schema is not None and (line.project, line.schema) not in self._schemas:
             raise InvalidInput(f"schema {line.schema} is not on any line before")
+        _check_schema_use(line)
         self._listed(line.authorized)
         _check_days(line.days)
 
@@ -357,6 +360,15 @@ def _fresh_of(what: str, known: set[Name], user: str, name: str) -> None:
     if (user, checked_name(what, name)) in known:
         raise InvalidInput(f"a second {what} {name} of user {user}")
     known.add((user, name))
+
+
+def _check_schema_use(line: Topic) -> None:
+    """Raise `InvalidInput` for what cannot be said of a topic's schema."""
+    first, last = line.first_revision, line.last_revision
+    if line.schema is None and (line.schema_encoding or first or last):
+        raise InvalidInput("schema_encoding, first_revision or last_revision without a schema")
+    if first is not None and last is not None and first > last:
+        raise InvalidInput(f"first_revision {first} after last_revision {last}")
 
 
 def _check_done(offset: int, done: Iterable[tuple[int, int]], end: int | None) -> None:

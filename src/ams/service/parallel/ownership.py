@@ -144,7 +144,7 @@ class Shared:
         self._rounds.soon()
         owner = await asyncio.shield(answer)
         if owner.name != self._node.name:
-            raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
+            raise _elsewhere(subscription, owner)
 
     async def look(self, subscription: SubscriptionId) -> None:
         """Ask who owns a subscription, unless that is known."""
@@ -192,7 +192,7 @@ class Shared:
             return
         owner, until = known
         if _now() < until:
-            raise OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url)
+            raise _elsewhere(subscription, owner)
         del self._elsewhere[subscription]
 
     async def _renew(self) -> None:
@@ -246,6 +246,10 @@ class Shared:
         logger.warning("ownership.lost", subscriptions=len(self._held), reason=reason)
         self._held.clear()
         self._lost()
+
+
+def _elsewhere(subscription: SubscriptionId, owner: Node) -> OwnedElsewhere:
+    return OwnedElsewhere(subscription=subscription, node=owner.name, url=owner.url, pubsub=owner.pubsub)
 
 
 def _now() -> float:

@@ -169,6 +169,7 @@ class Contents:
         return _line(
             Topic, row, project=row.project, schema=row.schema, authorized=self._listed(topic_access, row.id),
             tally=self._tally(_OF_TOPICS, row.id), days=self._days(daily_messages, daily_messages.c.topic_id == row.id),
+            schema_encoding=row.encoding or "", first_revision=row.first_revision, last_revision=row.last_revision,
         )  # fmt: skip
 
     def _subscription(self, row: Row[Any]) -> Subscription:
@@ -245,10 +246,13 @@ _MEMBERSHIPS: Select[Any] = (
 )
 _TOPICS = (
     _in_project(topics)
-    .add_columns(schemas.c.name.label("schema"))
+    .add_columns(
+        schemas.c.name.label("schema"), topic_schemas.c.encoding, topic_schemas.c.first_revision,
+        topic_schemas.c.last_revision,
+    )
     .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
     .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
-)
+)  # fmt: skip
 _SNAPSHOTS = (
     _in_project(snapshots).add_columns(topics.c.name.label("topic")).join(topics, topics.c.id == snapshots.c.topic_id)
 )
@@ -347,7 +351,11 @@ class RegistryImport:
         if log and log.bytes:  # for a log that cannot keep them itself (`ams.storage.registry.idempotency`)
             self._insert(topic_sizes, topic_id=identity, bytes=log.bytes)
         if line.schema is not None:
-            self._insert(topic_schemas, topic_id=identity, schema_id=self._schemas[line.project, line.schema])
+            self._insert(
+                topic_schemas, topic_id=identity, schema_id=self._schemas[line.project, line.schema],
+                encoding=line.schema_encoding or None, first_revision=line.first_revision,
+                last_revision=line.last_revision,
+            )  # fmt: skip
         self._insert_access(topic_access, identity, line.authorized)
         self._insert_days(daily_messages, line.days, topic_id=identity)
         self._insert_tally(_OF_TOPICS, identity, line.tally)

@@ -5,9 +5,9 @@ one row however much a node owns. Turns of nodes are taken one after the other: 
 """
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Row, delete, select
 
 from ams.core.clock import Clock
 from ams.core.names import SubscriptionId
@@ -30,6 +30,8 @@ class Node(NamedTuple):
     """Another one at each start."""
     url: str
     """Empty: it does not say."""
+    pubsub: str = ""
+    """HOST:PORT of its Google Pub/Sub port; empty: it has none, or does not say."""
 
 
 class Turn(NamedTuple):
@@ -64,7 +66,8 @@ class OwnerRecords:
         def work(connection: Connection) -> Turn:
             _ENDED.run(connection, self._clock)
             is_kept = connection.scalar(select(parallel_nodes.c.node).where(parallel_nodes.c.node == node.name))
-            _LIVES.run(connection, self._clock, node=node.name, url=node.url, lease=_LEASE)
+            said = {"node": node.name, "url": node.url, "pubsub": node.pubsub or None}
+            _LIVES.run(connection, self._clock, **said, lease=_LEASE)
             _release(connection, node.name, released)
             if seized:
                 _release(connection, None, seized)
@@ -78,7 +81,7 @@ class OwnerRecords:
         row = await self._database.read(
             lambda connection: _OWNER.run(connection, self._clock, subscription=subscription).first()
         )
-        return Node(row.node, row.url) if row else None
+        return _node(row) if row else None
 
     async def leave(self, node: Node) -> None:
         """Release all that a node owns. Raises `RegistryUnavailable`."""
@@ -103,13 +106,17 @@ def _claimed(
     names = sorted(subscriptions)
     _CLAIM[connection.dialect.name].run(connection, [(each,) for each in names], node=node)
     rows = connection.execute(_OWNERS.where(parallel_owners.c.subscription_id.in_(among(connection, names))))
-    return {row.subscription_id: Node(row.node, row.url) for row in rows}
+    return {row.subscription_id: _node(row) for row in rows}
+
+
+def _node(row: Row[Any]) -> Node:
+    return Node(row.node, row.url, row.pubsub or "")
 
 
 _ENDED = ByDialect("DELETE FROM parallel_nodes WHERE until <= {now}")
 _LIVES = ByDialect(
     """
-    INSERT INTO parallel_nodes (node, url, until) VALUES (:node, :url, {now} + :lease)
+    INSERT INTO parallel_nodes (node, url, pubsub, until) VALUES (:node, :url, :pubsub, {now} + :lease)
     ON CONFLICT (node) DO UPDATE SET until = excluded.until
     """
 )
@@ -127,7 +134,7 @@ _CLAIM = {
 }
 _OWNER = ByDialect(
     """
-    SELECT node, url FROM parallel_owners JOIN parallel_nodes USING (node)
+    SELECT node, url, pubsub FROM parallel_owners JOIN parallel_nodes USING (node)
     WHERE subscription_id = :subscription AND until > {now}
     """
 )

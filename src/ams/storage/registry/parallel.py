@@ -1,20 +1,21 @@
 """Parallel subscriptions in the registry: their options, and snapshots of where they stood."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from pyroaring import BitMap64
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
 
-from ams.core.clock import Clock
+from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, Damaged
-from ams.core.names import ProjectId, SnapshotName, topic_id, topic_id_text
+from ams.core.names import ProjectId, SnapshotName, TopicId, topic_id, topic_id_text
 from ams.core.offsets import packed, unpacked
 from ams.core.parallel_options import ParallelOptions
 from ams.storage.database.database import Database
 from ams.storage.registry.records import Page, PageRequest, Snapshot
 from ams.storage.registry.statements import read_page
-from ams.storage.registry.tables import snapshots, topics
+from ams.storage.registry.tables import snapshots, subscriptions, topics
 
 MOST_SNAPSHOTS = 5000
 """Of one project."""
@@ -37,6 +38,12 @@ def is_detached(text: str | None) -> bool:
     return options is not None and options.detached
 
 
+IS_ATTACHED: ColumnElement[bool] = or_(
+    subscriptions.c.parallel.is_(None), ~subscriptions.c.parallel.contains('"detached":true')
+)
+"""Whether a subscription is not detached, in a query. Only a field is written so: in texts, quotes are escaped."""
+
+
 class SnapshotRecords:
     """Snapshots by project and name; one that has expired is not there, whether it was deleted already or not."""
 
@@ -53,7 +60,7 @@ class SnapshotRecords:
         topic = topic_id_text(made.topic_id)
         row = insert(snapshots).values(
             project_id=made.project_id, name=made.name, topic_id=topic, floor=made.floor, done=packed(made.done),
-            created_on=made.created_on, expires_on=made.expires_on,
+            created_on=made.created_on, expires_on=made.expires_on, labels=made.labels,
         )  # fmt: skip
         expired = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
 
@@ -83,6 +90,20 @@ class SnapshotRecords:
             lambda connection: read_page(connection, query, snapshots.c.number, page).map(_snapshot)
         )
 
+    async def of_topic(self, topic: TopicId, page: PageRequest) -> Page[SnapshotName]:
+        """Return a page of the names of the snapshots of a topic, newest first; raise `InvalidInput`."""
+        query = self._there(_LISTED).where(snapshots.c.topic_id == topic_id_text(topic))
+        found = await self._database.read(lambda connection: read_page(connection, query, snapshots.c.number, page))
+        return found.map(lambda row: row.name)
+
+    async def set_labels(self, project: ProjectId, name: SnapshotName, labels: Mapping[str, str]) -> bool:
+        """Replace the labels of a snapshot; return whether there is one."""
+        return await self._change(project, name, labels=labels)
+
+    async def set_expiry(self, project: ProjectId, name: SnapshotName, moment: Milliseconds) -> bool:
+        """Change when a snapshot ends; return whether there is one."""
+        return await self._change(project, name, expires_on=moment)
+
     async def delete(self, project: ProjectId, name: SnapshotName) -> bool:
         """Remove a snapshot; return whether there was one."""
         removal = self._there(delete(snapshots)).where(_is(project, name))
@@ -93,13 +114,17 @@ class SnapshotRecords:
         removal = delete(snapshots).where(snapshots.c.expires_on <= self._clock.wall())
         return await self._database.write(lambda connection: connection.execute(removal).rowcount)
 
+    async def _change(self, project: ProjectId, name: SnapshotName, **values: object) -> bool:
+        change = self._there(update(snapshots)).where(_is(project, name)).values(**values)
+        return await self._database.write(lambda connection: connection.execute(change).rowcount > 0)
+
     def _there(self, statement: Any) -> Any:
         return statement.where(snapshots.c.expires_on > self._clock.wall())
 
 
 _LISTED: Select[Any] = select(
     snapshots.c.number, snapshots.c.project_id, snapshots.c.name, snapshots.c.topic_id, topics.c.name.label("topic"),
-    snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on,
+    snapshots.c.floor, snapshots.c.created_on, snapshots.c.expires_on, snapshots.c.labels,
 ).join(topics, topics.c.id == snapshots.c.topic_id)  # fmt: skip
 
 
@@ -116,5 +141,7 @@ def done_of(row: Row[Any]) -> BitMap64:
 
 
 def _snapshot(row: Row[Any], done: BitMap64 | None = None) -> Snapshot:
-    times = row.created_on, row.expires_on
-    return Snapshot(row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, *times, done or BitMap64())
+    return Snapshot(
+        row.project_id, row.name, topic_id(row.topic_id), row.topic, row.floor, row.created_on, row.expires_on,
+        done or BitMap64(), row.labels,
+    )  # fmt: skip

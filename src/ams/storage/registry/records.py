@@ -30,6 +30,7 @@ from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 
 NO_USERS: frozenset[UserId] = frozenset()
+NO_LABELS: Mapping[str, str] = {}
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -152,6 +153,8 @@ class Schema:
     revision: int
     """From 1; the newest unless another was asked for."""
     content: SchemaContent
+    created_on: Milliseconds
+    """When this revision was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,12 @@ class AttachedSchema:
     id: SchemaId
     name: SchemaName
     revision: int
+    encoding: str = ""
+    """How data is written: `JSON` or `BINARY`; empty: it was not said."""
+    first_revision: int | None = None
+    """The oldest revision that messages may keep; None: any. It may have been deleted, as the last may."""
+    last_revision: int | None = None
+    """The newest revision that messages may keep; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +186,7 @@ class Topic:
     created_on: Milliseconds
     authorized: frozenset[UserId] = NO_USERS
     """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +206,7 @@ class Subscription:
     """Its access list, as in `Topic`."""
     parallel: ParallelOptions | None = None
     """None: an ordered subscription."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_detached(self) -> bool:
@@ -218,6 +229,7 @@ class Snapshot:
     """When it is gone by itself."""
     done: BitMap64 = field(default_factory=BitMap64, repr=False)
     """Which were done from there on; lists leave it out."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from ams.storage.registry.owners import OwnerRecords
 from ams.storage.registry.parallel import SnapshotRecords
 from ams.storage.registry.projects import ProjectRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
-from ams.storage.registry.resources import SchemaRecords, SubscriptionRecords, TopicRecords
+from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
+from ams.storage.registry.schemas import SchemaRecords
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets

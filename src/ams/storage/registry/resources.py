@@ -1,4 +1,4 @@
-"""Topics, subscriptions and schemas in the registry, and the access lists of the first two (HTTP contract 3.5)."""
+"""Topics and subscriptions in the registry, and their access lists (HTTP contract 3.5)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,7 +10,6 @@ from ams.core.errors import NotFound, SubscriptionGone, TopicGone
 from ams.core.names import (
     ProjectId,
     ProjectName,
-    SchemaId,
     SchemaName,
     SubscriptionId,
     SubscriptionName,
@@ -18,7 +17,6 @@ from ams.core.names import (
     TopicName,
     UserId,
     UserName,
-    new_uuid,
     topic_id,
     topic_id_text,
 )
@@ -29,12 +27,11 @@ from ams.storage.database.invalidation import SCHEMA, SUBSCRIPTION, TOPIC, Cache
 from ams.storage.registry import parallel, push
 from ams.storage.registry.counts import Advance, add_to_project
 from ams.storage.registry.records import (
+    NO_LABELS,
     NO_USERS,
     AttachedSchema,
     Page,
     PageRequest,
-    Schema,
-    SchemaContent,
     Subscription,
     Topic,
 )
@@ -42,7 +39,6 @@ from ams.storage.registry.statements import read_page
 from ams.storage.registry.tables import (
     memberships,
     projects,
-    schema_revisions,
     schemas,
     subscription_access,
     subscription_tallies,
@@ -123,6 +119,16 @@ class _ResourceRecords(Generic[R, N]):
 
         await self._database.write(work, self._forget(project, name))
 
+    async def set_labels(self, project: ProjectId, name: N, labels: Mapping[str, str]) -> R | None:
+        """Replace the labels; return the topic or subscription, None when there is none."""
+        change = update(self._table).where(self._is(project, name)).values(labels=labels)
+
+        def work(connection: Connection) -> R | None:
+            connection.execute(change)
+            return self._find(connection, project, name)
+
+        return await self._database.write(work, self._forget(project, name))
+
     def _find(self, connection: Connection, project: ProjectId, name: N) -> R | None:
         row = connection.execute(self._query.where(self._is(project, name))).first()
         if row is None:
@@ -178,10 +184,13 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
 
     _kind, _gone, _table, _access = TOPIC, TopicGone, topics, topic_access
     _query = (
-        select(topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision)
+        select(
+            topics, schemas.c.id.label("schema_id"), schemas.c.name.label("schema_name"), schemas.c.revision,
+            topic_schemas.c.encoding, topic_schemas.c.first_revision, topic_schemas.c.last_revision,
+        )
         .outerjoin(topic_schemas, topic_schemas.c.topic_id == topics.c.id)
         .outerjoin(schemas, schemas.c.id == topic_schemas.c.schema_id)
-    )
+    )  # fmt: skip
 
     def __init__(self, database: Database, clock: Clock, cache_size: int) -> None:
         super().__init__(database, clock, cache_size)
@@ -201,30 +210,52 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return await self._ids(topics.c.project_id == project)
 
     async def create(
-        self, identity: TopicId, project: ProjectId, name: TopicName, schema: SchemaName | None = None
+        self,
+        identity: TopicId,
+        project: ProjectId,
+        name: TopicName,
+        schema: SchemaName | None = None,
+        *,
+        labels: Mapping[str, str] = NO_LABELS,
+        encoding: str = "",
+        first_revision: int | None = None,
+        last_revision: int | None = None,
     ) -> Topic:
-        """Register a topic, with a schema attached if one is named.
+        """Register a topic, with a schema attached if one is named, and how it is used (`AttachedSchema`).
 
         Raises `AlreadyExists` when the name is taken, `NotFound` when the project or the schema is gone.
         """
         now = self._clock.wall()
-        row = insert(topics).values(id=topic_id_text(identity), project_id=project, name=name, created_on=now)
+        row = insert(topics).values(
+            id=topic_id_text(identity), project_id=project, name=name, created_on=now, labels=labels
+        )
+        use = _Use(encoding, first_revision, last_revision)
 
         def work(connection: Connection) -> Topic:
             connection.execute(row)
-            attached = _attach(connection, project, topic_id_text(identity), schema) if schema else None
-            return Topic(identity, project, name, attached, None, now)
+            attached = _attach(connection, project, topic_id_text(identity), schema, use) if schema else None
+            return Topic(identity, project, name, attached, None, now, labels=labels)
 
         return await self._database.write(work)
 
-    async def set_schema(self, project: ProjectId, name: TopicName, schema: SchemaName | None) -> None:
+    async def set_schema(
+        self,
+        project: ProjectId,
+        name: TopicName,
+        schema: SchemaName | None,
+        *,
+        encoding: str = "",
+        first_revision: int | None = None,
+        last_revision: int | None = None,
+    ) -> None:
         """Attach a schema instead of the one there was, or none; raise `NotFound` for the topic, then the schema."""
+        use = _Use(encoding, first_revision, last_revision)
 
         def work(connection: Connection) -> None:
             identity = self._identity(connection, project, name)
             connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
             if schema:
-                _attach(connection, project, identity, schema)
+                _attach(connection, project, identity, schema, use)
 
         await self._database.write(work, self._forget(project, name))
 
@@ -273,21 +304,35 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         return await self._database.read(lambda connection: [topic_id(text) for text in connection.scalars(query)])
 
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Topic:
-        schema = AttachedSchema(row.schema_id, row.schema_name, row.revision) if row.schema_id else None
-        return Topic(topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized)
+        schema = None
+        if row.schema_id:
+            use = _Use(row.encoding or "", row.first_revision, row.last_revision)
+            schema = AttachedSchema(row.schema_id, row.schema_name, row.revision, *use)
+        return Topic(
+            topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized, row.labels
+        )
 
     def _forget_schema(self, schema: str) -> None:
         self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)
 
 
-def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName) -> AttachedSchema:
+class _Use(NamedTuple):
+    """How a topic uses its schema, as the last fields of `AttachedSchema` say."""
+
+    encoding: str
+    first_revision: int | None
+    last_revision: int | None
+
+
+def _attach(connection: Connection, project: ProjectId, topic: str, name: SchemaName, use: _Use) -> AttachedSchema:
     """Attach a schema of the project to a topic that has none; raise `NotFound`."""
     known = select(schemas).where((schemas.c.project_id == project) & (schemas.c.name == name))
     row = connection.execute(known).first()
     if row is None:
         raise NotFound("Schema doesn't exist")
-    connection.execute(insert(topic_schemas).values(topic_id=topic, schema_id=row.id))
-    return AttachedSchema(row.id, row.name, row.revision)
+    columns = use._asdict() | {"encoding": use.encoding or None}
+    connection.execute(insert(topic_schemas).values(topic_id=topic, schema_id=row.id, **columns))
+    return AttachedSchema(row.id, row.name, row.revision, *use)
 
 
 _RETENTIONS: Select[Any] = select(
@@ -345,6 +390,16 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             .order_by(subscriptions.c.number)
         )
         return await self._database.read(lambda connection: connection.scalars(query).all())
+
+    async def page_of_topic(self, project: ProjectId, topic: TopicName, page: PageRequest) -> Page[SubscriptionName]:
+        """Return a page of the names of the subscriptions to a topic's name, newest first, without detached ones.
+
+        Raises `InvalidInput` "Invalid page token".
+        """
+        is_asked = (subscriptions.c.project_id == project) & (subscriptions.c.topic == topic)
+        query = select(subscriptions.c.number, subscriptions.c.name).where(is_asked & parallel.IS_ATTACHED)
+        found = await self._database.read(lambda connection: read_page(connection, query, subscriptions.c.number, page))
+        return found.map(lambda row: row.name)
 
     async def all(self) -> Sequence[Subscription]:
         """Return all subscriptions of all projects, oldest first, without access lists."""
@@ -429,6 +484,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
         worker: UserId | None = None,
         *,
         options: ParallelOptions | None = None,
+        labels: Mapping[str, str] = NO_LABELS,
     ) -> Subscription:
         """Register a subscription; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone.
 
@@ -445,6 +501,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
             push=push.stored(config),
             created_on=now,
             parallel=parallel.stored(options),
+            labels=labels,
         )
 
         def work(connection: Connection) -> None:
@@ -453,7 +510,9 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
                 _place_worker(connection, project, identity, worker, delivered=True)
 
         await self._database.write(work)
-        return Subscription(identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options)
+        return Subscription(
+            identity, project, name, topic, ack_deadline_seconds, config, now, parallel=options, labels=labels
+        )
 
     async def set_ack_deadline(self, project: ProjectId, name: SubscriptionName, seconds: int) -> bool:
         """Change the deadline; False when there is no such subscription."""
@@ -529,7 +588,7 @@ class SubscriptionRecords(_ResourceRecords[Subscription, SubscriptionName]):
     def _record(self, row: Row[Any], authorized: frozenset[UserId] = NO_USERS) -> Subscription:
         return Subscription(
             row.id, row.project_id, row.name, row.topic, row.ack_deadline_seconds, push.read(row.push), row.created_on,
-            authorized, parallel.read(row.parallel),
+            authorized, parallel.read(row.parallel), row.labels,
         )  # fmt: skip
 
 
@@ -560,93 +619,3 @@ def _place_worker(
         last = connection.scalar(select(func.max(access.c.position)).where(access.c.resource_id == subscription))
         position = 0 if last is None else last + 1
         connection.execute(insert(access).values(resource_id=subscription, position=position, user_id=worker))
-
-
-class SchemaRecords:
-    """Schemas by project and name, and their revisions by identity.
-
-    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
-    """
-
-    def __init__(self, database: Database, clock: Clock) -> None:
-        self._database = database
-        self._clock = clock
-
-    async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
-        """Return a schema at its newest revision, None when there is none."""
-        condition = (schemas.c.project_id == project) & (schemas.c.name == name)
-        return await self._database.read(lambda connection: _schema_where(connection, _NEWEST_SCHEMAS.where(condition)))
-
-    async def all(self, project: ProjectId) -> Sequence[Schema]:
-        """Return a project's schemas at their newest revisions, oldest first."""
-        query = _NEWEST_SCHEMAS.where(schemas.c.project_id == project).order_by(schemas.c.number)
-        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
-
-    async def revision(self, schema: SchemaId, revision: int) -> Schema | None:
-        """Return a schema at any of its revisions, None when there is none, as when the schema is gone."""
-        query = _SCHEMAS.where((schemas.c.id == schema) & (schema_revisions.c.revision == revision))
-        return await self._database.read(lambda connection: _schema_where(connection, query))
-
-    async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
-        """Make a schema; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
-        made, now = Schema(SchemaId(new_uuid()), project, name, 1, content), self._clock.wall()
-        row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
-
-        def work(connection: Connection) -> None:
-            connection.execute(row)
-            self._add(connection, made.id, 1, content)
-
-        await self._database.write(work)
-        return made
-
-    async def update(
-        self, schema: Schema, *, name: SchemaName | None = None, content: SchemaContent | None = None
-    ) -> Schema | None:
-        """Rename a schema, or add a revision to it, or both; return it as it is then.
-
-        None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
-        the name is another's.
-        """
-        newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
-        revision = schema.revision + 1 if content else schema.revision
-        change = update(schemas).where(newest).values(revision=revision, **({"name": name} if name else {}))
-
-        def work(connection: Connection) -> Schema | None:
-            if not connection.execute(change).rowcount:
-                return None
-            if content:
-                self._add(connection, schema.id, revision, content)
-            return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
-
-        return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
-
-    async def delete(self, schema: SchemaId) -> bool:
-        """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
-        removal = delete(schemas).where(schemas.c.id == schema)
-        return await self._database.write(
-            lambda connection: connection.execute(removal).rowcount > 0, Invalidation(SCHEMA, (schema,))
-        )
-
-    def _add(self, connection: Connection, schema: SchemaId, revision: int, content: SchemaContent) -> None:
-        said = {"type": content.type, "payload": content.payload, "attributes": content.attributes}
-        row = insert(schema_revisions).values(
-            schema_id=schema, revision=revision, created_on=self._clock.wall(), **said
-        )
-        connection.execute(row)
-
-
-_SCHEMAS: Select[Any] = select(
-    schemas.c.id, schemas.c.project_id, schemas.c.name, schema_revisions.c.revision, schema_revisions.c.type,
-    schema_revisions.c.payload, schema_revisions.c.attributes,
-).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
-_NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
-
-
-def _schema_where(connection: Connection, query: Select[Any]) -> Schema | None:
-    row = connection.execute(query).first()
-    return _schema(row) if row else None
-
-
-def _schema(row: Row[Any]) -> Schema:
-    content = SchemaContent(row.type, row.payload, row.attributes)
-    return Schema(row.id, row.project_id, row.name, row.revision, content)

@@ -5,13 +5,15 @@ to. Uniqueness and cascades are the database's work (HTTP contract 17.3, U11 and
 A change here needs a migration; `tests/storage/database/test_opening.py` compares the two.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
+    Dialect,
     ForeignKey,
     Index,
     Integer,
@@ -20,6 +22,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    TypeDecorator,
     UniqueConstraint,
 )
 from sqlalchemy.schema import SchemaItem
@@ -45,6 +48,28 @@ TAKEN = {
     "issuers_url_unique": "Issuer already exists",
 }
 """Unique constraints a client can meet, and their error texts."""
+
+
+_labels = msgspec.json.Decoder(dict[str, str])
+
+
+class Labels(TypeDecorator[Mapping[str, str]]):
+    """A column of labels: JSON in the table, a mapping in rows; null: none."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Mapping[str, str] | None, dialect: Dialect) -> str | None:
+        """Return labels as the table holds them."""
+        return msgspec.json.encode(value).decode() if value else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Mapping[str, str]:
+        """Read what the table holds."""
+        return _labels.decode(value) if value else {}
+
+
+def _label_column() -> Column[Mapping[str, str]]:
+    return Column("labels", Labels, comment="JSON object of texts; null: none")
 
 
 def _numbered(name: str, *parts: SchemaItem) -> Table:
@@ -113,6 +138,7 @@ topics = _identified(
     Column("name", Text, nullable=False),
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _label_column(),
     UniqueConstraint("project_id", "name"),
     Index("topics_by_project", "project_id", "number", "created_on"),
 )
@@ -127,6 +153,7 @@ subscriptions = _identified(
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("parallel", Text, comment="JSON; null: an ordered subscription"),
     Column("used_on", BigInteger, comment="milliseconds since the epoch, of one that goes unused; null: not noted"),
+    _label_column(),
     UniqueConstraint("project_id", "name"),
     Index("subscriptions_by_topic", "project_id", "topic"),
     Index("subscriptions_by_project", "project_id", "number", "created_on"),
@@ -157,6 +184,7 @@ snapshots = _numbered(
     Column("done", LargeBinary, nullable=False, comment="those done above it (ams.core.offsets)"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("expires_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    _label_column(),
     UniqueConstraint("project_id", "name"),
     Index("snapshots_by_expiry", "expires_on"),
 )
@@ -184,6 +212,7 @@ schemas = _identified(
     Column("name", Text, nullable=False),
     Column("revision", Integer, nullable=False, comment="the newest"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+    Column("last_revision", Integer, comment="the highest there ever was, where it was deleted; null: the newest"),
     UniqueConstraint("project_id", "name"),
 )
 
@@ -203,6 +232,9 @@ topic_schemas = Table(
     METADATA,
     _of("topic_id", "topics.id", primary_key=True),
     _of("schema_id", "schemas.id", nullable=False, index=True),
+    Column("encoding", String(8), comment="JSON or BINARY; null: not said"),
+    Column("first_revision", Integer, comment="the oldest that messages may keep; null: any"),
+    Column("last_revision", Integer, comment="the newest that messages may keep; null: any"),
 )
 """Which schema is attached to a topic, by identity, as a schema may be renamed."""
 
@@ -339,6 +371,7 @@ parallel_nodes = Table(
     Column("node", String(36), primary_key=True, comment="its name, another one at each start"),
     Column("url", Text, nullable=False, comment="how other nodes reach it; empty: it does not say"),
     Column("until", BigInteger, nullable=False, comment="end of what it owns: milliseconds since the epoch"),
+    Column("pubsub", Text, comment="HOST:PORT at which other nodes reach its Google Pub/Sub port; null: none"),
 )
 """Nodes that work on parallel subscriptions (`ams.service.parallel.ownership`). Times are the database's."""
 

@@ -1,0 +1,146 @@
+"""Schemas in the registry, and their revisions."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+
+from ams.core.clock import Clock
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
+from ams.storage.database.database import Database
+from ams.storage.database.invalidation import SCHEMA, Invalidation
+from ams.storage.registry.records import Schema, SchemaContent
+from ams.storage.registry.tables import schema_revisions, schemas
+
+NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
+
+
+class SchemaRecords:
+    """Schemas by project and name, and their revisions by identity.
+
+    Nothing is kept of them: their texts are large, and what publishing needs of them is kept compiled.
+    """
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def find(self, project: ProjectId, name: SchemaName) -> Schema | None:
+        """Return a schema at its newest revision, None when there is none."""
+        condition = (schemas.c.project_id == project) & (schemas.c.name == name)
+        return await self._database.read(lambda connection: _schema_where(connection, _NEWEST_SCHEMAS.where(condition)))
+
+    async def all(self, project: ProjectId) -> Sequence[Schema]:
+        """Return a project's schemas at their newest revisions, oldest first."""
+        query = _NEWEST_SCHEMAS.where(schemas.c.project_id == project).order_by(schemas.c.number)
+        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+
+    async def revision(self, schema: SchemaId, revision: int) -> Schema | None:
+        """Return a schema at any of its revisions, None when there is none, as when the schema is gone."""
+        query = _SCHEMAS.where((schemas.c.id == schema) & (schema_revisions.c.revision == revision))
+        return await self._database.read(lambda connection: _schema_where(connection, query))
+
+    async def revisions(self, schema: SchemaId) -> Sequence[Schema]:
+        """Return a schema at each of its revisions, the newest first; empty when it is gone."""
+        query = _SCHEMAS.where(schemas.c.id == schema).order_by(schema_revisions.c.revision.desc())
+        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+
+    async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
+        """Make a schema; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
+        now = self._clock.wall()
+        made = Schema(SchemaId(new_uuid()), project, name, 1, content, now)
+        row = insert(schemas).values(id=made.id, project_id=project, name=name, revision=1, created_on=now)
+
+        def work(connection: Connection) -> None:
+            connection.execute(row)
+            _add_revision(connection, made)
+
+        await self._database.write(work)
+        return made
+
+    async def update(
+        self, schema: Schema, *, name: SchemaName | None = None, content: SchemaContent | None = None
+    ) -> Schema | None:
+        """Rename a schema, or add a revision to it, or both; return it as it is then.
+
+        None when it is gone, or when its newest revision is not that of `schema` any more. Raises `AlreadyExists` when
+        the name is another's.
+        """
+        newest = (schemas.c.id == schema.id) & (schemas.c.revision == schema.revision)
+        values: dict[str, Any] = {"name": name or schemas.c.name}
+        if content:  # a number is given once, also when its revision was deleted: others know revisions by it
+            last = func.coalesce(schemas.c.last_revision, schemas.c.revision)
+            values |= {"revision": last + 1, "last_revision": None}
+        change = update(schemas).where(newest).values(values).returning(schemas.c.revision)
+        now = self._clock.wall()
+
+        def work(connection: Connection) -> Schema | None:
+            revision = connection.scalar(change)
+            if revision is None:
+                return None
+            if content:
+                _add_revision(connection, replace(schema, revision=revision, content=content, created_on=now))
+            return _schema_where(connection, _NEWEST_SCHEMAS.where(schemas.c.id == schema.id))
+
+        return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
+
+    async def delete(self, schema: SchemaId) -> bool:
+        """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
+        removal = delete(schemas).where(schemas.c.id == schema)
+        return await self._database.write(
+            lambda connection: connection.execute(removal).rowcount > 0, Invalidation(SCHEMA, (schema,))
+        )
+
+    async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
+        """Remove a revision, and return the schema at the newest one left; the number is not given again.
+
+        Raises `NotFound` when the schema or the revision is gone, `InvalidInput` for the last one left.
+        """
+        of_schema = schema_revisions.c.schema_id == schema
+        removal = delete(schema_revisions).where(of_schema, schema_revisions.c.revision == revision)
+        numbers = select(schema_revisions.c.revision).where(of_schema)
+        whole = select(schemas.c.revision, schemas.c.last_revision).where(schemas.c.id == schema).with_for_update()
+
+        def work(connection: Connection) -> Schema:
+            row = connection.execute(whole).first()
+            if row is None:
+                raise NotFound(NO_SCHEMA)
+            left = set(connection.scalars(numbers)) - {revision}
+            if not left:
+                raise InvalidInput("The last revision of a schema cannot be deleted")
+            if not connection.execute(removal).rowcount:
+                raise NotFound(NO_REVISION)
+            newest, last = max(left), row.last_revision or row.revision
+            change = update(schemas).where(schemas.c.id == schema)
+            connection.execute(change.values(revision=newest, last_revision=last if last > newest else None))
+            return _schema(connection.execute(_NEWEST_SCHEMAS.where(schemas.c.id == schema)).one())
+
+        return await self._database.write(work, Invalidation(SCHEMA, (schema,)))
+
+
+def _add_revision(connection: Connection, schema: Schema) -> None:
+    content = schema.content
+    said = {"type": content.type, "payload": content.payload, "attributes": content.attributes}
+    row = insert(schema_revisions).values(
+        schema_id=schema.id, revision=schema.revision, created_on=schema.created_on, **said
+    )
+    connection.execute(row)
+
+
+_SCHEMAS: Select[Any] = select(
+    schemas.c.id, schemas.c.project_id, schemas.c.name, schema_revisions.c.revision, schema_revisions.c.type,
+    schema_revisions.c.payload, schema_revisions.c.attributes, schema_revisions.c.created_on,
+).join(schema_revisions, schema_revisions.c.schema_id == schemas.c.id)  # fmt: skip
+_NEWEST_SCHEMAS = _SCHEMAS.where(schema_revisions.c.revision == schemas.c.revision)
+
+
+def _schema_where(connection: Connection, query: Select[Any]) -> Schema | None:
+    row = connection.execute(query).first()
+    return _schema(row) if row else None
+
+
+def _schema(row: Row[Any]) -> Schema:
+    content = SchemaContent(row.type, row.payload, row.attributes)
+    return Schema(row.id, row.project_id, row.name, row.revision, content, row.created_on)

@@ -147,6 +147,7 @@ OWN_TABLE = """
 95 snapshots:delete                 project  SA PA
 96 subscriptions:nack               project  SA PA CO PW
 97 subscriptions:detach             project  SA PA
+98 subscriptions:extendLeases       project  PW
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

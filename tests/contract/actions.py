@@ -86,6 +86,7 @@ PATHS = {
     "snapshots:delete": ("DELETE", SNAPSHOTS + "/x"),
     "subscriptions:nack": ("POST", SUBSCRIPTION + ":nack"),
     "subscriptions:detach": ("POST", SUBSCRIPTION + ":detach"),
+    "subscriptions:extendLeases": ("POST", SUBSCRIPTION + ":extendLeases"),
     "subscriptions:rotatePushSecret": ("POST", SUBSCRIPTION + ":rotatePushSecret"),
     "push:lease": ("POST", "/push:lease"),
     "push:wait": ("POST", "/push:wait"),

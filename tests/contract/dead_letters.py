@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.contract.leases import NOTHING, acked, attempts, late, nacked
+from tests.contract.parallel import parallel
 from tests.contract.push_words import ADMIN, AN_ENDPOINT, CONSUMER, create, endpoint, row
 from tests.contract.rows import (
     A_TOPIC,
@@ -15,6 +17,7 @@ from tests.contract.rows import (
     Answer,
     Ask,
     Has,
+    Wait,
     ack,
     delete,
     error,
@@ -52,14 +55,63 @@ def stands(at: int) -> tuple[Ask, Answer]:
 
 
 UNCHANGED = (count(0), stands(0))
+
 LETTER = {
     "deadLetterSubscription": "projects/$P/subscriptions/S", "deadLetterSourceTopic": "projects/$P/topics/T",
     "deadLetterMessageId": "0", "deadLetterReason": "Bad Request", "deadLetterAttempts": "5",
     "deadLetterStatus": "400",
 }  # fmt: skip
 PULLED = post(THE_LETTERS + ":pull", {"maxMessages": "9", "returnImmediately": "true"})
+PARALLEL = (
+    A_TOPIC, put(DEAD), put(THE_LETTERS, {"topic": "projects/$P/topics/D"}),
+    parallel(deadLetterPolicy={"deadLetterTopic": "D"}), publish("MA=="),
+)  # fmt: skip
+EXTEND = SUBSCRIPTION + ":extendLeases"
+MINE = "projects/$P/subscriptions/S:"
+
+
+def refuse(by: str = "worker", **fields: Any) -> Ask:
+    """Say that the message that was pulled last was refused."""
+    return dead_letter(**{"ackId": "$ack_0", "by": by, **fields})
+
+
+def extended(*ids: str, seconds: int = 600, by: str = "worker") -> Ask:
+    return post(EXTEND, {"ackIds": list(ids), "ackDeadlineSeconds": seconds}, by)
+
+
+OF_PARALLEL = [
+    row("ours dead letters", "of a parallel one a message has failed, and waits", refuse(wait=5000), EMPTY,
+        (*PARALLEL, pull(1)), ((pull(), NOTHING), (Wait(5.1), None), (pull(), attempts(2)))),
+    row("ours dead letters", "without a wait it comes again at once", refuse(), EMPTY, (*PARALLEL, pull(1)),
+        ((pull(), attempts(2)),)),
+    row("ours dead letters", "what failed too often goes there with the last words", PULLED,
+        Answer({"receivedMessages": [Has(message=Has(data="MA==", attributes=Has(**LETTER)))]}),
+        (*PARALLEL, *[each for _ in range(5) for each in (pull(1), refuse())],
+         *[post(THE_LETTERS + ":pull", {"maxMessages": 9})] * 20),
+        ((pull(), NOTHING),)),
+    row("ours dead letters", "an id of a parallel one that came late", refuse(), late(0),
+        (*PARALLEL, pull(1), nacked("$ack_0"))),
+    *[row("ours dead letters", f"no such id of a parallel one: {each!r}", refuse(ackId=each), BAD_ID,
+          (*PARALLEL, pull(1)))
+      for each in (None, "", MINE + "0", MINE + "1-$hand_out_0")],
+    *[row("ours dead letters", f"no such wait: {each!r}", refuse(wait=each), BAD_LETTER, (*PARALLEL, pull(1)))
+      for each in (-1, 600_001, "1")],
+    row("ours leases", "a worker lets a lease go on", extended("$ack_0"), EMPTY, (*PARALLEL, pull(1)),
+        ((Wait(590), None), (pull(), NOTHING), (acked("$ack_0"), Answer({})))),
+    row("ours leases", "late", extended("$ack_0"), late(0), (*PARALLEL, pull(1), Wait(10.3))),
+    row("ours leases", "no ids", extended(), BAD_ID, (*PARALLEL, pull(1))),
+    row("ours leases", "601 seconds", extended("$ack_0", seconds=601),
+        error("IA", "Seconds should be between 0 and 600"), (*PARALLEL, pull(1))),
+    row("ours leases", "no such body", post(EXTEND, b"[", "worker"),
+        error("IA", "Invalid ackDeadlineSeconds(needs value between 0 and 600) Arguments"), PARALLEL),
+    row("ours leases", "of an ordered one", extended(MINE + "0-1.0.1.1.000000"),
+        error("CO", "Subscription is not of type parallel"), (*BOTH, publish("MA=="))),
+    row("ours leases", "of an unknown one", extended(MINE + "0-1.0.1.1.000000"), NO_SUBSCRIPTION, (A_TOPIC,)),
+    row("ours leases", "not for consumers", extended("$ack_0", by="con"), FORBIDDEN, (*PARALLEL, CONSUMER, pull(1))),
+]  # fmt: skip
 
 ROWS = [
+    *OF_PARALLEL,
     row("ours dead letters", "the next message goes there, is acknowledged, and tells why", dead_letter(), EMPTY,
         PUSHED,
         (stands(1), (PULLED, Answer({"receivedMessages": [Has(message=Has(data="MA==",

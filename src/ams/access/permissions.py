@@ -150,6 +150,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "snapshots:delete": _PROJECT,
     "subscriptions:nack": _DELIVER,
     "subscriptions:detach": _PROJECT,
+    "subscriptions:extendLeases": frozenset({PUSH_WORKER}),
     "tokens:list": _OWNER,
     "tokens:show": _OWNER,
     "tokens:create": _OWNER,

@@ -23,7 +23,7 @@ ACTIVE, RETRYING, STOPPED = "active", "retrying", "stopped"
 """Phases: all is well; the last cycle failed and there will be another; the endpoint said that it is gone (410)."""
 
 
-PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by the service itself, not by a push server apart"
+PARALLEL_ELSEWHERE = "A subscription of type parallel is delivered by processes that lease messages, as ams push does"
 
 
 def text(path: str, state: WorkerState) -> str:

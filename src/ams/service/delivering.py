@@ -34,6 +34,9 @@ from ams.storage.registry.registry import Registry
 
 Gone = asyncio.Future[None]
 """Completes when the client has left."""
+Coming = Callable[[SubscriptionId, float], Coroutine[Any, Any, None] | None]
+"""What returns when a subscription may have something, and raises `TimeoutError` after so many seconds; None where that
+is not known."""
 
 
 LARGE_ANSWER = 2**19
@@ -177,7 +180,7 @@ class Deliverer:
     async def wait_for(
         self,
         subscription: SubscriptionId,
-        change: Callable[[float], Coroutine[Any, Any, None]],
+        change: Callable[[float], Coroutine[Any, Any, object]],
         until: float,
         left: Gone | None,
     ) -> bool:
@@ -205,19 +208,27 @@ class Deliverer:
         self.counts.note_acknowledgement(subscription.id)
 
     async def ready(
-        self, subscriptions: Collection[SubscriptionId], seconds: float, left: Gone | None = None
+        self,
+        subscriptions: Collection[SubscriptionId],
+        seconds: float,
+        left: Gone | None = None,
+        coming: Coming | None = None,
     ) -> frozenset[SubscriptionId]:
         """Return which of these have something to pull, as soon as one has; none after so many seconds.
 
         For workers that deliver many subscriptions: a pull moves nothing and says nothing of the others. What is
         unknown, or whose topic is, counts as ready: a pull says why. It ends when the client has `left`.
+
+        `coming` knows better of some subscriptions: a parallel one may have messages, and all of them are given.
         """
         places = await self.cursors.places()
         unknown = frozenset(each for each in subscriptions if each not in places)
         if unknown or self._stopping or not subscriptions:
             return unknown
         waits = {
-            asyncio.create_task(self._ready(places[each].topic, places[each].offset, seconds)): each
+            asyncio.create_task(
+                (coming and coming(each, seconds)) or self._ready(places[each].topic, places[each].offset, seconds)
+            ): each
             for each in subscriptions
         }
         self._waiting.update(waits)
@@ -317,7 +328,7 @@ class Deliverer:
             await follow(self.cursors, subscription, position, end)
         return False
 
-    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, None], left: Gone | None) -> None:
+    async def _wait(self, subscription: SubscriptionId, change: Coroutine[Any, Any, object], left: Gone | None) -> None:
         """Wait for a change, or until time, the client, the service, or a deletion ends the wait."""
         waiting = asyncio.ensure_future(change)
         self._waiting[waiting] = subscription

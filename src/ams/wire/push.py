@@ -65,12 +65,16 @@ class SecretRotation(CamelRequest, frozen=True):
 
 
 class DeadLetter(CamelRequest, frozen=True):
-    """The next message of the subscription, by the id that acknowledges it, and why it could not be delivered."""
+    """The next message of the subscription, of a parallel one any, by the id that acknowledges it, and why it could not
+    be delivered.
+    """
 
     ack_id: str | None = None
     reason: str | None = None
     attempts: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
     status: Annotated[int, msgspec.Meta(ge=0, le=999)] | None = None
+    wait: Annotated[int, msgspec.Meta(ge=0, le=600_000)] | None = None
+    """Milliseconds after which a message of a parallel subscription without a retry policy comes again."""
 
 
 class Attempt(msgspec.Struct, frozen=True):

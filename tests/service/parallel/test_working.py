@@ -690,3 +690,24 @@ async def test_what_cannot_be_read_for_a_moment_comes_again_later(site: Site, mo
 
 async def _nothing(*_: object, **__: object) -> Sequence[object]:
     return ()
+
+
+async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
+    await site.publish(0)
+    identity = (await site.subscription()).id
+    assert site.working.coming(identity, 1) is None  # nobody works on it
+    pulled = await site.pull()
+
+    nothing_comes = site.working.coming(identity, 0.01)
+    assert nothing_comes is not None
+    with pytest.raises(TimeoutError):
+        await nothing_comes
+
+    for change in (lambda: site.publish(1), lambda: site.nack(pulled)):
+        coming = site.working.coming(identity, 60)
+        assert coming is not None
+        waiting = asyncio.create_task(coming)
+        await asyncio.sleep(0)
+        await change()
+        await waiting
+        await site.pull()

@@ -5,6 +5,7 @@ service          the gRPC server: port, who may ask, methods
 condition        whether there is an answer, and figures for metrics
 targets          what is to be delivered, read from the wire
 upstream         messages and acknowledgements over the HTTP API; when to look for messages
+hand_outs        messages of parallel subscriptions, leased over the HTTP API
 following        what this process delivers: by leases, by the worker's profile, or as it is activated
 program          all of it, from a start to an orderly stop
 

@@ -10,6 +10,7 @@ import structlog
 
 from ams.app.push_server.condition import OK, STARTING, Condition, PushFigures
 from ams.app.push_server.following import Follower
+from ams.app.push_server.hand_outs import HttpHandOuts
 from ams.app.push_server.service import listening
 from ams.app.push_server.settings import PushSettings
 from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
@@ -61,7 +62,10 @@ async def running(settings: PushSettings, supervisor: Supervisor) -> AsyncIterat
         stack.push_async_callback(waiting.close)
         sender = HttpSender(guard, trusted)
         stack.push_async_callback(sender.close)
-        workers = Workers(HttpUpstream(client, waiting), sender, SystemClock(), random.random, tally=figures.tally)
+        hand_outs = HttpHandOuts(client, waiting, Polling(chance))
+        stack.push_async_callback(hand_outs.close)
+        upstream = HttpUpstream(client, waiting, hand_outs)
+        workers = Workers(upstream, sender, SystemClock(), random.random, tally=figures.tally)
         figures.states = workers.states
         follower = Follower(client, workers, condition, random=chance, loads=not settings.skip_subs_load)
         address = await stack.enter_async_context(listening(settings, follower, condition))

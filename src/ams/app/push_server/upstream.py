@@ -23,7 +23,7 @@ from ams.client import errors as client_errors
 from ams.client.wire.call import Call, json_body, reader, subscriptions_path
 from ams.core.backoff import Backoff
 from ams.core.messages import Fragment, with_ordering_key
-from ams.push.upstream import Away, Gone, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
+from ams.push.upstream import Away, Gone, HandOuts, NotTaken, Pulled, Refused, Target, UpstreamError, Verdict
 from ams.wire.push import Ready, WaitBody
 
 SHARD = 128
@@ -206,14 +206,17 @@ class _Message(msgspec.Struct, rename="camel"):
     data: msgspec.Raw = msgspec.Raw(b'""')
 
 
-class _Received(msgspec.Struct, rename="camel"):
+class Received(msgspec.Struct, rename="camel"):
+    """A message as it came from a pull."""
+
     ack_id: str
     message: _Message
     ordering_key: str | None = None
+    delivery_attempt: int = 1
 
 
 class _Pull(msgspec.Struct, rename="camel"):
-    received_messages: list[_Received]
+    received_messages: list[Received]
 
 
 _pull = reader(_Pull)
@@ -234,8 +237,9 @@ class _Standing:
 class HttpUpstream:
     """Messages of a service elsewhere; `waiting` says when to pull."""
 
-    def __init__(self, client: AsyncClient, waiting: Polling | Waking) -> None:
+    def __init__(self, client: AsyncClient, waiting: Polling | Waking, hand_outs: HandOuts | None = None) -> None:
         self._client = client
+        self.hand_outs = hand_outs
         self._waiting = waiting
         self._standings: dict[str, _Standing] = {}
 
@@ -245,10 +249,10 @@ class HttpUpstream:
         try:
             if not standing.may_have_more and not await self._waiting.until_due(target):
                 return ()
-            answer = await self._client.call(_pull_call(target, max_messages))
+            answer = await self._client.call(pull_call(target, max_messages))
         except client_errors.ClientError as error:
             self._raise(target, error)
-        messages = _within(max_bytes, [_pulled(each) for each in answer.received_messages])
+        messages = within(max_bytes, [pulled(each) for each in answer.received_messages])
         standing.may_have_more = bool(messages)
         is_all = len(messages) < max_messages and len(messages) == len(answer.received_messages)
         standing.end = messages[-1].offset if messages and is_all else -1
@@ -286,13 +290,13 @@ class HttpUpstream:
         self._acknowledged(target, message)
 
     def patience(self, target: Target) -> float | None:
-        """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one."""
-        return float(max(target.ack_deadline_seconds, 1))
+        """Return the acknowledgement deadline; a service cuts to whole seconds, so 0 leaves nearly one.
 
-    @property
-    def hand_outs(self) -> None:
-        """Nothing is leased over HTTP yet."""
-        return
+        Leases of a parallel subscription are extended, so that any time will do.
+        """
+        if target.is_parallel:
+            return None
+        return float(max(target.ack_deadline_seconds, 1))
 
     def forget(self, target: Target) -> None:
         """Forget where a subscription stands, and that it is waited for."""
@@ -324,15 +328,16 @@ def kind_of(error: client_errors.ClientError, *, is_acknowledgement: bool = Fals
     return Refused
 
 
-def _pull_call(target: Target, max_messages: int) -> Call[_Pull]:
+def pull_call(target: Target, max_messages: int) -> Call[_Pull]:
     """Pull without waiting; both values are texts, as every service takes them."""
     body = json_body({"maxMessages": str(max_messages), "returnImmediately": "true"})
     return Call("POST", subscriptions_path(*named(target.path), "pull"), _pull, body, repeatable=True)
 
 
-def _pulled(received: _Received) -> Pulled:
+def pulled(received: Received) -> Pulled:
+    """Return a message as workers know it; its number is before the dash where its id has one."""
     message = received.message
-    offset = int(received.ack_id.rpartition(":")[2])
+    offset = int(received.ack_id.rpartition(":")[2].partition("-")[0])
     fragment = with_ordering_key(_fragment(message), received.ordering_key)
     return Pulled(offset, message.message_id, message.publish_time, fragment)
 
@@ -348,7 +353,7 @@ def _fragment(message: _Message) -> Fragment:
     return Fragment(b'"attributes":%b,"data":%b' % (attributes, shown))
 
 
-def _within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
+def within(max_bytes: int, messages: Sequence[Pulled]) -> Sequence[Pulled]:
     """Return as many messages from the first on as fit into `max_bytes`, but one at least."""
     left = max_bytes
     for index, message in enumerate(messages):

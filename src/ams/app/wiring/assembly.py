@@ -204,7 +204,7 @@ def routes(
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     retention = Retention(registry, log)
     pushing, assignment = push.pushing, push.assignment
-    watcher = PushWatcher(registry, log, cursors, pushing, assignment)
+    watcher = PushWatcher(registry, log, cursors, pushing, assignment, working)
     default_retention = Milliseconds(round(settings.retention * 1000))
     service_doctor = ServiceDoctor(
         registry,
@@ -219,6 +219,7 @@ def routes(
     topics = Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None)
 
     subscriptions = Subscriptions(registry, log, cursors, pushing, stopped=stopped, used=expiry.note)
+    leases = LeaseRequests(deliverer, working)
     seeker = Seeker(registry, log, cursors, moved, working.own, working, clock, expiry.note)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher, working, expiry.note)
@@ -237,9 +238,9 @@ def routes(
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
-        *WaitRoutes(deliverer, pushing).rows(),
-        *DeadLetterRoutes(push.dead_letters).rows(),
-        *SubscriptionRoutes(subscriptions, pushing, LeaseRequests(deliverer, working)).rows(),
+        *WaitRoutes(deliverer, working, pushing).rows(),
+        *DeadLetterRoutes(push.dead_letters, leases).rows(),
+        *SubscriptionRoutes(subscriptions, pushing, leases).rows(),
         *SnapshotRoutes(Snapshots(registry, log, cursors, clock)).rows(),
         *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
         *RetentionRoutes(retention).rows(),

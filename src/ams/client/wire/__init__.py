@@ -51,6 +51,7 @@ from ams.client.wire.subscriptions import delete_subscription as delete_subscrip
 from ams.client.wire.subscriptions import detach_subscription as detach_subscription
 from ams.client.wire.subscriptions import diagnose as diagnose
 from ams.client.wire.subscriptions import extend as extend
+from ams.client.wire.subscriptions import extend_leases as extend_leases
 from ams.client.wire.subscriptions import get_offsets as get_offsets
 from ams.client.wire.subscriptions import get_push_status as get_push_status
 from ams.client.wire.subscriptions import get_subscription as get_subscription

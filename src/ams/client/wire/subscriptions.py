@@ -142,9 +142,15 @@ def rotate_push_secret(project: str, subscription: str, *, keep_seconds: int | N
     return Call("POST", subscriptions_path(project, subscription, "rotatePushSecret"), reader(NewSecret), body)
 
 
-def dead_letter(project: str, subscription: str, ack_id: str, *, reason: str, attempts: int, status: int) -> Call[None]:
-    """Put the next message into the dead letter topic and acknowledge it, once however often this is sent."""
-    body = json_body(DeadLetter(ack_id, reason, attempts, status))
+def dead_letter(
+    project: str, subscription: str, ack_id: str, *, reason: str, attempts: int, status: int, wait: int | None = None
+) -> Call[None]:
+    """Put the next message into the dead letter topic and acknowledge it, once however often this is sent.
+
+    Of a parallel subscription: note that a message has failed. It comes again after `wait` milliseconds, unless the
+    subscription says how long.
+    """
+    body = json_body(DeadLetter(ack_id, reason, attempts, status, wait))
     return Call("POST", subscriptions_path(project, subscription, "deadLetter"), nothing, body, repeatable=True)
 
 
@@ -224,6 +230,12 @@ def extend(project: str, subscription: str, ack_ids: Sequence[str], seconds: int
     """Let leases of a parallel subscription end so many seconds from now, 0 to 600; 0 gives the messages back."""
     body = json_body(AckDeadline(seconds, list(ack_ids)))
     return Call("POST", subscriptions_path(project, subscription, "modifyAckDeadline"), nothing, body, repeatable=True)
+
+
+def extend_leases(project: str, subscription: str, ack_ids: Sequence[str], seconds: int) -> Call[None]:
+    """Do what `extend` does, for a worker that delivers."""
+    body = json_body(AckDeadline(seconds, list(ack_ids)))
+    return Call("POST", subscriptions_path(project, subscription, "extendLeases"), nothing, body, repeatable=True)
 
 
 def ack_id(project: str, subscription: str, offset: int) -> str:

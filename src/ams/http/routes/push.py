@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 
 from ams.core import push_config
-from ams.core.clock import optional_date
+from ams.core.ack_ids import ack_ids_of
+from ams.core.clock import Milliseconds, optional_date
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, ack_offset, ack_prefix, topic_path
 from ams.core.push_config import AskedPush
@@ -15,6 +16,7 @@ from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.push.upstream import Verdict
 from ams.service.dead_letters import DeadLetters
+from ams.service.parallel.requests import LeaseRequests
 from ams.service.push.pushing import KEEP_SECONDS, Pushing, PushSecrets, PushStatus, PushWatcher
 from ams.wire.base import Request
 from ams.wire.push import (
@@ -97,8 +99,9 @@ class PushStatusRoutes:
 class DeadLetterRoutes:
     """The routes of dead letters."""
 
-    def __init__(self, dead_letters: DeadLetters) -> None:
+    def __init__(self, dead_letters: DeadLetters, leases: LeaseRequests) -> None:
         self._dead_letters = dead_letters
+        self._leases = leases
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -106,12 +109,20 @@ class DeadLetterRoutes:
         return [Row("POST", path, "subscriptions:deadLetter", self.dead_letter, reads=DeadLetter)]
 
     async def dead_letter(self, call: Call) -> bytes:
-        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it."""
+        """Put the next message aside into the dead letter topic, once however often asked, and acknowledge it.
+
+        A message of a parallel subscription has failed: it is put aside when that was as often as it may.
+        """
         letter = _letter.read(await call.body())
-        offset = ack_offset(ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or "")
+        prefix, ack_id = ack_prefix(call.caller.here.name, call.subscription), letter.ack_id or ""
+        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
+        if await self._leases.is_parallel(call.caller, call.subscription):
+            wait = Milliseconds(letter.wait or 0)
+            await self._leases.refuse(call.caller, call.subscription, ack_ids_of(prefix, [ack_id]), wait, verdict)
+            return answers.EMPTY
+        offset = ack_offset(prefix, ack_id)
         if offset < 0:
             raise InvalidInput("Invalid ack id")
-        verdict = Verdict(letter.reason or "", letter.attempts or 0, letter.status or 0)
         await self._dead_letters.dead_letter_for(call.caller, call.subscription, Offset(offset), verdict)
         return answers.EMPTY
 

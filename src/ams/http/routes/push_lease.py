@@ -20,6 +20,7 @@ from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
+from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
 from ams.wire.push import MAX_STATES, BeatBody, Lease, PushTarget, Ready, WaitBody, WorkerState
@@ -75,8 +76,9 @@ class LeaseRoutes:
 class WaitRoutes:
     """The routes of waits."""
 
-    def __init__(self, deliverer: Deliverer, pushing: Pushing) -> None:
+    def __init__(self, deliverer: Deliverer, working: Working, pushing: Pushing) -> None:
         self._deliverer = deliverer
+        self._working = working
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
@@ -94,7 +96,8 @@ class WaitRoutes:
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
         with call.watched() as left:
-            ready = await self._deliverer.ready(frozenset(map(SubscriptionId, subscriptions)), seconds, left)
+            waited_for = frozenset(map(SubscriptionId, subscriptions))
+            ready = await self._deliverer.ready(waited_for, seconds, left, self._working.coming)
         return answers.encode(Ready(sorted(ready)))
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -91,6 +92,13 @@ class SubscriptionRoutes:
             ),
             Row("POST", one + ":detach", "subscriptions:detach", self.detach),
             Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack),
+            Row(
+                "POST",
+                one + ":extendLeases",
+                "subscriptions:extendLeases",
+                self.extend_leases,
+                reads=AckDeadline,
+            ),
             Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
             Row("DELETE", one, "subscriptions:delete", self.delete),
@@ -144,11 +152,19 @@ class SubscriptionRoutes:
         wanted = _ack_deadline.read(await call.body())
         seconds = wanted.ack_deadline_seconds or 0
         if wanted.ack_ids is not None:
-            call.leave_unrecorded()  # consumers extend leases all the time
-            ids = ack_ids_of(_prefix(call), wanted.ack_ids)
-            await self._leases.extend(call.caller, call.subscription, ids, seconds)
-            return answers.EMPTY
+            return await self._extended(call, wanted.ack_ids, seconds)
         await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
+        return answers.EMPTY
+
+    async def extend_leases(self, call: Call) -> bytes:
+        """Let leases of a parallel subscription go on, for a worker that delivers."""
+        wanted = _ack_deadline.read(await call.body())
+        return await self._extended(call, wanted.ack_ids or [], wanted.ack_deadline_seconds or 0)
+
+    async def _extended(self, call: Call, ack_ids: Sequence[str], seconds: int) -> bytes:
+        call.leave_unrecorded()  # consumers extend leases all the time
+        ids = ack_ids_of(_prefix(call), ack_ids)
+        await self._leases.extend(call.caller, call.subscription, ids, seconds)
         return answers.EMPTY
 
     async def nack(self, call: Call) -> bytes:

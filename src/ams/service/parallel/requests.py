@@ -7,6 +7,7 @@ from ams.core.ack_ids import AckIds
 from ams.core.clock import Milliseconds
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
+from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
 from ams.service.lookup import NOT_PARALLEL
 from ams.service.parallel.working import Working
@@ -45,6 +46,17 @@ class LeaseRequests:
         """
         subscription = await self._to_settle(caller, name, ids, 0)
         await self.working.give_back(subscription, caller.here.name, ids)
+
+    async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
+        """Whether a subscription that is there is parallel."""
+        return await self.deliverer.is_parallel(caller, name)
+
+    async def refuse(
+        self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
+    ) -> None:
+        """Let messages fail that an endpoint refused, as `Working.refuse` does; raises likewise."""
+        subscription = await self._to_settle(caller, name, ids, 0)
+        await self.working.refuse(subscription, caller.here.name, ids, wait, verdict)
 
     async def _to_settle(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> Subscription:
         if not 0 <= seconds <= MAX_SECONDS:

@@ -10,7 +10,7 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -205,6 +205,14 @@ class Working:
 
         _refuse_late(await self._settled(subscription, project, ids, settle))
 
+    async def refuse(
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, wait: Milliseconds, verdict: Verdict
+    ) -> None:
+        """Let messages fail that an endpoint refused; `wait` is for a subscription without a retry policy."""
+        options = subscription.parallel
+        own = None if options is not None and options.retry_policy is not None else wait
+        await self.nack(subscription, project, ids, own, verdict)
+
     async def extend(self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int) -> None:
         """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`."""
         if seconds == 0:
@@ -276,15 +284,28 @@ class Working:
         for subscription in list(self._open):
             self.forget(subscription)
 
-    async def _change(self, opened: Open, holder: str, seconds: float) -> None:
-        """Return when something is to be given again, when there is room again, or when the topic has grown."""
+    def coming(self, subscription: SubscriptionId, seconds: float) -> Coroutine[Any, Any, None] | None:
+        """Return what ends when a subscription may have something to lease, and raises `TimeoutError` after a while.
+
+        None when this process does not work on it.
+        """
+        opened = self._open.get(subscription)
+        return self._come(opened, seconds) if opened and self._ownership.holds(subscription) else None
+
+    async def _come(self, opened: Open, seconds: float) -> None:
+        if not (opened.backlog.is_again_ready or await self._change(opened, "", seconds)):
+            raise TimeoutError
+
+    async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
+        """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         opened.waiting.add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
         if opened.backlog.room(holder) and opened.backlog.may_scan:
             waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.scan, seconds)))
         try:
-            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            over, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return any(each is woken or each.exception() is not None or each.result() for each in over)
         finally:
             opened.waiting.discard(woken)
             for each in waits:

@@ -66,9 +66,7 @@ class EngineHandOuts:
         """Let messages fail."""
         with _settling():
             subscription, project = await self._found(target)
-            options = subscription.parallel
-            own = None if options is not None and options.retry_policy is not None else wait
-            await self._working.nack(subscription, project, _ids(hand_out), own, verdict)
+            await self._working.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         """Let messages be leased again."""

@@ -21,8 +21,9 @@ from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
 from ams.service.lookup import find_dead_letter_topic, find_subscription
+from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
-from ams.storage.cursors.base import Cursors
+from ams.storage.cursors.acks import CursorStore
 from ams.storage.log.base import Log
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -124,7 +125,7 @@ class Pushing:
     assignment: Assignment | None = None
     """Which process holds what, where workers deliver by leases."""
     takes_parallel: bool = True
-    """Whether parallel subscriptions are delivered: a push server over gRPC knows nothing of leases."""
+    """Whether the push server delivers parallel subscriptions: one over gRPC knows nothing of leases."""
     check_slots: CheckSlots = field(default_factory=CheckSlots)
     """Of those endpoints that are asked at the same time."""
 
@@ -204,10 +205,12 @@ class Pushing:
         if subscription.push is None or not subscription.push.verified:
             return ""
         path = subscription_path(project, subscription.name)
+        state = await self.assignment.state(subscription.id) if self.assignment else None
+        if state is not None:
+            return text(path, state)
         if subscription.parallel is not None and not self.takes_parallel:
             return f"Error: {PARALLEL_ELSEWHERE}"
-        state = await self.assignment.state(subscription.id) if self.assignment else None
-        return text(path, state) if state else await self.server.status(path)
+        return await self.server.status(path)
 
     async def deleted(self, project: str, subscription: Subscription) -> str:
         """Return what becomes of the delivery of a deleted subscription; empty without one (HTTP contract 9.2)."""
@@ -333,14 +336,16 @@ class PushWatcher:
 
     registry: Registry
     log: Log
-    cursors: Cursors
+    cursors: CursorStore
     pushing: Pushing
     assignment: Assignment
+    working: Working | None = None
+    """What is under way of parallel subscriptions; None: nothing is, here."""
 
     async def look(self, caller: Caller, name: SubscriptionName) -> PushStatus:
         """Return how a delivery goes; answers of the endpoint are hidden from consumers.
 
-        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription.
+        Raises `NotFound`, `NotAllowed` outside the access list, `Conflict` for a pull subscription, `OwnedElsewhere`.
         """
         subscription = await find_subscription(self.registry, caller, name)
         caller.require_listed(subscription.authorized, CONSUMER)
@@ -348,6 +353,8 @@ class PushWatcher:
             raise Conflict(NO_PUSH)
         worker = await self.assignment.state(subscription.id) if subscription.push.verified else None
         shown = worker if worker is None or caller.sees_push_secrets else _without_details(worker)
+        if shown is not None and subscription.parallel is not None:
+            shown = msgspec.structs.replace(shown, dead=await self._put_aside(subscription))
         shown_as = await self._text(caller.here.name, subscription, shown)
         return PushStatus(
             shown_as, _state(subscription, worker, shown_as), await self._backlog(caller, subscription), shown
@@ -367,7 +374,16 @@ class PushWatcher:
             bounds = await self.log.bounds(topic.id)
         except TopicGone:  # deleted meanwhile
             return None
-        return max(bounds.end - max(position.offset, bounds.oldest), 0)
+        oldest = max(position.offset, bounds.oldest)
+        if subscription.parallel is None or oldest >= bounds.end:
+            return max(bounds.end - oldest, 0)
+        done = (await self.cursors.progress(subscription.id)).done
+        return bounds.end - oldest - int(done.range_cardinality(oldest, bounds.end))
+
+    async def _put_aside(self, subscription: Subscription) -> int:
+        """Return how many messages of a parallel subscription were put aside since this process works on it."""
+        opened = await self.working.here(subscription.id) if self.working else None
+        return opened.dead_letters if opened else 0
 
 
 def _state(subscription: Subscription, worker: WorkerState | None, shown_text: str) -> str:

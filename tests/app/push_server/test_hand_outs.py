@@ -1,0 +1,196 @@
+"""Messages of a parallel subscription for the workers of `ams push`, leased of a real service over HTTP."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from ams.app.push_server.hand_outs import HttpHandOuts
+from ams.app.push_server.upstream import HttpUpstream, Polling, Waking
+from ams.client import AsyncClient, Client, Message, wire
+from ams.core.clock import Milliseconds
+from ams.core.push_config import PushConfig
+from ams.push.upstream import Gone, HandOut, NotTaken, Target, UpstreamError, Verdict
+from tests.support.served import WORKER_TOKEN, Served, served
+
+TARGET = Target(
+    "/projects/P/subscriptions/S", "/projects/P/topics/T",
+    PushConfig("http_endpoint", endpoint="https://example.com/in", verified=True), 10, is_parallel=True,
+)  # fmt: skip
+REFUSED = Verdict("no such bed", 1, 422)
+WITH_LETTERS = wire.ParallelOptions(dead_letter_policy=wire.DeadLetterPolicy("L", 5))
+OF_ITS_OWN = wire.ParallelOptions(retry_policy=wire.RetryBackoff("7s", "7s"))
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    data = tmp_path_factory.mktemp("service") / "ams-data"
+    with served(data, push_worker_token=WORKER_TOKEN, push_inside=False) as running:
+        yield running
+
+
+@dataclass(frozen=True)
+class Leasing:
+    """A subscription, and what its worker asks for."""
+
+    service: Served
+    admin: Client
+    hand_outs: HttpHandOuts
+
+    async def publish(self, *payloads: bytes) -> None:
+        topic = self.admin.project("P").topic("T")
+        await asyncio.to_thread(topic.publish, [Message(each) for each in payloads])
+
+    async def lease(self, most: int = 10, size: int = 2**20) -> Sequence[HandOut]:
+        """Lease what is there, after what is given back."""
+        await self.hand_outs.close()
+        return await self.hand_outs.lease(TARGET, max_messages=most, max_bytes=size)
+
+    async def fail(self, hand_out: HandOut, attempts: int = 1) -> None:
+        """Let messages fail, to wait for three seconds."""
+        await self.hand_outs.fail(TARGET, hand_out, Milliseconds(3000), REFUSED._replace(attempts=attempts))
+
+    async def current(self) -> int:
+        return (await asyncio.to_thread(self.admin.project("P").subscription("S").offsets)).current
+
+
+@pytest.fixture
+async def leasing(service: Served, request: pytest.FixtureRequest) -> AsyncIterator[Leasing]:
+    options = getattr(request, "param", wire.ParallelOptions())
+    push = wire.PushConfig(push_endpoint="https://example.com/in")
+    with Client(service.run.base_url, service.token) as admin:
+        admin.call(wire.create_project("P"))
+        admin.project("P").topic("T").create()
+        admin.project("P").topic("L").create()
+        admin.project("P").subscription("letters").create("L")
+        admin.call(wire.create_subscription("P", "S", "T", push=push, parallel=options))
+        async with AsyncClient(service.run.base_url, WORKER_TOKEN, retry=None) as client:
+            pauses = Polling(random.Random(1))
+            yield Leasing(service, admin, HttpHandOuts(client, Waking(client, pauses, seconds=1), pauses))
+        admin.call(wire.delete_project("P"))
+
+
+def shown(hand_outs: Sequence[HandOut]) -> list[tuple[int, int]]:
+    """Return attempts and ids of messages."""
+    return [(hand_out.attempt, each.offset) for hand_out in hand_outs for each in hand_out.messages]
+
+
+async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> None:
+    await leasing.publish(b"a", b"b", b"c")
+    (hand_out,) = await leasing.lease()
+    assert shown([hand_out]) == [(1, 0), (1, 1), (1, 2)]
+
+    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(1, 3))
+
+    assert await leasing.current() == 0
+    assert leasing.admin.call(wire.get_push_status("P", "S")).backlog == 1
+    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
+    assert await leasing.current() == 3
+    assert await leasing.lease() == []
+
+
+async def test_what_is_not_settled_is_leased_again_when_it_is_released(leasing: Leasing) -> None:
+    await leasing.publish(b"a", b"b", b"c")
+    (hand_out,) = await leasing.lease()
+    await leasing.hand_outs.acknowledge(TARGET, hand_out.part(0, 1))
+    await leasing.fail(hand_out.part(1, 2))
+
+    leasing.hand_outs.release(TARGET, hand_out)
+
+    assert shown(await leasing.lease()) == [(1, 2)]
+
+
+async def test_what_goes_beyond_the_bytes_is_given_back(leasing: Leasing) -> None:
+    await leasing.publish(b"a" * 100, b"b" * 100, b"c" * 100)
+
+    first = await leasing.lease(size=300)
+
+    assert shown(first) == [(1, 0), (1, 1)]
+    assert shown(await leasing.lease()) == [(1, 2)]
+
+
+async def test_what_a_worker_that_ends_had_asked_for_is_given_back(leasing: Leasing) -> None:
+    await leasing.publish(b"a")
+    asking = asyncio.create_task(leasing.lease())
+    await asyncio.sleep(0)  # the request is on its way
+    asking.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asking
+
+    assert shown(await leasing.lease()) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("leasing", "seconds"),
+    [(wire.ParallelOptions(), 3), (OF_ITS_OWN, 7)],
+    indirect=["leasing"],
+    ids=["of push", "its own"],
+)
+async def test_what_failed_waits_by_the_policy_of_the_subscription_or_else_of_push(
+    leasing: Leasing, seconds: int
+) -> None:
+    await leasing.publish(b"a")
+    (hand_out,) = await leasing.lease()
+    await leasing.fail(hand_out)
+    leasing.service.clock.advance(seconds * 1000 - 200)
+    assert await leasing.lease() == []
+
+    leasing.service.clock.advance(400)
+    assert shown(await leasing.lease()) == [(2, 0)]
+
+
+@pytest.mark.parametrize("leasing", [WITH_LETTERS], indirect=True)
+async def test_what_is_put_aside_has_the_words_of_the_endpoint(leasing: Leasing) -> None:
+    await leasing.publish(b"a")
+    for attempt in range(1, 6):
+        (hand_out,) = await leasing.lease()
+        assert hand_out.attempt == attempt
+        await leasing.fail(hand_out, attempt)
+        leasing.service.clock.advance(3200)
+
+    letters = leasing.admin.project("P").subscription("letters")
+    async with asyncio.timeout(10):
+        while not (found := await asyncio.to_thread(letters.pull, 5)):
+            pass
+    (letter,) = found
+    said = {name: letter.attributes[f"deadLetter{name}"] for name in ("Reason", "Attempts", "Status")}
+    assert said == {"Reason": "no such bed", "Attempts": "5", "Status": "422"}
+
+
+async def test_leases_that_are_over_are_not_taken(leasing: Leasing) -> None:
+    await leasing.publish(b"a")
+    (hand_out,) = await leasing.lease()
+    await leasing.hand_outs.extend(TARGET, hand_out, 40)
+    leasing.service.clock.advance(39_000)
+    await leasing.hand_outs.extend(TARGET, hand_out, 40)
+    leasing.service.clock.advance(41_000)
+
+    for asked in (
+        leasing.hand_outs.acknowledge(TARGET, hand_out),
+        leasing.hand_outs.extend(TARGET, hand_out, 40),
+        leasing.fail(hand_out),
+    ):
+        with pytest.raises(NotTaken):
+            await asked
+    leasing.hand_outs.release(TARGET, hand_out)
+    assert shown(await leasing.lease()) == [(2, 0)]
+
+
+async def test_a_subscription_that_is_gone_is_told(leasing: Leasing) -> None:
+    await leasing.publish(b"a")
+    (hand_out,) = await leasing.lease()
+    leasing.admin.project("P").subscription("S").delete()
+
+    with pytest.raises(Gone):
+        await leasing.lease()
+    with pytest.raises(UpstreamError):
+        await leasing.hand_outs.acknowledge(TARGET, hand_out)
+    leasing.hand_outs.release(TARGET, hand_out)
+    await leasing.hand_outs.close()
+
+
+async def test_a_worker_has_any_time_as_leases_are_extended() -> None:
+    assert HttpUpstream(None, Polling(random.Random(1))).patience(TARGET) is None  # type: ignore[arg-type]

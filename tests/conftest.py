@@ -1,6 +1,7 @@
 """Options, marks and output of all tests; their fixtures are in `tests.support.fixtures`."""
 
 import contextlib
+import gc
 import sys
 from collections.abc import Generator
 
@@ -15,6 +16,8 @@ pytest_plugins = ["tests.support.fixtures"]
 settings.register_profile("use_cases", deadline=None)  # no test asserts a time: the machines are shared
 settings.load_profile("use_cases")
 
+SPARK = ("tests/pipeline/", "tests/acceptance/")
+"""Where all tests of Spark are: `scripts/test` does not look for them elsewhere."""
 MARKS = {"kafka_servers": "kafka", "postgres_url": "postgres", "spark_session": "spark"}
 """Fixtures, and how tests that use them are marked; by these marks `make test` leaves out what the machine lacks."""
 
@@ -41,6 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
     quick_stops.plant()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let the garbage collector not look through what is made here: all of it stays, as long as tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On the cluster's engines, leave out what is about the embedded ones."""
     if not shape.is_cluster():
@@ -54,6 +68,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     assert isinstance(item, pytest.Function)
     for fixture in MARKS.keys() & set(item.fixturenames):
         item.add_marker(MARKS[fixture])
+    assert not item.get_closest_marker("spark") or item.nodeid.startswith(SPARK), f"{item.nodeid} is not in {SPARK}"
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,9 +1,10 @@
 """The official client library, unmodified, against a running service over TLS: all it can do with what there is."""
 
+import contextlib
 import inspect
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -316,10 +317,32 @@ def test_push_is_configured_shown_in_every_list_and_taken_back(ams: ArgoMessagin
 
 def make_workers(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
     """Make a parallel subscription, which the library cannot."""
-    url = f"https://{ams.endpoint}/v1/projects/{ams.project}/subscriptions/workers?key={ams.token}"
-    wanted = {"topic": f"projects/{ams.project}/topics/T", "type": "parallel"}
+    ask(ams, tls, "PUT", "", {"topic": f"projects/{ams.project}/topics/T", "type": "parallel"})
+
+
+def ask(ams: ArgoMessagingService, tls: dict[str, Any], method: str, action: str, body: dict[str, Any]) -> None:
+    """Ask something of the parallel subscription that the library cannot."""
+    url = f"https://{ams.endpoint}/v1/projects/{ams.project}/subscriptions/workers{action}?key={ams.token}"
     context = ssl.create_default_context(cafile=tls["verify"])
-    httpx.put(url, json=wanted, verify=context, trust_env=False).raise_for_status()
+    httpx.request(method, url, json=body, verify=context, trust_env=False).raise_for_status()
+
+
+def work_on_a_batch(
+    ams: ArgoMessagingService, worked: list[bytes], tls: dict[str, Any], meanwhile: Callable[[str], object] = bool
+) -> int:
+    """Do what the loop of docs/explanation/ordered-or-parallel.md does in one turn; return how many were given.
+
+    `meanwhile` is called with the id of each.
+    """
+    done = []
+    for ack_id, message in ams.pull_sub("workers", 10, return_immediately=True, **tls):
+        worked.append(message.get_data())
+        done.append(ack_id)
+        meanwhile(ack_id)
+    if done:
+        with contextlib.suppress(AmsTimeoutException):
+            ams.ack_sub("workers", done, **tls)
+    return len(done)
 
 
 def test_parallel_subscriptions(ams: ArgoMessagingService, tls: dict[str, Any]) -> None:
@@ -329,17 +352,9 @@ def test_parallel_subscriptions(ams: ArgoMessagingService, tls: dict[str, Any]) 
     topic.publish([AmsMessage(data=f"text {number}") for number in range(25)], **tls)
 
     worked: list[bytes] = []
-    given = 1
-    while given:
-        given = 0
-        for program in (ams, ArgoMessagingService(ams.endpoint, token=ams.token, project=ams.project)):
-            done = []
-            for ack_id, message in program.pull_sub("workers", 10, return_immediately=True, **tls):
-                worked.append(message.get_data())
-                done.append(ack_id)
-            if done:
-                assert program.ack_sub("workers", done, **tls)
-            given += len(done)
+    programs = ams, ArgoMessagingService(ams.endpoint, token=ams.token, project=ams.project)
+    while sum([work_on_a_batch(each, worked, tls) for each in programs]):
+        pass
 
     assert sorted(worked) == sorted(b"text %d" % number for number in range(25))
     assert ams.getoffsets_sub("workers", **tls) == {
@@ -360,3 +375,37 @@ def test_only_the_last_id_of_a_batch_does_not_do_for_a_parallel_subscription(
 
     assert ams.getoffsets_sub("workers", "current", **tls) == 0
     assert ams.getoffsets_sub("workers", "acknowledged", **tls) == 1
+
+
+def test_when_an_acknowledgement_is_late_pullack_sub_loses_what_was_in_time_and_the_loop_does_not(
+    ams: ArgoMessagingService, tls: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = ams.topic("T", **tls)
+    make_workers(ams, tls)
+    topic.publish([AmsMessage(data=f"text {number}") for number in range(3)], **tls)
+    late: list[str] = []
+
+    def make_late(ack_id: str) -> None:
+        """End the lease of the first message."""
+        if not late:
+            late.append(ack_id)
+            ask(ams, tls, "POST", ":nack", {"ackIds": [ack_id]})
+
+    worked: list[bytes] = []
+    assert work_on_a_batch(ams, worked, tls, make_late) == 3
+    assert work_on_a_batch(ams, worked, tls) == 1
+    assert worked == [b"text 0", b"text 1", b"text 2", b"text 0"]
+    assert ams.getoffsets_sub("workers", "current", **tls) == 3
+
+    late.clear()
+    topic.publish([AmsMessage(data=f"text {number}") for number in range(3, 6)], **tls)
+    acknowledge = ams.ack_sub
+
+    def acknowledge_late(sub: str, ids: list[str], **more: Any) -> object:
+        make_late(ids[0])
+        return acknowledge(sub, ids, **more)
+
+    monkeypatch.setattr(ams, "ack_sub", acknowledge_late)
+    returned = ams.pullack_sub("workers", 10, return_immediately=True, **tls)
+    assert [message.get_data() for message in returned] == [b"text 3"], "4 and 5 are acknowledged, and were never seen"
+    assert ams.getoffsets_sub("workers", "current", **tls) == 6

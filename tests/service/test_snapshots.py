@@ -126,3 +126,18 @@ async def test_those_of_a_topic_are_named(
     assert (await snapshots.of_topic(caller, TopicName("other"), PageRequest())).items == ()
     with pytest.raises(NotFound, match=r"^Topic doesn't exist$"):
         await snapshots.of_topic(caller, TopicName("gone"), PageRequest())
+
+
+@pytest.mark.parametrize(("days", "lost"), [(7, 0), (6, 1), (4, 1), (3, 2)])
+async def test_a_topic_that_keeps_messages_as_long_as_a_snapshot_lives_keeps_all_that_is_in_it(
+    snapshots: Snapshots, engines: Engines, caller: Caller, subscription: Subscription, days: int, lost: int
+) -> None:
+    made = await snapshots.create(caller, N, "S")
+    await engines.retention.of_topic(caller, T, days * DAY // 1000)
+
+    engines.clock.advance(made.expires_on - engines.clock.wall() - 1)
+
+    assert await snapshots.show(caller, N) == (made, lost)
+    engines.clock.advance(1)
+    with pytest.raises(NotFound, match="^Snapshot doesn't exist$"):
+        await snapshots.show(caller, N)

@@ -122,6 +122,25 @@ def test_rows_are_published_as_messages(garden: Garden, new_run: NewRun, tmp_pat
     assert (json.loads(got.data), got.attributes) == ({"place": "B", "job": 2}, {"site": "B"})
 
 
+def test_what_is_published_has_the_ordering_key_that_is_said(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    garden.topic("walls", [*walls(wall("A", 1, 5)), Message(b'{"site": "B", "job": 2}', ordering_key="bed 4")])
+    for name in ("made", "kept"):
+        garden.topic(name)
+        garden.subscription(f"of-{name}", name)
+    copy = tmp_path / "copy.yaml"
+    copy.write_text("source: {topic: walls}\nsink: {topic: kept, data: data, ordering_key: ordering_key}\n")
+
+    definition(tmp_path, "sink: {topic: made, ordering_key: 'if(job == 1, lower(site), null)'}\n")(new_run())
+    read_plan(str(copy)).run(Run(spark, tmp_path / "copy", garden.options, say=lambda _: None))
+
+    pulls = [
+        garden.client.project(garden.name).subscription(f"of-{name}").pull(10, wait=False) for name in ("made", "kept")
+    ]
+    assert [[each.ordering_key for each in got] for got in pulls] == [["a", ""], ["", "bed 4"]]
+
+
 def test_a_batch_that_was_left_too_long_ago_is_not_published(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
     garden.topic("plants", numbered(2))
     garden.topic("out")

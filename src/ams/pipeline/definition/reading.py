@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ams.core.yaml_tree import Value, read_capped
+from ams.pipeline.expressions import types
 from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.steps import Step
-from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES
+from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES, ORDERING_KEY
 from ams.pipeline.parsing import Parse
 
 
@@ -37,6 +38,12 @@ class Steps:
     """The names of the steps."""
     files: dict[str, str] = field(default_factory=dict)
     """Files they name, with hashes of what these hold."""
+
+    @property
+    def key_columns(self) -> Mapping[str, Type]:
+        """The columns that ordering keys can be made of: that of the message too, until parse or select leaves it."""
+        is_there = {"parse", "select"}.isdisjoint(self.said)
+        return {ORDERING_KEY: types.TEXT, **self.columns} if is_there else self.columns
 
     def file(self, value: Value) -> bytes:
         """Return what a file holds that the definition names; raise `BadDocument` if it cannot be read."""

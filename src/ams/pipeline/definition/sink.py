@@ -16,7 +16,7 @@ from ams.pipeline.flows.steps.schemas import SOURCE
 KINDS: Mapping[str, Sequence[str]] = {
     "parquet": ("partition_by",),
     "postgres": ("key",),
-    "topic": ("data", "attributes", "create", "key_window"),
+    "topic": ("data", "attributes", "ordering_key", "create", "key_window"),
     "console": (),
 }
 """Each kind of sink, and what else can be said of it."""
@@ -92,9 +92,17 @@ def _topic(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
     for each, kind in found.items():
         if not types.fits(kind, types.TEXT):
             findings.add(said["attributes"], f"attribute {each} is {kind}; text(...) makes text of it")
+    key = None
+    if "ordering_key" in said:
+        with findings.catch(said["ordering_key"]):
+            key, kind = expression(said["ordering_key"], steps.key_columns)
+            if not types.fits(kind, types.TEXT):
+                raise bad(
+                    said["ordering_key"].place, f"an ordering key is text, not {kind}; text(...) makes text of it"
+                )
     create = said["create"].switch() if "create" in said else False
     window = said["key_window"].number(1, _LONGEST_WINDOW) if "key_window" in said else None
-    return Topic(name, dict(steps.columns), data, nodes, create, window)
+    return Topic(name, dict(steps.columns), data, nodes, key, create, window)
 
 
 def _console(said: Mapping[str, Value], _steps: Steps, _findings: Findings) -> Sink:

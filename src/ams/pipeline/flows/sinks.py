@@ -12,7 +12,7 @@ from ams.pipeline.expressions.compiling import column
 from ams.pipeline.expressions.tree import Node
 from ams.pipeline.expressions.types import TEXT
 from ams.pipeline.flows.steps.rows import Types
-from ams.pipeline.flows.steps.schemas import SOURCE, struct
+from ams.pipeline.flows.steps.schemas import ORDERING_KEY, SOURCE, struct
 from ams.pipeline.flows.steps.whole import Deduplicate
 from ams.pipeline.running import Run
 from ams.pipeline.tables.files import LocalFiles
@@ -83,6 +83,8 @@ class Topic:
     data: Node | None = None
     """What the message holds; None for all columns as JSON."""
     attributes: Mapping[str, Node] = field(default_factory=dict)
+    ordering_key: Node | None = None
+    """None for messages without one; also what is null or empty is none."""
     create: bool = False
     key_window: int | None = None
     """Seconds the service knows idempotency keys, where it is said."""
@@ -97,7 +99,8 @@ class Topic:
         refuse_stale(LocalFiles(), str(run.work / CHECKPOINT), self.key_window or KEY_WINDOW_SECONDS)
         order = {f"_{name}": F.col(SOURCE).getField(name) for name in ("publish_time", "project", "topic", "offset")}
         placed = [value.alias(name) for name, value in order.items()]
-        made = rows.select(self._data().alias("data"), self._attributes().alias("attributes"), *placed)
+        parts = {"data": self._data(), "attributes": self._attributes(), ORDERING_KEY: self._ordering_key()}
+        made = rows.select(*(value.alias(name) for name, value in parts.items()), *placed)
         options = {**run.source, "topic": self.name, "createTopics": str(self.create).lower()}
         publish(made, options, tuple(order))
 
@@ -109,6 +112,11 @@ class Topic:
         if self.data is not None:
             return column(self.data, self.columns)
         return F.to_json(F.struct(*(name for name in self.columns if name != SOURCE)))
+
+    def _ordering_key(self) -> Column:
+        key = self.ordering_key
+        found = F.lit(None) if key is None else column(key, {ORDERING_KEY: TEXT, **self.columns})
+        return found.cast("string")
 
     def _attributes(self) -> Column:
         """Return a map of those that are not null."""

@@ -10,6 +10,8 @@ from ams.pipeline.expressions.types import Type
 
 SOURCE, ATTRIBUTES = "source", "attributes"
 """Columns every row has besides those of its record: where its message stands, and the attributes of that."""
+ORDERING_KEY = "ordering_key"
+"""A column of messages as they come, for ordering keys alone: it is in no table that a definition makes of them."""
 
 _PLAIN: Mapping[str, spark.DataType] = {
     "text": spark.StringType(),

@@ -115,6 +115,8 @@ def _tell(workers: Sequence[Worker], result: Balance, seconds: float) -> None:
     print("\nJobs that each has done:")
     for each in workers:
         print(f"  {each.name:<12} {each.done:>6}{'  (killed)' if each.was_killed else ''}")
+    of_command, all_jobs = _done(workers[:EACH]), max(_done(workers), 1)
+    print(f"ams work did {100 * of_command / all_jobs:.0f} % of them, with a process for each.")
     print(
         f"work-demo: published {result.published} worked {result.worked} lost {result.lost} dead {result.dead}"
         f" repeated {result.repeated} seconds {seconds:.1f}"

@@ -6,13 +6,14 @@ that fails is not acknowledged, and comes again when its lease has run out, as t
 
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import TextIO
 
 from argo_ams_library import AmsServiceException, ArgoMessagingService
 
 from demo.work.books import note
-from demo.work.site import PROJECT, SUBSCRIPTION, is_broken
+from demo.work.site import JOB_SECONDS, PROJECT, SUBSCRIPTION, is_broken
 
 PULL = 100
 """Messages of a pull: no more than are done well within their deadline."""
@@ -36,6 +37,7 @@ def _work(ams: ArgoMessagingService, book: TextIO) -> None:
     done: list[str] = []
     for ack_id, message in ams.pull_sub(SUBSCRIPTION, PULL, timeout=CALL_SECONDS):
         job = message.get_data().decode()
+        time.sleep(JOB_SECONDS)
         if not is_broken(job):
             note(book, job)
             done.append(ack_id)

@@ -11,6 +11,8 @@ DEADLINE, ATTEMPTS = 10, 5
 """Seconds of a lease, and how often a job may fail before it is put aside; the least there can be of both."""
 BROKEN = " is broken"
 """How the job ends that always fails."""
+JOB_SECONDS = 0.004
+"""How long a job takes in workers of the library. Those of `ams work` start a shell for each, which takes longer."""
 BULK = 1000
 """Messages of a publish."""
 

@@ -18,6 +18,10 @@ echo "$job" >>"$1"
 """What `ams work` runs for each message, which it gets on stdin: the exit code says whether the job is done."""
 
 
+AT_ONCE = ("--concurrency", "4")
+"""A shell for each message costs its start, so that several run at a time."""
+
+
 class Worker:
     """One worker and its book."""
 
@@ -85,5 +89,5 @@ def command_worker(number: int, ams: Service, token: Path, folder: Path) -> Work
         "AMS_TOKEN_FILE": str(token),
         "AMS_PROJECT": site.PROJECT,
     }
-    work = (sys.executable, "-m", "ams.cli.main", "work", site.SUBSCRIPTION, "--", "sh", str(handler))
+    work = (sys.executable, "-m", "ams.cli.main", "work", site.SUBSCRIPTION, *AT_ONCE, "--", "sh", str(handler))
     return Worker(f"ams-work-{number}", work, {**os.environ, **connection}, folder)

@@ -16,6 +16,7 @@ import structlog
 from ams.app.backup.keeping import answering
 from ams.app.wiring import Service, service
 from ams.core.clock import Clock
+from ams.core.errors import Unusable
 from ams.core.observing import Figure, background_failures, figure, metrics_of
 from ams.core.settings import Settings, is_plain_to_others
 from ams.core.supervisor import Supervisor, run_until_stopped
@@ -125,6 +126,8 @@ class Running:
     service: Service
     base_url: str
     operations_url: str
+    pubsub: str = ""
+    """HOST:PORT of Google's Pub/Sub; empty: it is off."""
 
 
 @contextlib.asynccontextmanager
@@ -144,12 +147,12 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
         await stack.enter_async_context(answering_operations(aside, operations, supervisor))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))
         await stack.enter_async_context(_backups(made))
-        base_url = await stack.enter_async_context(_served(settings, made, api, supervisor))
+        base_url, pubsub = await stack.enter_async_context(_served(settings, made, api, supervisor))
         state.data = _check_of(made)
         await stack.enter_async_context(state.data.running(supervisor))
         state.service = made
         try:
-            yield Running(made, base_url, url_of("http", aside))
+            yield Running(made, base_url, url_of("http", aside), pubsub)
         finally:
             state.draining = True
             await asyncio.sleep(max(settings.drain_seconds, FAILED_SECONDS if supervisor.failure else 0))
@@ -173,8 +176,10 @@ async def _backups(made: Service) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _served(settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor) -> AsyncIterator[str]:
-    """Serve the API until the block ends; gives its URL."""
+async def _served(
+    settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor
+) -> AsyncIterator[tuple[str, str]]:
+    """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
     certificate = _certificate(settings, made)
     protocol = limited(
         settings.max_header_bytes, _connections(settings), settings.request_seconds, base=with_lane(made.lane)
@@ -185,7 +190,8 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
         await until_started(main, task)
-        yield url_of("https" if certificate else "http", sock)
+        async with _pubsub(settings, made, certificate, supervisor) as pubsub:
+            yield url_of("https" if certificate else "http", sock), pubsub
     finally:
         if watch:
             watch.cancel()
@@ -194,8 +200,24 @@ async def _served(settings: Settings, made: Service, sock: socket.socket, superv
         await made.working.hand_over()
         main.should_exit = True
         made.deliverer.stop_waiting()
-        made.schemas.stop()
+        made.cases.schemas.stop()
         await task
+
+
+@contextlib.asynccontextmanager
+async def _pubsub(
+    settings: Settings, made: Service, certificate: tls.Certificate | None, supervisor: Supervisor
+) -> AsyncIterator[str]:
+    """Serve Google's Pub/Sub until the block ends, if it is on; gives HOST:PORT."""
+    if settings.pubsub_port < 0:
+        yield ""
+        return
+    try:
+        from ams.app.wiring.pubsub import pubsub
+    except ImportError as error:
+        raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
+    async with pubsub(settings, made, certificate, supervisor) as address:
+        yield address
 
 
 def _certificate(settings: Settings, made: Service) -> tls.Certificate | None:
@@ -249,6 +271,8 @@ def _announce(settings: Settings, run: Running) -> None:
         logger.info("tls", ca=folder.place("ca.pem"))
     logger.info("operations", url=run.operations_url)
     logger.info("data", folder=folder.path, admin_token_file=folder.admin_token)
+    if run.pubsub:
+        print(f"pubsub {run.pubsub}")
     print(f"ready {run.base_url}", flush=True)
 
 

@@ -235,6 +235,10 @@ class Settings(SettingsTable):
     port: int = setting(8080, "Port of the API; 0 takes a free one.")
     ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
     ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
+    pubsub_port: int = setting(-1, "Port of Google's Pub/Sub (gRPC); 0 takes a free one, -1 = off.")
+    pubsub_emulator: bool = setting(
+        False, "Serve it as Google's emulator is: without TLS and tokens, to this machine only; projects are made."
+    )
     node_url: str = setting(
         "", "How other nodes of a cluster reach this one: http://HOST:PORT or https://HOST:PORT; empty = not at all."
     )
@@ -357,6 +361,7 @@ class Settings(SettingsTable):
             "issuers_leeway must not be over 5m: an expired token would be good for as long",
         )
         yield from self._push_mistakes()
+        yield from self._pubsub_mistakes()
         yield from self._cluster_mistakes()
 
     def _push_mistakes(self) -> Mistakes:
@@ -369,6 +374,11 @@ class Settings(SettingsTable):
             bool(self.push_worker_token) and self.push_worker_token == self.service_token,
             "push_worker_token and service_token must differ: one belongs to a user, the other to none",
         )
+
+    def _pubsub_mistakes(self) -> Mistakes:
+        yield not -1 <= self.pubsub_port <= MAX_PORT, "pubsub_port is a number from 0 to 65535, or -1"
+        yield self.pubsub_emulator and self.pubsub_port < 0, "pubsub_emulator needs pubsub_port"
+        yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
 
     def _cluster_mistakes(self) -> Mistakes:
         yield (self.log == "kafka") != bool(self.kafka_servers), "log = kafka and kafka_servers go together"
@@ -398,12 +408,17 @@ def flag(name: str) -> str:
 
 def is_plain_to_others(settings: Settings) -> bool:
     """Whether the API is served without TLS at an address that other machines may reach."""
-    if settings.cert or settings.tls_self_signed or settings.host == "localhost":
-        return False
-    try:
-        return not ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:  # a name
+    return not (settings.cert or settings.tls_self_signed or is_loopback(settings.host))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    if host == "localhost":
         return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
 
 
 def registry_mistakes(registry: str) -> Mistakes:

@@ -1,6 +1,5 @@
 """Assembly: use cases made of the engines, and the application over them."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ams.access.admission import Admission
@@ -71,6 +70,20 @@ from ams.workers import Pool
 
 
 @dataclass(frozen=True, slots=True)
+class UseCases:
+    """What several surfaces offer."""
+
+    topics: Topics
+    publisher: Publisher
+    retention: Retention
+    subscriptions: Subscriptions
+    snapshots: Snapshots
+    seeker: Seeker
+    schemas: Schemas
+    projects: Projects
+
+
+@dataclass(frozen=True, slots=True)
 class Service:
     """Engines and the application over them, ready to be served."""
 
@@ -85,7 +98,9 @@ class Service:
     working: Working
     nodes: Nodes
     workers: Pool
-    schemas: Schemas
+    cases: UseCases
+    gate: Gate
+    auditor: Auditor
     counting: Counting
     losses: LossTotal
     counts: Counts
@@ -166,9 +181,21 @@ def assemble(
     expiry = Expiry(
         registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock
     )
+    retention = Retention(registry, log)
+    settle = push.pushing.settle
+    cases = UseCases(
+        Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
+        publisher,
+        retention,
+        Subscriptions(registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note),
+        Snapshots(registry, log, cursors, engines.clock),
+        Seeker(registry, log, cursors, moved, working.own, working, engines.clock, expiry.note),
+        schemas,
+        Projects(registry, log, cursors, changed=settle),
+    )
     table = routes(
-        settings, engines, admission, roles, counting, deliverer, working, schemas, losses, push, identity, workers,
-        expiry, moved, stopped,
+        settings, engines, admission, roles, counting, deliverer, working, cases, losses, push, identity, workers,
+        expiry,
     )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     auditor = Auditor(trail, logins, gate, engines.clock, proxies)
@@ -178,8 +205,9 @@ def assemble(
     app = Traced(api) if is_traced else api
     lane = None if is_traced else Lane(api, fast, unread)
     return Service(
-        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, schemas,
-        counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched, api, app, lane,
+        settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
+        gate, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched, api, app,
+        lane,
     )  # fmt: skip
 
 
@@ -191,18 +219,15 @@ def routes(
     counting: Counting,
     deliverer: Deliverer,
     working: Working,
-    schemas: Schemas,
+    cases: UseCases,
     losses: LossTotal,
     push: Push,
     identity: Identity,
     workers: Pool,
     expiry: Expiry,
-    moved: Callable[[SubscriptionId], None],
-    stopped: Callable[[SubscriptionId], None],
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
-    retention = Retention(registry, log)
     pushing, assignment = push.pushing, push.assignment
     watcher = PushWatcher(registry, log, cursors, pushing, assignment, working)
     default_retention = Milliseconds(round(settings.retention * 1000))
@@ -216,11 +241,7 @@ def routes(
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
     )
-    topics = Topics(registry, log, counting, retention, changed=pushing.settle if push.is_driven else None)
-
-    subscriptions = Subscriptions(registry, log, cursors, pushing, stopped=stopped, used=expiry.note)
     leases = LeaseRequests(deliverer, working)
-    seeker = Seeker(registry, log, cursors, moved, working.own, working, clock, expiry.note)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher, working, expiry.note)
     return [
@@ -233,20 +254,20 @@ def routes(
         *IssuerRoutes(identity.issuers).rows(),
         *RegistrationRoutes(Registrations(registry)).rows(),
         *MemberRoutes(Members(registry)).rows(),
-        *OffsetRoutes(seeker).rows(),
+        *OffsetRoutes(cases.seeker).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
         *WaitRoutes(deliverer, working, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters, leases).rows(),
-        *SubscriptionRoutes(subscriptions, pushing, leases).rows(),
-        *SnapshotRoutes(Snapshots(registry, log, cursors, clock)).rows(),
+        *SubscriptionRoutes(cases.subscriptions, pushing, leases).rows(),
+        *SnapshotRoutes(cases.snapshots).rows(),
         *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
-        *RetentionRoutes(retention).rows(),
-        *SchemaRoutes(schemas).rows(),
-        *TopicRoutes(topics).rows(),
-        *ProjectRoutes(Projects(registry, log, cursors, changed=pushing.settle)).rows(),
+        *RetentionRoutes(cases.retention).rows(),
+        *SchemaRoutes(cases.schemas).rows(),
+        *TopicRoutes(cases.topics).rows(),
+        *ProjectRoutes(cases.projects).rows(),
     ]
 
 

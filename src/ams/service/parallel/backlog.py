@@ -35,7 +35,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.core.offsets import first_missing
 from ams.service.parallel.finishers import Finishers
-from ams.service.parallel.leases import HandOut, Leases
+from ams.service.parallel.leases import HandOut, Leases, Window
 from ams.service.parallel.ordering import Blocking, Keys
 from ams.storage.cursors.acks import Progress
 
@@ -334,14 +334,22 @@ class Backlog:
         """Take back what `take_passed` returned: it could not be stored."""
         self._passed[:0] = passed
 
-    def give(self, offsets: list[Offset], attempt: int, size: int, deadline: Milliseconds, holder: str) -> str:
+    def give(
+        self,
+        offsets: list[Offset],
+        attempt: int,
+        size: int,
+        deadline: Milliseconds,
+        holder: str,
+        window: Window | None = None,
+    ) -> str:
         """Lease messages that were all given so often before; return the text of the hand-out for their ids.
 
-        `size` is in bytes, of all of them.
+        `size` is in bytes, of all of them; `window` is that of the stream they go to.
         """
         self._number += 1
         text = HandOutId(attempt, self.epoch, self.run, self._number, self._identity).text
-        self._leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder))
+        self._leases.lease(HandOut(text, offsets, deadline, size // len(offsets), holder, window))
         return text
 
     # Settling

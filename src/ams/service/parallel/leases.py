@@ -7,7 +7,7 @@ that is found out when its time comes.
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
@@ -18,12 +18,44 @@ _MOSTLY_GONE = 4
 """A hand-out of which less than this part is left forgets the others."""
 
 
+class Window:
+    """How much one stream of a consumer may have on lease at a time, and how much of that is free."""
+
+    __slots__ = ("bytes", "freed", "messages")
+
+    def __init__(self, messages: int, size: int) -> None:
+        """Let so many messages be out at a time, of so many bytes together."""
+        self.messages = messages
+        """Free ones; less than nothing after the extension of leases that were about to end."""
+        self.bytes = size
+        """Free ones; less than nothing when the last message was larger than what was left."""
+        self.freed: Callable[[], None] = _nothing
+        """Is called when leases have ended."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more may be given."""
+        return self.messages <= 0 or self.bytes <= 0
+
+
+def _nothing() -> None:
+    return None
+
+
 class HandOut:
     """Messages that were given by one answer, as long as their leases are the same."""
 
-    __slots__ = ("bytes_each", "deadline", "holder", "live", "offsets", "slot", "text")
+    __slots__ = ("bytes_each", "deadline", "holder", "live", "offsets", "slot", "text", "window")
 
-    def __init__(self, text: str, offsets: list[Offset], deadline: Milliseconds, bytes_each: int, holder: str) -> None:
+    def __init__(
+        self,
+        text: str,
+        offsets: list[Offset],
+        deadline: Milliseconds,
+        bytes_each: int,
+        holder: str,
+        window: Window | None = None,
+    ) -> None:
         self.text = text
         """What ids of its messages have behind the dash (`ams.core.ack_ids`)."""
         self.offsets = offsets
@@ -32,6 +64,8 @@ class HandOut:
         self.deadline = deadline
         self.bytes_each = bytes_each
         self.holder = holder
+        self.window = window
+        """Of the stream that has them; None: they are not on a stream."""
         self.slot = -1
         """Where its end is looked for."""
 
@@ -73,12 +107,16 @@ class Leases:
         """Lease the messages of a hand-out."""
         self._by_offset.update(dict.fromkeys(hand_out.offsets, hand_out))
         self._held_by[hand_out.holder] += hand_out.live
-        self.bytes += hand_out.live * hand_out.bytes_each
+        size = hand_out.live * hand_out.bytes_each
+        self.bytes += size
+        if hand_out.window is not None:
+            hand_out.window.messages -= hand_out.live
+            hand_out.window.bytes -= size
         self._watch(hand_out)
 
     def lease_again(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
         """Lease some of a hand-out's messages that are not leased now, until another time."""
-        self.lease(HandOut(hand_out.text, offsets, deadline, hand_out.bytes_each, hand_out.holder))
+        self.lease(HandOut(hand_out.text, offsets, deadline, hand_out.bytes_each, hand_out.holder, hand_out.window))
 
     def end(self, hand_out: HandOut, offsets: Sequence[Offset]) -> None:
         """End the leases of some of a hand-out's messages."""
@@ -88,7 +126,12 @@ class Leases:
         self._held_by[hand_out.holder] -= len(offsets)
         if not self._held_by[hand_out.holder]:
             del self._held_by[hand_out.holder]
-        self.bytes -= len(offsets) * hand_out.bytes_each
+        size = len(offsets) * hand_out.bytes_each
+        self.bytes -= size
+        if hand_out.window is not None:
+            hand_out.window.messages += len(offsets)
+            hand_out.window.bytes += size
+            hand_out.window.freed()
         if hand_out.live * _MOSTLY_GONE < len(hand_out.offsets):
             hand_out.offsets = self._live(hand_out)
 

@@ -31,7 +31,7 @@ from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.finding import Finder, offsets_of
-from ams.service.parallel.leases import SLOT
+from ams.service.parallel.leases import SLOT, Window
 from ams.service.parallel.opened import Open, opened_by
 from ams.service.parallel.ownership import Alone, Ownership
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress, ended
@@ -64,6 +64,24 @@ class Lot(NamedTuple):
     attempt: int
     """The number of this delivery of each of them: how often it has failed, and one more."""
     messages: Sequence[Stored]
+
+
+class _Taker(NamedTuple):
+    """Who gets messages, and how."""
+
+    holder: str
+    held_for: str | None
+    length: Milliseconds
+    """Of a lease."""
+    window: Window | None
+
+
+class LateIds(AckTimeout):
+    """Some ids came after their deadline, or count no more; what was asked for the others is done."""
+
+    def __init__(self, message: str, ids: Sequence[AckId]) -> None:
+        super().__init__(message)
+        self.ids = ids
 
 
 class Moved(Overloaded):
@@ -140,21 +158,26 @@ class Working:
         held_for: str | None = None,
         wait: bool = False,
         max_bytes: int | None = None,
+        seconds: int | None = None,
+        window: Window | None = None,
     ) -> Sequence[Lot]:
-        """Lease up to `most` messages to a consumer for the subscription's deadline.
+        """Lease up to `most` messages to a consumer for so many `seconds`, None: for the subscription's deadline.
 
-        `max_bytes` takes the place of the service's own limit. With `wait` an empty pull is not over: call the method
+        `max_bytes` takes the place of the service's own limit. `window` is that of the stream they go to, which may
+        get no more than is free of it. With `wait` an empty pull is not over: call the method
         `wait` then. `holder` names the consumer, whose share is bounded; `held_for` is the project for which the answer
         is counted in the memory of unread answers, as in `Deliverer.pull`.
         """
         limit = max_bytes or self._deliverer.max_bytes
+        length = Milliseconds((seconds or subscription.ack_deadline_seconds) * 1000)
+        taker = _Taker(holder, held_for, length, window)
         with no_topic_is_a_conflict:
             while True:
                 opened = await self._opened(subscription, project)
                 with contextlib.suppress(Moved):  # then it is not open any more
                     async with opened.giving:
                         if self._open.get(subscription.id) is opened:
-                            lots = await self._give(opened, most, holder, held_for, limit)
+                            lots = await self._give(opened, most, taker, limit)
                             break
         if not (lots or wait):
             self._deliverer.counts.note_pull(subscription.id)
@@ -352,27 +375,26 @@ class Working:
 
     # Giving
 
-    async def _give(self, opened: Open, most: int, holder: str, held_for: str | None, max_bytes: int) -> Sequence[Lot]:
+    async def _give(self, opened: Open, most: int, taker: "_Taker", max_bytes: int) -> Sequence[Lot]:
         await self._expire(opened)
-        most = min(most, self._deliverer.max_messages, opened.backlog.room(holder))
-        if most <= 0:
+        most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
+        if taker.window is not None:
+            most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
+        if most <= 0 or max_bytes <= 0:
             return ()
         messages = await self._finder.find(opened, most, max_bytes)
         if opened.backlog.dead:
             self._note_due(opened)
-        return await self._lease(opened, messages, holder, held_for)
+        return await self._lease(opened, messages, taker)
 
-    async def _lease(
-        self, opened: Open, messages: Sequence[Stored], holder: str, held_for: str | None
-    ) -> Sequence[Lot]:
+    async def _lease(self, opened: Open, messages: Sequence[Stored], taker: "_Taker") -> Sequence[Lot]:
         """Lease messages that are free, as many as there is memory for."""
         if not messages:
             return ()
         backlog = opened.backlog
-        length = Milliseconds(opened.subscription.ack_deadline_seconds * 1000)
         try:
-            await self._reach(opened, backlog.scan, length)
-            kept = await self._afforded(opened.subscription.id, messages, held_for)
+            await self._reach(opened, backlog.scan, taker.length)
+            kept = await self._afforded(opened.subscription.id, messages, taker.held_for)
         except BaseException:
             backlog.give_back(offsets_of(messages))
             raise
@@ -381,9 +403,11 @@ class Working:
         settled = backlog.settled_of(offsets_of(kept)) if kept else ()
         if settled:
             kept = [each for each in kept if each.offset not in settled]
-        deadline = Milliseconds(self._clock.monotonic() + length)
+        deadline = Milliseconds(self._clock.monotonic() + taker.length)
         lots = [
-            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, holder), attempt, lot)
+            Lot(
+                backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, taker.holder, taker.window), attempt, lot
+            )
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]
@@ -597,4 +621,4 @@ def _refuse_late(late: Sequence[AckId]) -> None:
         return
     shown = ", ".join([f"{each.offset}-{each.hand_out}" for each in late[:SHOWN_IDS]])
     more = f" and {len(late) - SHOWN_IDS} more" if len(late) > SHOWN_IDS else ""
-    raise AckTimeout(f"{LATE}: {shown}{more}")
+    raise LateIds(f"{LATE}: {shown}{more}", late)

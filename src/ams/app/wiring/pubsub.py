@@ -1,0 +1,93 @@
+"""Google's Pub/Sub: its methods over the use cases of the service, and how its port is protected.
+
+Imported when the port is on only: it needs the extra `pubsub`.
+"""
+
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from ams.app.wiring.assembly import Service
+from ams.core.errors import BadSettings
+from ams.core.settings import Settings
+from ams.core.supervisor import Supervisor
+from ams.http.tls import Certificate
+from ams.outgoing.guard import networks
+from ams.pubsub import publisher, subscriber
+from ams.pubsub.calls import Calls, EmulatorDoor, TokenDoor
+from ams.pubsub.leasing import Leases, LeasingRpcs
+from ams.pubsub.publisher import PublisherRpcs
+from ams.pubsub.server import answering
+from ams.pubsub.streaming import Streams
+from ams.pubsub.subscriber import SubscriberRpcs
+
+UNPROTECTED = (
+    "pubsub_port needs TLS (cert and key, or tls_self_signed), a proxy that does TLS (trusted_proxies), or"
+    " pubsub_emulator"
+)
+
+
+@contextlib.asynccontextmanager
+async def pubsub(
+    settings: Settings, made: Service, certificate: Certificate | None, supervisor: Supervisor
+) -> AsyncIterator[str]:
+    """Answer Google's clients until the block ends; gives HOST:PORT."""
+    cases = made.cases
+    calls = _calls(settings, made, certificate)
+    leases = Leases(made.deliverer, made.working)
+    streams = Streams(leases, calls)
+    services = {
+        publisher.NAME: PublisherRpcs(
+            cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots
+        ).rpcs(),
+        subscriber.NAME: [
+            *SubscriberRpcs(made.registry, cases.subscriptions, cases.snapshots, cases.seeker).rpcs(),
+            *LeasingRpcs(leases).rpcs(),
+        ],
+    }
+    credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
+    async with answering(
+        settings.host, settings.pubsub_port, services, streams, calls, settings.max_connections, supervisor, credentials
+    ) as address:
+        yield address
+
+
+def _calls(settings: Settings, made: Service, certificate: Certificate | None) -> Calls:
+    if settings.pubsub_emulator:
+        return Calls(EmulatorDoor(made.registry, made.cases.projects), made.auditor, made.api.new_id)
+    door = TokenDoor(made.gate)
+    if certificate is not None:
+        return Calls(door, made.auditor, made.api.new_id)
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    if not proxies:
+        raise BadSettings(UNPROTECTED)
+    return Calls(door, made.auditor, made.api.new_id, plain_from=proxies)
+
+
+def _credentials(certificate: Certificate) -> Any:
+    """Return what the port shows; files that changed are read again with the next connection."""
+
+    def read() -> Any:
+        with open(certificate.key, "rb") as key, open(certificate.chain, "rb") as chain:
+            return grpc.ssl_server_certificate_configuration([(key.read(), chain.read())])
+
+    def stamp() -> tuple[int, ...]:
+        return tuple(os.stat(path).st_mtime_ns for path in (certificate.chain, certificate.key))
+
+    shown = stamp()
+
+    def changed() -> Any:
+        nonlocal shown
+        try:
+            now = stamp()
+            if now == shown:
+                return None
+            shown = now
+            return read()
+        except OSError:  # being written: what was read before goes on
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(read(), changed, require_client_authentication=False)

@@ -1,0 +1,106 @@
+"""One table from our errors to codes and texts of Google's.
+
+Clients decide by the code alone, with three exceptions: what `InvalidAckIds` says of each id, and two texts that are
+never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from ams.core import errors
+
+DETAILS = "grpc-status-details-bin"
+_DOMAIN, _REASON = "pubsub.googleapis.com", "EXACTLY_ONCE_ACKID_FAILURE"
+PERMANENT = "PERMANENT_FAILURE_INVALID_ACK_ID"
+_INVALID_ACK_IDS = (
+    "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have expired"
+    " or the acknowledgement ids were malformed."
+)
+Code = grpc.StatusCode
+
+CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
+    errors.InvalidInput: Code.INVALID_ARGUMENT,
+    errors.NotAuthenticated: Code.UNAUTHENTICATED,
+    errors.NotAllowed: Code.PERMISSION_DENIED,
+    errors.NotFound: Code.NOT_FOUND,
+    errors.NotAcceptable: Code.INVALID_ARGUMENT,
+    errors.AckTimeout: Code.INVALID_ARGUMENT,
+    errors.AlreadyExists: Code.ALREADY_EXISTS,
+    errors.Conflict: Code.FAILED_PRECONDITION,
+    errors.TooLarge: Code.INVALID_ARGUMENT,
+    errors.RateLimited: Code.RESOURCE_EXHAUSTED,
+    errors.Overloaded: Code.UNAVAILABLE,
+    errors.Unavailable: Code.UNAVAILABLE,
+    errors.Damaged: Code.DATA_LOSS,
+    errors.Unusable: Code.FAILED_PRECONDITION,
+}
+"""The nearest class in an error's ancestry decides. No permanent failure is INTERNAL or UNKNOWN: a publisher of a key
+would try it for ever. What may be asked again is UNAVAILABLE, which all clients do by themselves."""
+
+
+class NotSupported(errors.AmsError):
+    """Something of Google's that there is not here; the message names it. It is no error of a client to ask."""
+
+
+class Missing(errors.NotFound):
+    """A resource that a request names beside the one it is about."""
+
+    def __init__(self, leaf: str) -> None:
+        super().__init__()
+        self.leaf = leaf
+
+
+class InvalidAckIds(errors.AckTimeout):
+    """With exactly-once delivery: these ids count no more; what was asked for the others is done."""
+
+    def __init__(self, ids: Sequence[str]) -> None:
+        super().__init__(_INVALID_ACK_IDS)
+        self.ids = ids
+
+
+class Refusal(NamedTuple):
+    """An error as a call ends with it."""
+
+    code: grpc.StatusCode
+    text: str
+    metadata: tuple[tuple[str, bytes], ...] = ()
+
+
+def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> Refusal:
+    """Return what a call ends with; `leaf` is the last part of the name of what it is about.
+
+    What ends a stream is never RESOURCE_EXHAUSTED, which means opposite things to different clients.
+    """
+    if isinstance(error, NotSupported):
+        return Refusal(Code.UNIMPLEMENTED, error.message)
+    if isinstance(error, InvalidAckIds):
+        return Refusal(Code.INVALID_ARGUMENT, error.message, ((DETAILS, _details(error)),))
+    if isinstance(error, MemoryError):
+        return Refusal(Code.UNAVAILABLE, "Too little memory for this request now")
+    if not isinstance(error, errors.AmsError):
+        return Refusal(Code.INTERNAL, "Internal error")
+    code = next(CODES[base] for base in type(error).__mro__ if base in CODES)
+    if on_stream and code is Code.RESOURCE_EXHAUSTED:
+        code = Code.UNAVAILABLE
+    return Refusal(code, _text(error, leaf))
+
+
+def _text(error: errors.AmsError, leaf: str) -> str:
+    if isinstance(error, Missing):
+        leaf = error.leaf
+    if isinstance(error, errors.NotFound):
+        return f"Resource not found (resource={leaf})."
+    if isinstance(error, errors.AlreadyExists):
+        return f"Resource already exists in the project (resource={leaf})."
+    return error.message
+
+
+def _details(error: InvalidAckIds) -> bytes:
+    info = error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=dict.fromkeys(error.ids, PERMANENT))
+    status = status_pb2.Status(code=Code.INVALID_ARGUMENT.value[0], message=error.message)
+    status.details.add().Pack(info)
+    found: bytes = status.SerializeToString()
+    return found

@@ -1,0 +1,179 @@
+"""What consumers do by single calls: pull, acknowledge, modify deadlines. Streams' clients use these too."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from ams.core.ack_ids import AckIds, ack_ids_of
+from ams.core.errors import AckTimeout, Conflict, InvalidInput
+from ams.core.names import SubscriptionName
+from ams.pubsub import messages, names, protos
+from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.names import SUBSCRIPTIONS, Name
+from ams.pubsub.protos import Message
+from ams.service.delivering import Deliverer
+from ams.service.lookup import find_subscription, require_attached
+from ams.service.parallel.requests import MAX_SECONDS, holder_of
+from ams.service.parallel.working import LateIds, Working
+from ams.storage.registry.records import Subscription
+
+MOST_PULLED = 1000
+MOST_ID_BYTES = 524_288
+PART = 3_500_000
+"""Bytes of messages in one answer: some clients take no answer of 4 MiB."""
+ORDERED = (
+    "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
+    " Use the AMS API for it, or a subscription of type parallel."
+)
+_NO_PULL = "This method is not supported for this subscription type."
+
+
+class Leases:
+    """Finds the subscription of a consumer's call, and settles ids by the rules of its kind."""
+
+    def __init__(self, deliverer: Deliverer, working: Working) -> None:
+        self.deliverer = deliverer
+        self.working = working
+
+    async def subscription(self, call: Call) -> Subscription:
+        """Return the parallel subscription of a call, if the caller may consume it now.
+
+        Raises `NotFound`, `Conflict` for a detached, a push, or an ordered one, `NotAllowed`.
+        """
+        found = await find_subscription(self.deliverer.registry, call.caller, SubscriptionName(call.name.leaf))
+        if found.is_detached:
+            raise Conflict(f"Subscription {call.name.path} is detached.")
+        require_attached(found)
+        if found.push is not None:
+            raise Conflict(_NO_PULL)
+        found = await self.deliverer.to_acknowledge(call.caller, found.name)
+        if found.parallel is None:
+            raise Conflict(ORDERED)
+        return found
+
+    async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
+        """Acknowledge messages; what came late is done all the same or comes again, with exactly-once it is named."""
+        await self._settle(subscription, ids, lambda some: self.working.acknowledge(subscription, call.project, some))
+
+    async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
+        """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
+        await self._settle(
+            subscription, ids, lambda some: self.working.extend(subscription, call.project, some, seconds)
+        )
+
+    async def _settle(
+        self, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
+    ) -> None:
+        options = subscription.parallel
+        if options is not None and options.enable_exactly_once_delivery:
+            await _settle_exactly(ids, settle)
+            return
+        try:
+            await settle(_read(ids))
+        except AckTimeout:  # late ids are no error here
+            return
+
+
+async def _settle_exactly(ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]) -> None:
+    """Settle ids; raise `InvalidAckIds`, naming those that count no more: the others are done."""
+    try:
+        await settle(_read(ids))
+        return
+    except LateIds as late:
+        raise InvalidAckIds([f"{each.offset}-{each.hand_out}" for each in late.ids]) from None
+    except InvalidInput:  # some were never given: nothing is done
+        failed = [each for each in dict.fromkeys(ids) if not await _is_settled(each, settle)]
+    if failed:
+        raise InvalidAckIds(failed)
+
+
+async def _is_settled(ack_id: str, settle: Callable[[AckIds], Awaitable[None]]) -> bool:
+    try:
+        await settle(_read([ack_id]))
+    except (InvalidInput, AckTimeout):
+        return False
+    return True
+
+
+def _read(ids: Sequence[str]) -> AckIds:
+    try:
+        return ack_ids_of("", ids)
+    except InvalidInput:
+        raise InvalidInput("You have passed an invalid ack ID to the service (one of the request is none).") from None
+
+
+class LeasingRpcs:
+    """Methods of the service Subscriber for single consumers' calls."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+
+    def rpcs(self) -> list[Rpc]:
+        """Return the methods."""
+        return [
+            Rpc("Pull", protos.PullRequest, "subscriptions:pull", _subscription, self.pull),
+            Rpc("Acknowledge", protos.AcknowledgeRequest, "subscriptions:acknowledge", _subscription, self.acknowledge),
+            Rpc(
+                "ModifyAckDeadline",
+                protos.ModifyAckDeadlineRequest,
+                "subscriptions:acknowledge",
+                _subscription,
+                self.modify_deadline,
+            ),
+        ]
+
+    async def pull(self, call: Call, request: Message) -> Message:
+        """Lease messages; without `return_immediately` wait a while for a first one."""
+        if request.max_messages <= 0:
+            raise InvalidInput("You have passed an invalid argument to the service (argument=max_messages).")
+        subscription = await self._leases.subscription(call)
+        working, deliverer = self._leases.working, self._leases.deliverer
+        most, holder = min(request.max_messages, MOST_PULLED), holder_of(call.caller)
+        until = asyncio.get_running_loop().time() + deliverer.wait_seconds
+        waits = not request.return_immediately
+        while True:
+            lots = await working.pull(
+                subscription, most, project=call.project, holder=holder, wait=waits, max_bytes=PART
+            )
+            if lots or not waits or not await working.wait(subscription, call.project, holder, until):
+                break
+            subscription = await self._leases.subscription(call._replace(caller=await call.again()))
+        options = subscription.parallel
+        counts = options is not None and options.dead_letter_policy is not None
+        return protos.PullResponse(received_messages=messages.received(lots, with_attempt=counts))
+
+    async def acknowledge(self, call: Call, request: Message) -> Message:
+        """Acknowledge messages, each for itself; durable when this returns."""
+        check_ids(request, request.ack_ids)
+        subscription = await self._leases.subscription(call)
+        await self._leases.acknowledge(call, subscription, request.ack_ids)
+        return protos.Empty()
+
+    async def modify_deadline(self, call: Call, request: Message) -> Message:
+        """Let leases end at another time, or give messages back."""
+        check_seconds(request.ack_deadline_seconds)
+        check_ids(request, request.ack_ids)
+        subscription = await self._leases.subscription(call)
+        await self._leases.extend(call, subscription, request.ack_ids, request.ack_deadline_seconds)
+        return protos.Empty()
+
+
+def check_seconds(seconds: int) -> None:
+    """Raise `InvalidInput` for a deadline outside 0 to 600 seconds."""
+    if not 0 <= seconds <= MAX_SECONDS:
+        raise InvalidInput(
+            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 0 and"
+            f" {MAX_SECONDS} seconds."
+        )
+
+
+def check_ids(request: Message, ids: Sequence[str]) -> None:
+    """Raise `InvalidInput` without ids, and for a request that is too large."""
+    if not ids:
+        raise InvalidInput("You have not specified an ack ID in the request.")
+    if request.ByteSize() > MOST_ID_BYTES:
+        raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
+
+
+def _subscription(request: Message) -> Name:
+    return names.read(request.subscription, SUBSCRIPTIONS)

@@ -1,0 +1,112 @@
+"""Messages: from what is published to what is stored, and from what is stored to what is received."""
+
+from collections.abc import Iterable, Sequence
+
+import pybase64
+
+from ams.core import messages
+from ams.core.errors import InvalidInput, TooLarge
+from ams.core.messages import Message, Stored, is_ordering_key, parse
+from ams.pubsub import protos
+from ams.pubsub.fields import timestamp
+from ams.service.parallel.working import Lot
+
+MOST_MESSAGES = 1000
+MOST_BYTES = 10_000_000
+"""Of a publish request, and so of one message."""
+MOST_ATTRIBUTES, MOST_KEY, MOST_VALUE = 100, 256, 1024
+_RESERVED = "goog"
+_FRAME = 300
+"""Bytes of a received message beside its content: ack id, message id, time and framing, about."""
+
+
+def published(request: protos.Message) -> Sequence[Message]:
+    """Return the messages of a publish request, checked.
+
+    Raises `InvalidInput`: for none or more than 1,000, for more than 10 MB, for one that is empty, for an ordering key
+    of more than 1,024 bytes, for attributes that are too many, too long or reserved.
+    """
+    if not request.messages:
+        raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
+    if len(request.messages) > MOST_MESSAGES:
+        raise InvalidInput(
+            f"The value for message_count is too large. You passed {len(request.messages)} in the request, but the"
+            f" maximum value is {MOST_MESSAGES}."
+        )
+    if request.ByteSize() > MOST_BYTES:
+        raise TooLarge(
+            f"The value for request_size is too large. You passed {request.ByteSize()} in the request, but the maximum"
+            f" value is {MOST_BYTES}."
+        )
+    return [_stored(each) for each in request.messages]
+
+
+def _stored(message: protos.Message) -> Message:
+    attributes = dict(message.attributes)
+    if attributes:
+        _check_attributes(attributes)
+    if not message.data and not attributes:
+        raise InvalidInput("Some messages have neither data nor attributes: one of them must not be empty.")
+    if not is_ordering_key(message.ordering_key):
+        raise InvalidInput(f"The ordering key is too long: at most {messages.MAX_ORDERING_KEY} bytes are allowed.")
+    data = pybase64.b64encode(message.data).decode()
+    return messages.message(data, attributes, message.ordering_key, plain=True)
+
+
+def _check_attributes(attributes: dict[str, str]) -> None:
+    if len(attributes) > MOST_ATTRIBUTES:
+        raise InvalidInput(f"A message has too many attributes: at most {MOST_ATTRIBUTES} are allowed.")
+    for key, value in attributes.items():
+        if not 0 < len(key.encode()) <= MOST_KEY or len(value.encode()) > MOST_VALUE:
+            raise InvalidInput(
+                f"An attribute is too long: a key has 1 to {MOST_KEY} bytes, a value at most {MOST_VALUE}."
+            )
+        if key.startswith(_RESERVED):
+            raise InvalidInput(f"The attribute key {key} is reserved: keys must not begin with {_RESERVED}.")
+
+
+def received(lots: Sequence[Lot], *, with_attempt: bool) -> list[protos.Message]:
+    """Return messages as they are received; `with_attempt` says of each how often it was delivered."""
+    found = []
+    for hand_out, delivery, stored in lots:
+        attempt = delivery if with_attempt else 0
+        tail = f"-{hand_out}"
+        found += [
+            protos.ReceivedMessage(ack_id=f"{each.offset}{tail}", message=_message(each), delivery_attempt=attempt)
+            for each in stored
+        ]
+    return found
+
+
+def _message(stored: Stored) -> protos.Message:
+    offset, time, fragment = stored
+    message = parse(fragment)
+    return protos.PubsubMessage(
+        data=_bytes(message.data),
+        attributes=message.attributes,
+        message_id=str(offset),
+        publish_time=timestamp(time),
+        ordering_key=message.ordering_key,
+    )
+
+
+def _bytes(data: str) -> bytes:
+    """Return the data of a message; what AMS publishers sent that is no base64 goes out as the text it is."""
+    try:
+        return messages.decoded_data(data)
+    except ValueError:
+        return data.encode()
+
+
+def in_answers(messages: Iterable[protos.Message], most: int) -> list[list[protos.Message]]:
+    """Return received messages in groups of at most so many bytes; one that is larger has a group of its own."""
+    groups: list[list[protos.Message]] = []
+    size = most
+    for each in messages:
+        length = each.ByteSize() + 8
+        if size + length > most:
+            groups.append([])
+            size = 0
+        groups[-1].append(each)
+        size += length
+    return groups

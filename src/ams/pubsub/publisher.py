@@ -1,0 +1,154 @@
+"""The service Publisher: topics, and publishing."""
+
+from operator import attrgetter
+
+from ams.core.names import SubscriptionName, TopicName
+from ams.pubsub import fields, messages, names, protos, resources
+from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.names import SUBSCRIPTIONS, TOPICS
+from ams.pubsub.protos import Message
+from ams.service.publishing import Publisher
+from ams.service.retention import Retention
+from ams.service.snapshots import Snapshots
+from ams.service.subscriptions import Subscriptions
+from ams.service.topics import Topics
+
+NAME = "google.pubsub.v1.Publisher"
+
+
+class PublisherRpcs:
+    """Methods of the service Publisher."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        publisher: Publisher,
+        retention: Retention,
+        subscriptions: Subscriptions,
+        snapshots: Snapshots,
+    ) -> None:
+        self._topics = topics
+        self._publisher = publisher
+        self._retention = retention
+        self._subscriptions = subscriptions
+        self._snapshots = snapshots
+
+    def rpcs(self) -> list[Rpc]:
+        """Return the methods."""
+        return [
+            Rpc("CreateTopic", protos.Topic, "topics:create", _named, self.create, is_change=True),
+            Rpc(
+                "UpdateTopic",
+                protos.UpdateTopicRequest,
+                "topics:modifyRetention",
+                lambda request: _named(request.topic),
+                self.update,
+                is_change=True,
+            ),
+            Rpc("Publish", protos.PublishRequest, "topics:publish", _topic, self.publish),
+            Rpc("GetTopic", protos.GetTopicRequest, "topics:show", _topic, self.get),
+            Rpc("ListTopics", protos.ListTopicsRequest, "topics:list", _project, self.list),
+            Rpc(
+                "ListTopicSubscriptions",
+                protos.ListTopicSubscriptionsRequest,
+                "subscriptions:listByTopic",
+                _topic,
+                self.list_subscriptions,
+            ),
+            Rpc("ListTopicSnapshots", protos.ListTopicSnapshotsRequest, "snapshots:list", _topic, self.list_snapshots),
+            Rpc("DeleteTopic", protos.DeleteTopicRequest, "topics:delete", _topic, self.delete, is_change=True),
+            Rpc(
+                "DetachSubscription",
+                protos.DetachSubscriptionRequest,
+                "subscriptions:detach",
+                lambda request: names.read(request.subscription, SUBSCRIPTIONS),
+                self.detach,
+                is_change=True,
+            ),
+        ]
+
+    async def create(self, call: Call, topic: Message) -> Message:
+        """Make a topic."""
+        names.check_new(call.name)
+        fields.refuse(topic, resources.TOPIC_REFUSED)
+        labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
+        name = TopicName(call.name.leaf)
+        made = await self._topics.create(call.caller, name, labels=labels)
+        if retention is not None:
+            made = await self._retention.of_topic(call.caller, name, retention // 1000)
+        return resources.shown_topic(call.project, made)
+
+    async def update(self, call: Call, request: Message) -> Message:
+        """Change what the mask names."""
+        changed = fields.mask(request, "Topic", resources.TOPIC_FIELDS, resources.TOPIC_CHANGES)
+        fields.refuse(request.topic, resources.TOPIC_REFUSED)
+        name = TopicName(call.name.leaf)
+        topic = await self._topics.show(call.caller, name)
+        wanted = fields.merged(resources.shown_topic(call.project, topic), request.topic, request.update_mask)
+        labels, retention = fields.labels(wanted.labels), resources.asked_topic_retention(wanted)
+        if "labels" in changed:
+            await self._topics.set_labels(call.caller, name, labels)
+        if "message_retention_duration" in changed:
+            await self._retention.of_topic(call.caller, name, (retention or 0) // 1000)
+        return await self.get(call, request)
+
+    async def get(self, call: Call, request: Message) -> Message:
+        """Show a topic."""
+        topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
+        return resources.shown_topic(call.project, topic)
+
+    async def list(self, call: Call, request: Message) -> Message:
+        """Show a page of the project's topics."""
+        page = await self._topics.list(call.caller, fields.page_request(request))
+        answer = protos.ListTopicsResponse()
+        return fields.fill_page(answer, answer.topics, page, lambda each: resources.shown_topic(call.project, each))
+
+    async def list_subscriptions(self, call: Call, request: Message) -> Message:
+        """Return the names of a topic's subscriptions."""
+        page = await self._topics.subscriptions_page(
+            call.caller, TopicName(call.name.leaf), fields.page_request(request)
+        )
+        answer = protos.ListTopicSubscriptionsResponse()
+        return fields.fill_page(
+            answer, answer.subscriptions, page, lambda each: resources.subscription_path(call.project, each)
+        )
+
+    async def list_snapshots(self, call: Call, request: Message) -> Message:
+        """Return the names of a topic's snapshots."""
+        page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
+        answer = protos.ListTopicSnapshotsResponse()
+        return fields.fill_page(
+            answer, answer.snapshots, page, lambda each: resources.snapshot_path(call.project, each)
+        )
+
+    async def delete(self, call: Call, request: Message) -> Message:
+        """Remove a topic; its subscriptions stay."""
+        await self._topics.delete(call.caller, TopicName(call.name.leaf))
+        return protos.Empty()
+
+    async def detach(self, call: Call, request: Message) -> Message:
+        """Let a subscription get nothing any more."""
+        await self._subscriptions.detach(call.caller, SubscriptionName(call.name.leaf))
+        return protos.DetachSubscriptionResponse()
+
+    async def publish(self, call: Call, request: Message) -> Message:
+        """Store messages; they are durable when this returns."""
+        topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
+        appended = await self._publisher.publish(topic, messages.published(request))
+        ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
+        return protos.PublishResponse(message_ids=ids)
+
+
+_topic_of, _project_of, _name_of = attrgetter("topic"), attrgetter("project"), attrgetter("name")
+
+
+def _topic(request: Message) -> names.Name:
+    return names.read(_topic_of(request), TOPICS)
+
+
+def _named(topic: Message) -> names.Name:
+    return names.read(_name_of(topic), TOPICS)
+
+
+def _project(request: Message) -> names.Name:
+    return names.read(_project_of(request))

@@ -1,0 +1,76 @@
+"""The port: TLS, limits of connections, its start and its stop."""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import grpc
+import structlog
+
+from ams.core.errors import Unusable
+from ams.core.supervisor import Supervisor
+from ams.pubsub.calls import Calls, Rpc
+from ams.pubsub.streaming import Streams
+
+MOST_REQUEST = 20 * 2**20
+"""Bytes of a request that are taken in; the limit of Google's is checked where its text is known."""
+MOST_ANSWER = 2**30
+PING_SECONDS = 20
+"""Between two pings of a client's connection that are taken: clients ping every 30 s."""
+GRACE_SECONDS = 5.0
+"""For calls under way at a stop."""
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_REQUEST),
+    ("grpc.max_send_message_length", MOST_ANSWER),
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_SECONDS * 1000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.max_metadata_size", 64 * 1024),
+)
+
+logger = structlog.get_logger("ams.pubsub")
+
+
+@contextlib.asynccontextmanager
+async def answering(
+    host: str,
+    port: int,
+    services: Mapping[str, Sequence[Rpc]],
+    streams: Streams,
+    calls: Calls,
+    most_calls: int,
+    supervisor: Supervisor,
+    credentials: Any = None,
+) -> AsyncIterator[str]:
+    """Answer calls until the block ends; gives HOST:PORT. `services` are methods by the names of their services.
+
+    Without `credentials` the connections are plain. Raises `Unusable` when the port cannot be had.
+    """
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=most_calls)
+    for service, rpcs in services.items():
+        handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
+        if service == "google.pubsub.v1.Subscriber":
+            stream = streams.rpc()
+            handlers[stream.name] = calls.stream(stream)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if credentials is None:
+            bound = server.add_insecure_port(address)
+        else:
+            bound = server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise Unusable(f"pubsub port {port} on {host} cannot be had: stop what uses it or choose another") from error
+    await server.start()
+    task = supervisor.task("Google Pub/Sub port", _until_stopped(server), may_end=True)
+    try:
+        yield address.rpartition(":")[0] + f":{bound}"
+    finally:
+        streams.stop()
+        await server.stop(GRACE_SECONDS)
+        await task
+
+
+async def _until_stopped(server: grpc.aio.Server) -> None:
+    await server.wait_for_termination()

@@ -1,0 +1,448 @@
+"""StreamingPull: a consumer's stream of messages, and how a subscription's messages are spread over its streams.
+
+Of each subscription one task pulls, for the streams with room in turn, so that a backlog is spread over them and a
+thousand idle streams cost one wait. What a stream has on lease is counted by the leases themselves (`Window`): it gets
+room again whichever way a lease ends, also by a single call on another connection, which is how clients acknowledge.
+
+Three things that clients need (`docs/reference/google-pubsub.md`): a request without content is a ping and is answered
+at once; every response has the subscription's properties; a stream is never ended with OK unless its client closed it.
+"""
+
+import asyncio
+import contextlib
+from collections import Counter, deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import grpc
+import structlog
+
+from ams.access.admission import Caller
+from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded
+from ams.core.names import Offset, SubscriptionId
+from ams.pubsub import messages, names, protos
+from ams.pubsub.calls import Call, Calls, Context, Scope, StreamRpc
+from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.leasing import PART, Leases, check_seconds
+from ams.pubsub.names import SUBSCRIPTIONS
+from ams.pubsub.protos import Message
+from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
+from ams.service.parallel.leases import Window
+from ams.service.parallel.requests import holder_of
+from ams.service.parallel.working import Lot
+from ams.storage.registry.records import Subscription
+
+MOST_STREAMS = 10_000
+"""Of this process; each user may have as many as it leaves free."""
+PORTION = 100
+"""Messages that a stream gets at a time: the next ones are for the next stream."""
+FIRST_SECONDS = 30.0
+"""For a client to say what it wants."""
+LOOK_SECONDS = 30.0
+"""Between two looks at the rights of who has a stream."""
+REQUESTS_A_SECOND = 100
+"""More are read later."""
+SHORT = 0.1
+LARGE = 4_000_000
+"""Bytes of a response that some clients do not take: a message of that size is said in the log."""
+MIN_DEADLINE, MAX_DEADLINE = 10, 600
+"""Seconds, of a stream."""
+
+logger = structlog.get_logger("ams.pubsub")
+
+
+class Ended(Overloaded):
+    """The service ends a stream, and its client is to open it again."""
+
+
+class Streams:
+    """All streams of this process."""
+
+    def __init__(self, leases: Leases, calls: Calls) -> None:
+        self._leases = leases
+        self._calls = calls
+        self._spreads: dict[SubscriptionId, _Spread] = {}
+        self._by_user: Counter[str] = Counter()
+        self._is_stopping = False
+
+    def rpc(self) -> StreamRpc:
+        """Return the method."""
+        return StreamRpc("StreamingPull", protos.StreamingPullRequest, self.run)
+
+    @property
+    def count(self) -> int:
+        """How many streams there are."""
+        return self._by_user.total()
+
+    def stop(self) -> None:
+        """End all streams, and take no new ones: clients open them on another node, or here after the start."""
+        self._is_stopping = True
+        for each in list(self._spreads.values()):
+            each.fail(Ended("The service is stopping"))
+
+    async def run(self, context: Context, scope: Scope) -> None:
+        """Serve one stream to its end."""
+        first = await _first(context)
+        name = names.read(first.subscription, SUBSCRIPTIONS)
+        scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
+        _check_first(first)
+        call = await self._calls.admit(context, scope, "subscriptions:pull", name)
+        subscription = await self._leases.subscription(call)
+        await self._leases.working.own(subscription.id)
+        if self._is_stopping:
+            raise Ended("The service is stopping")
+        with self._place(call.caller):
+            stream = _Stream(self._leases, call, context, first)
+            spread = self._spreads.get(subscription.id)
+            if spread is None:
+                spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
+            spread.add(stream)
+            try:
+                await stream.run(spread, first)
+            finally:
+                spread.remove(stream)
+                if spread.is_over:
+                    if self._spreads.get(subscription.id) is spread:
+                        del self._spreads[subscription.id]
+                    await spread.close()
+
+    @contextlib.contextmanager
+    def _place(self, caller: Caller) -> Any:
+        user = holder_of(caller)
+        if self._by_user[user] >= MOST_STREAMS - self.count:
+            raise Overloaded("Too many streams of this user")
+        self._by_user[user] += 1
+        try:
+            yield
+        finally:
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
+
+
+async def _first(context: Context) -> Message:
+    try:
+        async with asyncio.timeout(FIRST_SECONDS):
+            first = await context.read()
+    except TimeoutError:
+        raise Ended("The stream's first request did not come") from None
+    if first is grpc.aio.EOF:
+        raise InvalidInput("The stream ended before its first request.")
+    return first
+
+
+def _check_first(first: Message) -> None:
+    seconds = first.stream_ack_deadline_seconds
+    if not MIN_DEADLINE <= seconds <= MAX_DEADLINE:
+        raise InvalidInput(
+            f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
+            f" {MIN_DEADLINE} and {MAX_DEADLINE} seconds."
+        )
+
+
+class _Given(NamedTuple):
+    """Messages that were leased to a stream."""
+
+    subscription: Subscription
+    lots: Sequence[Lot]
+
+
+class _Spread:
+    """Pulls a subscription's messages for its streams in turn."""
+
+    def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self._leases = leases
+        self._project = call.project
+        self._project_id = call.caller.here.id
+        self._streams: set[_Stream] = set()
+        self._turns: deque[_Stream] = deque()
+        """Streams that may be given something, in the order of their turns."""
+        self._sooner = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are no streams any more."""
+        return not self._streams
+
+    def add(self, stream: "_Stream") -> None:
+        """Let a stream get messages."""
+        self._streams.add(stream)
+        stream.window.freed = lambda: self.offer(stream)
+        self.offer(stream)
+
+    def remove(self, stream: "_Stream") -> None:
+        """Let a stream get nothing any more."""
+        self._streams.discard(stream)
+        stream.window.freed = lambda: None
+        with contextlib.suppress(ValueError):
+            self._turns.remove(stream)
+
+    def offer(self, stream: "_Stream") -> None:
+        """Give a stream a turn, if it has room and has sent what it was given."""
+        if stream.may_get and stream in self._streams and stream not in self._turns:
+            self._turns.append(stream)
+            self._sooner.set()
+
+    def fail(self, error: Exception) -> None:
+        """End all streams."""
+        for each in list(self._streams):
+            each.fail(error)
+
+    async def close(self) -> None:
+        """End the task."""
+        self._task.cancel()
+        await asyncio.wait((self._task,))
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await self._give()
+        except AmsError as error:
+            self.fail(error)
+        except Exception as error:  # of this subscription alone
+            logger.exception("stream.failed", subscription=self.subscription.name)
+            self.fail(error)
+
+    async def _give(self) -> None:
+        """Give what there is to the streams whose turn it is; wait when there is nothing, or nobody."""
+        while not self._turns:
+            self._sooner.clear()
+            await self._sooner.wait()
+        await self._look()
+        working, unread = self._leases.working, self._leases.deliverer.unread
+        left = unread.left(self._project)
+        if not left:
+            await asyncio.sleep(SHORT)
+            return
+        holder = self._turns[0].holder
+        for _ in range(len(self._turns)):
+            stream = self._turns.popleft() if self._turns else None
+            if stream is None or not stream.may_get:
+                continue
+            lots = await working.pull(
+                self.subscription, PORTION, project=self._project, holder=stream.holder, wait=True,
+                max_bytes=min(PART, left), seconds=stream.seconds, window=stream.window,
+            )  # fmt: skip
+            if lots:
+                stream.give(_Given(self.subscription, lots))
+                return
+            if stream.may_get and stream in self._streams and stream not in self._turns:
+                self._turns.append(stream)
+                holder = stream.holder
+        self._sooner.clear()
+        await self._wait(holder)
+
+    async def _wait(self, holder: str) -> None:
+        """Wait for a message, or for a stream that may be given what others may not."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + LOOK_SECONDS
+        grown = asyncio.ensure_future(self._leases.working.wait(self.subscription, self._project, holder, until))
+        sooner = asyncio.ensure_future(self._sooner.wait())
+        try:
+            await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)
+            if grown.done() and not grown.result() and loop.time() < until:
+                await asyncio.sleep(SHORT)  # pulls do not wait now
+        finally:
+            grown.cancel()
+            sooner.cancel()
+
+    async def _look(self) -> None:
+        """Look at the subscription as it is now; raise when it is not for streams any more."""
+        found = await self._leases.deliverer.registry.subscriptions.find(self._project_id, self.subscription.name)
+        if found is self.subscription:
+            return
+        if found is None or found.id != self.subscription.id:
+            raise NotFound("Subscription doesn't exist")
+        if found.is_detached:
+            raise Conflict(f"Subscription {found.name} is detached.")
+        if found.push is not None:
+            raise Conflict("The subscription was turned to push.")
+        self.subscription = found
+
+
+class _Stream:
+    """One stream."""
+
+    def __init__(self, leases: Leases, call: Call, context: Context, first: Message) -> None:
+        self._leases = leases
+        self._call = call
+        self._context = context
+        self.holder = holder_of(call.caller)
+        self.seconds: int = first.stream_ack_deadline_seconds
+        most, size = first.max_outstanding_messages, first.max_outstanding_bytes
+        # Leases count messages as they are stored, as base64.
+        self.window = Window(most if most > 0 else MAX_OUT, size * 4 // 3 if size > 0 else MAX_OUT_BYTES)
+        self._given: _Given | None = None
+        self._is_sending = False
+        self._is_given = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._writing = asyncio.Lock()
+        self._generation = self._registry.invalidations.generation
+
+    @property
+    def _registry(self) -> Any:
+        return self._leases.deliverer.registry
+
+    @property
+    def may_get(self) -> bool:
+        """Whether it has room, and has sent what it was given."""
+        return self._given is None and not self.window.is_full
+
+    def give(self, given: _Given) -> None:
+        """Have messages sent."""
+        self._given = given
+        self._is_given.set()
+
+    def fail(self, error: Exception) -> None:
+        """End it."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def run(self, spread: _Spread, first: Message) -> None:
+        """Send and take, until the client leaves or something ends it."""
+        await self._write(spread.subscription, ())
+        reading = asyncio.create_task(self._read_on(spread, first))
+        sending = asyncio.create_task(self._send_on(spread))
+        try:
+            while True:
+                tasks = {reading, sending, self._failed}
+                done, _ = await asyncio.wait(tasks, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                for each in done:
+                    each.result()
+                if reading in done:
+                    return
+                await self._look()
+        finally:
+            for task in (reading, sending):
+                task.cancel()
+            await asyncio.wait((reading, sending))
+            self._failed.cancel()
+            self._take_back()
+
+    async def _look(self) -> None:
+        """Raise when its user may not have it any more."""
+        self._generation = self._registry.invalidations.generation
+        caller = await self._call.again()
+        await self._leases.subscription(self._call._replace(caller=caller))
+
+    # What the client says
+
+    async def _read_on(self, spread: _Spread, first: Message) -> None:
+        request: Any = first
+        loop = asyncio.get_running_loop()
+        began, count = loop.time(), 0
+        while request is not grpc.aio.EOF:
+            if request is not first:
+                _check_later(request)
+            await self._take(spread, request, is_first=request is first)
+            count += 1
+            if count >= REQUESTS_A_SECOND:
+                await asyncio.sleep(max(began + 1 - loop.time(), 0))
+                began, count = loop.time(), 0
+            request = await self._context.read()
+
+    async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
+        _check_lengths(request)
+        self.seconds = request.stream_ack_deadline_seconds or self.seconds
+        answer = protos.StreamingPullResponse()
+        if request.ack_ids:
+            await self._acknowledge(spread.subscription, request.ack_ids, answer)
+        if request.modify_deadline_ack_ids:
+            await self._extend(spread.subscription, request, answer)
+        options = spread.subscription.parallel
+        confirms = options is not None and options.enable_exactly_once_delivery and answer.ListFields()
+        is_ping = not (is_first or request.ack_ids or request.modify_deadline_ack_ids)
+        if is_ping or confirms:
+            await self._write(spread.subscription, (), answer)
+
+    async def _acknowledge(self, subscription: Subscription, ids: Sequence[str], answer: Message) -> None:
+        confirmed = answer.acknowledge_confirmation
+        invalid: Sequence[str] = ()
+        try:
+            await self._leases.acknowledge(self._call, subscription, ids)
+        except InvalidAckIds as error:
+            invalid = error.ids
+        confirmed.ack_ids.extend([each for each in ids if each not in invalid])
+        confirmed.invalid_ack_ids.extend(invalid)
+
+    async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
+        confirmed = answer.modify_ack_deadline_confirmation
+        by_seconds: dict[int, list[str]] = {}
+        for ack_id, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True):
+            by_seconds.setdefault(seconds, []).append(ack_id)
+        for seconds, ids in by_seconds.items():
+            invalid: Sequence[str] = ()
+            try:
+                await self._leases.extend(self._call, subscription, ids, seconds)
+            except InvalidAckIds as error:
+                invalid = error.ids
+            confirmed.ack_ids.extend([each for each in ids if each not in invalid])
+            confirmed.invalid_ack_ids.extend(invalid)
+
+    # What it gets
+
+    async def _send_on(self, spread: _Spread) -> None:
+        while True:
+            await self._is_given.wait()
+            given = self._given
+            assert given is not None
+            if self._registry.invalidations.generation != self._generation:
+                await self._look()
+            self._is_sending = True
+            await self._send(given)
+            self._given, self._is_sending = None, False
+            self._is_given.clear()
+            spread.offer(self)
+
+    async def _send(self, given: _Given) -> None:
+        options = given.subscription.parallel
+        counts = options is not None and options.dead_letter_policy is not None
+        received = messages.received(given.lots, with_attempt=counts)
+        for group in messages.in_answers(received, LARGE):
+            size = sum([each.ByteSize() for each in group])
+            if size > LARGE:
+                logger.warning("stream.large_message", subscription=given.subscription.name, bytes=size)
+            with self._leases.deliverer.unread.held(self._call.project, size):
+                await self._write(given.subscription, group)
+
+    async def _write(
+        self, subscription: Subscription, received: Sequence[Message], answer: Message | None = None
+    ) -> None:
+        """Send a response; raise `Ended` when the client does not read for as long as its leases last."""
+        response = protos.StreamingPullResponse() if answer is None else answer
+        options = subscription.parallel
+        if options is not None:
+            response.subscription_properties.exactly_once_delivery_enabled = options.enable_exactly_once_delivery
+            response.subscription_properties.message_ordering_enabled = options.enable_message_ordering
+        response.subscription_properties.SetInParent()
+        response.received_messages.extend(received)
+        try:
+            async with asyncio.timeout(max(self.seconds, MIN_DEADLINE)), self._writing:
+                await self._context.write(response)
+        except TimeoutError:
+            raise Ended("The stream is not read by its client") from None
+
+    def _take_back(self) -> None:
+        """Let messages that were not sent be given to others at once; of some that were being sent it is not known."""
+        given, self._given = self._given, None
+        if given is not None and not self._is_sending:
+            ids = {lot.hand_out: [Offset(each.offset) for each in lot.messages] for lot in given.lots}
+            self._leases.working.release(given.subscription.id, ids)
+
+
+def _check_later(request: Message) -> None:
+    fixed = ("subscription", "client_id", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
+    said = [field for field in fixed if getattr(request, field)]
+    if said:
+        raise InvalidInput(f"The field {said[0]} can only be set in the first request of a stream.")
+    if request.stream_ack_deadline_seconds:
+        _check_first(request)
+
+
+def _check_lengths(request: Message) -> None:
+    if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+        raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
+    for seconds in request.modify_deadline_seconds:
+        check_seconds(seconds)

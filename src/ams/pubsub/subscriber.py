@@ -1,0 +1,239 @@
+"""The service Subscriber, without what consumers do: subscriptions, snapshots, seeking."""
+
+import secrets
+from operator import attrgetter
+
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.names import SnapshotName, SubscriptionName, TopicName
+from ams.pubsub import fields, names, protos, resources
+from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.errors import Missing
+from ams.pubsub.names import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.protos import Message
+from ams.service.seeking import Seeker
+from ams.service.snapshots import Snapshots
+from ams.service.subscriptions import Subscriptions
+from ams.storage.registry.records import Subscription
+from ams.storage.registry.registry import Registry
+
+NAME = "google.pubsub.v1.Subscriber"
+
+
+class SubscriberRpcs:
+    """Methods of the service Subscriber that administer."""
+
+    def __init__(self, registry: Registry, subscriptions: Subscriptions, snapshots: Snapshots, seeker: Seeker) -> None:
+        self._registry = registry
+        self._subscriptions = subscriptions
+        self._snapshots = snapshots
+        self._seeker = seeker
+
+    def rpcs(self) -> list[Rpc]:
+        """Return the methods."""
+        return [
+            Rpc("CreateSubscription", protos.Subscription, "subscriptions:create", _new, self.create, is_change=True),
+            Rpc("GetSubscription", protos.GetSubscriptionRequest, "subscriptions:show", _subscription, self.get),
+            Rpc(
+                "UpdateSubscription",
+                protos.UpdateSubscriptionRequest,
+                "subscriptions:update",
+                lambda request: names.read(request.subscription.name, SUBSCRIPTIONS),
+                self.update,
+                is_change=True,
+            ),
+            Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", _project, self.list),
+            Rpc(
+                "DeleteSubscription",
+                protos.DeleteSubscriptionRequest,
+                "subscriptions:delete",
+                _subscription,
+                self.delete,
+                is_change=True,
+            ),
+            Rpc(
+                "CreateSnapshot",
+                protos.CreateSnapshotRequest,
+                "snapshots:create",
+                _new_snapshot,
+                self.create_snapshot,
+                is_change=True,
+            ),
+            Rpc("GetSnapshot", protos.GetSnapshotRequest, "snapshots:show", _snapshot, self.get_snapshot),
+            Rpc(
+                "UpdateSnapshot",
+                protos.UpdateSnapshotRequest,
+                "snapshots:create",
+                lambda request: names.read(request.snapshot.name, SNAPSHOTS),
+                self.update_snapshot,
+                is_change=True,
+            ),
+            Rpc("ListSnapshots", protos.ListSnapshotsRequest, "snapshots:list", _project, self.list_snapshots),
+            Rpc(
+                "DeleteSnapshot",
+                protos.DeleteSnapshotRequest,
+                "snapshots:delete",
+                _snapshot,
+                self.delete_snapshot,
+                is_change=True,
+            ),
+            Rpc("Seek", protos.SeekRequest, "subscriptions:seek", _subscription, self.seek, is_change=True),
+        ]
+
+    async def create(self, call: Call, asked: Message) -> Message:
+        """Make a parallel subscription at the present end of a topic."""
+        names.check_new(call.name)
+        fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
+        wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
+        topic = names.in_project(asked.topic, call.project, TOPICS)
+        await self._require_topic(call, topic)
+        made = await self._subscriptions.create(
+            call.caller,
+            SubscriptionName(call.name.leaf),
+            resources.topic_path(call.project, topic),
+            wanted.ack_deadline_seconds,
+            options=wanted.options,
+            labels=labels,
+        )
+        return await self._shown(call, made)
+
+    async def get(self, call: Call, request: Message) -> Message:
+        """Show a subscription."""
+        return await self._shown(call, await self._found(call))
+
+    async def update(self, call: Call, request: Message) -> Message:
+        """Change what the mask names."""
+        changed = fields.mask(request, "Subscription", resources.SUBSCRIPTION_FIELDS, resources.SUBSCRIPTION_CHANGES)
+        fields.refuse(request.subscription, resources.SUBSCRIPTION_REFUSED)
+        before = await self._found(call)
+        shown = await self._shown(call, before)
+        wanted = fields.merged(shown, request.subscription, request.update_mask)
+        asked, labels = resources.asked_subscription(call.project, wanted), fields.labels(wanted.labels)
+        if before.parallel is not None:
+            await self._subscriptions.change(call.caller, before.name, asked.changes)
+        elif not set(changed) <= {"labels", "ack_deadline_seconds"}:
+            raise InvalidInput("An ordered subscription has labels and an ack deadline only.")
+        if "ack_deadline_seconds" in changed:
+            await self._subscriptions.modify_ack_deadline(call.caller, before.name, asked.ack_deadline_seconds)
+        if "labels" in changed:
+            await self._subscriptions.set_labels(call.caller, before.name, labels)
+        return await self.get(call, request)
+
+    async def list(self, call: Call, request: Message) -> Message:
+        """Show a page of the project's subscriptions."""
+        page = await self._subscriptions.list(call.caller, fields.page_request(request))
+        answer = protos.ListSubscriptionsResponse(next_page_token=page.next_token)
+        answer.subscriptions.extend([await self._shown(call, each) for each in page.items])
+        return answer
+
+    async def delete(self, call: Call, request: Message) -> Message:
+        """Remove a subscription."""
+        await self._subscriptions.delete(call.caller, SubscriptionName(call.name.leaf))
+        return protos.Empty()
+
+    async def create_snapshot(self, call: Call, request: Message) -> Message:
+        """Remember where a subscription stands."""
+        names.check_new(call.name)
+        subscription = names.in_project(request.subscription, call.project, SUBSCRIPTIONS)
+        with _about(subscription):
+            await self._subscriptions.show(call.caller, SubscriptionName(subscription))
+        made = await self._snapshots.create(
+            call.caller, SnapshotName(call.name.leaf), subscription, labels=fields.labels(request.labels)
+        )
+        return resources.shown_snapshot(call.project, made)
+
+    async def get_snapshot(self, call: Call, request: Message) -> Message:
+        """Show a snapshot."""
+        found, _ = await self._snapshots.show(call.caller, SnapshotName(call.name.leaf))
+        return resources.shown_snapshot(call.project, found)
+
+    async def update_snapshot(self, call: Call, request: Message) -> Message:
+        """Change labels or the end of a snapshot."""
+        known = frozenset(protos.Snapshot.DESCRIPTOR.fields_by_name)
+        changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
+        labels, name = fields.labels(request.snapshot.labels), SnapshotName(call.name.leaf)
+        if "expire_time" in changed:
+            await self._snapshots.set_expiry(call.caller, name, fields.moment(request.snapshot.expire_time))
+        if "labels" in changed:
+            await self._snapshots.set_labels(call.caller, name, labels)
+        return await self.get_snapshot(call, request)
+
+    async def list_snapshots(self, call: Call, request: Message) -> Message:
+        """Show a page of the project's snapshots."""
+        page = await self._snapshots.list(call.caller, fields.page_request(request))
+        answer = protos.ListSnapshotsResponse()
+        return fields.fill_page(
+            answer, answer.snapshots, page, lambda each: resources.shown_snapshot(call.project, each)
+        )
+
+    async def delete_snapshot(self, call: Call, request: Message) -> Message:
+        """Remove a snapshot."""
+        await self._snapshots.delete(call.caller, SnapshotName(call.name.leaf))
+        return protos.Empty()
+
+    async def seek(self, call: Call, request: Message) -> Message:
+        """Move a subscription to a time or a snapshot."""
+        name, target = SubscriptionName(call.name.leaf), request.WhichOneof("target")
+        if target == "time":
+            await self._seeker.seek_time(call.caller, name, fields.moment(request.time))
+        elif target == "snapshot":
+            await self._seeker.require(call.caller, name)
+            snapshot = names.in_project(request.snapshot, call.project, SNAPSHOTS)
+            with _about(snapshot):
+                await self._seeker.seek_snapshot(call.caller, name, SnapshotName(snapshot))
+        else:
+            raise InvalidInput("You have passed an invalid argument to the service (argument=target).")
+        return protos.SeekResponse()
+
+    async def _found(self, call: Call) -> Subscription:
+        return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
+
+    async def _shown(self, call: Call, subscription: Subscription) -> Message:
+        topic = await self._registry.topics.find(subscription.project_id, subscription.topic)
+        return resources.shown_subscription(call.project, subscription, topic)
+
+    async def _require_topic(self, call: Call, topic: str) -> None:
+        if await self._registry.topics.find(call.caller.here.id, TopicName(topic)) is None:
+            raise Missing(topic)
+
+
+class _about:  # noqa: N801 - reads as a context
+    """Says of a resource that is missing which one it is, where a call names several."""
+
+    def __init__(self, leaf: str) -> None:
+        self._leaf = leaf
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, NotFound):
+            raise Missing(self._leaf) from error
+
+
+def _subscription(request: Message) -> Name:
+    return names.read(request.subscription, SUBSCRIPTIONS)
+
+
+def _snapshot(request: Message) -> Name:
+    return names.read(request.snapshot, SNAPSHOTS)
+
+
+_project_of = attrgetter("project")
+
+
+def _project(request: Message) -> Name:
+    return names.read(_project_of(request))
+
+
+def _new(asked: Message) -> Name:
+    """Return the name of a new subscription; one that is not named gets a random one."""
+    if asked.name:
+        return names.read(asked.name, SUBSCRIPTIONS)
+    return names.read(asked.topic, TOPICS)._replace(kind=SUBSCRIPTIONS, leaf=f"sub-{secrets.token_hex(8)}")
+
+
+def _new_snapshot(request: Message) -> Name:
+    if request.name:
+        return names.read(request.name, SNAPSHOTS)
+    subscription = names.read(request.subscription, SUBSCRIPTIONS)
+    return subscription._replace(kind=SNAPSHOTS, leaf=f"snap-{secrets.token_hex(8)}")

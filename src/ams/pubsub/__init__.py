@@ -12,5 +12,6 @@ resources   topics, subscriptions and snapshots as answers show them, and as req
 messages    from what is published to what is stored, and from what is stored to what is received
 publisher, subscriber, leasing, streaming, schemas, iam
             the methods of each service: `rpcs` of each lists them
+relaying    calls that another node has to answer
 server      the port: TLS, limits, start and stop
 """

@@ -33,6 +33,8 @@ PLAIN = "Connections without TLS are only taken from the proxies that the settin
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
 _API_KEY, _USUAL_KEY, _REQUEST_ID = b"x-goog-api-key", b"x-api-key", b"x-request-id"
 
+_NOBODY = Caller(None, None, frozenset(), False, None)
+
 logger = structlog.get_logger("ams.pubsub")
 
 
@@ -43,13 +45,18 @@ class Call(NamedTuple):
     name: Name
     """What it is about."""
     context: Context
-    again: Callable[[], Awaitable[Caller]]
-    """Looks at the rights once more, after a while; raises as at the beginning."""
+    action: str
+    may: Callable[[str], Awaitable[Caller]]
+    """Looks whether who calls may do an action on it, and does not count that; raises as the door does."""
 
     @property
     def project(self) -> ProjectName:
         """The project that the call names."""
         return self.caller.here.name
+
+    async def again(self) -> Caller:
+        """Look at the rights once more, after a while."""
+        return await self.may(self.action)
 
 
 class Rpc(NamedTuple):
@@ -58,7 +65,7 @@ class Rpc(NamedTuple):
     name: str
     request: Any
     action: str | Callable[[Message], str]
-    """What the caller must be allowed (`ams.access.permissions`)."""
+    """What the caller must be allowed (`ams.access.permissions`); empty: the method looks by itself."""
     about: Callable[[Message], Name]
     """Reads which resource a request is about; raises `InvalidInput`."""
     act: Callable[[Call, Any], Awaitable[Message]]
@@ -119,6 +126,10 @@ class Relay(Protocol):
         """Return the owner's answer; end the call as the owner ended it."""
         ...
 
+    async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
+        """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
+        ...
+
 
 class Calls:
     """Answers calls."""
@@ -145,11 +156,11 @@ class Calls:
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
 
-        async def again() -> Caller:
-            return await self._door(action, names, scope["headers"], counted=True)
+        async def may(other: str) -> Caller:
+            return await self._door(other, names, scope["headers"], counted=True)
 
-        caller = await self._door(action, names, scope["headers"], counted=False)
-        return Call(caller, name, context, again)
+        caller = await self._door(action, names, scope["headers"], counted=False) if action else _NOBODY
+        return Call(caller, name, context, action, may)
 
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with one request and one answer."""

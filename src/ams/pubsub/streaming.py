@@ -18,10 +18,10 @@ import grpc
 import structlog
 
 from ams.access.admission import Caller
-from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded
+from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
 from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Calls, Context, Scope, StreamRpc
+from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.leasing import PART, Leases, check_seconds
 from ams.pubsub.names import SUBSCRIPTIONS
@@ -32,6 +32,7 @@ from ams.service.parallel.requests import holder_of
 from ams.service.parallel.working import Lot
 from ams.storage.registry.records import Subscription
 
+METHOD = "/google.pubsub.v1.Subscriber/StreamingPull"
 MOST_STREAMS = 10_000
 """Of this process; each user may have as many as it leaves free."""
 PORTION = 100
@@ -58,7 +59,9 @@ class Ended(Overloaded):
 class Streams:
     """All streams of this process."""
 
-    def __init__(self, leases: Leases, calls: Calls) -> None:
+    def __init__(self, leases: Leases, calls: Calls, relay: Relay | None = None) -> None:
+        """`relay` is needed where other nodes own subscriptions."""
+        self._relay = relay
         self._leases = leases
         self._calls = calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
@@ -88,9 +91,15 @@ class Streams:
         _check_first(first)
         call = await self._calls.admit(context, scope, "subscriptions:pull", name)
         subscription = await self._leases.subscription(call)
-        await self._leases.working.own(subscription.id)
         if self._is_stopping:
             raise Ended("The service is stopping")
+        try:
+            await self._leases.working.own(subscription.id)
+        except OwnedElsewhere as elsewhere:
+            if self._relay is None:
+                raise
+            await self._relay.stream(elsewhere, METHOD, first, context)
+            return
         with self._place(call.caller):
             stream = _Stream(self._leases, call, context, first)
             spread = self._spreads.get(subscription.id)

@@ -115,9 +115,7 @@ class Topics:
             raise TopicGone
         return topic
 
-    async def subscriptions_page(
-        self, caller: Caller, name: TopicName, page: PageRequest
-    ) -> Page[SubscriptionName]:
+    async def subscriptions_page(self, caller: Caller, name: TopicName, page: PageRequest) -> Page[SubscriptionName]:
         """Return a page of the attached subscriptions of a topic, newest first; raise `NotFound`."""
         await self.show(caller, name)
         return await self._registry.subscriptions.page_of_topic(caller.here.id, name, page)

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from ams.app.wiring.engines import Engines
 from ams.core.names import new_uuid
@@ -29,6 +30,8 @@ class Nodes:
     ownership: Ownership
     forwarder: Forwarder | None
     """None where there are no others."""
+    name: str = ""
+    """Of this node, where there are others."""
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -58,6 +61,15 @@ def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: U
     """Return how this node stands to others; one with a log or a registry of its own has none."""
     if engines.embedded or settings.registry == "sqlite":
         return Nodes(Alone(), None)
-    node = Node(new_uuid(), settings.node_url)
+    node = Node(new_uuid(), settings.node_url, _pubsub_of(settings))
     ownership = Shared(engines.registry.owners, node)
-    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread))
+    return Nodes(ownership, Forwarder(client, node.name, ownership.doubt, unread), node.name)
+
+
+def _pubsub_of(settings: Settings) -> str:
+    """Return HOST:PORT of this node's Google Pub/Sub, which is on the host of `node_url`; empty when it is unknown."""
+    host = urlsplit(settings.node_url).netloc.rpartition("@")[2]
+    if not host or settings.pubsub_port <= 0:
+        return ""
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return f"{name}:{settings.pubsub_port}"

@@ -16,10 +16,12 @@ from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.tls import Certificate
 from ams.outgoing.guard import networks
-from ams.pubsub import publisher, subscriber
-from ams.pubsub.calls import Calls, EmulatorDoor, TokenDoor
+from ams.pubsub import iam, publisher, subscriber
+from ams.pubsub.calls import Calls, EmulatorDoor, Relay, TokenDoor
+from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
+from ams.pubsub.relaying import Relays
 from ams.pubsub.server import answering
 from ams.pubsub.streaming import Streams
 from ams.pubsub.subscriber import SubscriberRpcs
@@ -36,9 +38,10 @@ async def pubsub(
 ) -> AsyncIterator[str]:
     """Answer Google's clients until the block ends; gives HOST:PORT."""
     cases = made.cases
-    calls = _calls(settings, made, certificate)
+    relays = _relays(settings, made, certificate)
+    calls = _calls(settings, made, certificate, relays)
     leases = Leases(made.deliverer, made.working)
-    streams = Streams(leases, calls)
+    streams = Streams(leases, calls, relays)
     services = {
         publisher.NAME: PublisherRpcs(
             cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots
@@ -47,24 +50,48 @@ async def pubsub(
             *SubscriberRpcs(made.registry, cases.subscriptions, cases.snapshots, cases.seeker).rpcs(),
             *LeasingRpcs(leases).rpcs(),
         ],
+        iam.NAME: IamRpcs(cases.topics, cases.subscriptions).rpcs(),
     }
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
-    async with answering(
-        settings.host, settings.pubsub_port, services, streams, calls, settings.max_connections, supervisor, credentials
-    ) as address:
-        yield address
+    try:
+        async with answering(
+            settings.host,
+            settings.pubsub_port,
+            services,
+            streams,
+            calls,
+            settings.max_connections,
+            supervisor,
+            credentials,
+        ) as address:
+            yield address
+    finally:
+        if relays is not None:
+            await relays.close()
 
 
-def _calls(settings: Settings, made: Service, certificate: Certificate | None) -> Calls:
+def _relays(settings: Settings, made: Service, certificate: Certificate | None) -> Relays | None:
+    if not made.nodes.name:
+        return None
+    plain = certificate is None or settings.pubsub_emulator
+    authorities = None
+    if settings.node_ca_file:
+        with open(settings.node_ca_file, "rb") as file:
+            authorities = file.read()
+    credentials = None if plain else grpc.ssl_channel_credentials(authorities)
+    return Relays(made.nodes.name, made.nodes.ownership.doubt, credentials)
+
+
+def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relay | None) -> Calls:
     if settings.pubsub_emulator:
-        return Calls(EmulatorDoor(made.registry, made.cases.projects), made.auditor, made.api.new_id)
+        return Calls(EmulatorDoor(made.registry, made.cases.projects), made.auditor, made.api.new_id, relay=relay)
     door = TokenDoor(made.gate)
     if certificate is not None:
-        return Calls(door, made.auditor, made.api.new_id)
+        return Calls(door, made.auditor, made.api.new_id, relay=relay)
     proxies = networks(settings.trusted_proxies, "trusted_proxies")
     if not proxies:
         raise BadSettings(UNPROTECTED)
-    return Calls(door, made.auditor, made.api.new_id, plain_from=proxies)
+    return Calls(door, made.auditor, made.api.new_id, plain_from=proxies, relay=relay)
 
 
 def _credentials(certificate: Certificate) -> Any:

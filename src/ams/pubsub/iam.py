@@ -1,0 +1,209 @@
+"""The service IAMPolicy: access lists of topics and subscriptions, as policies with one role; and what one may do.
+
+On a topic the role is `roles/pubsub.publisher`, on a subscription `roles/pubsub.subscriber`; a member is
+`user:NAME OF A USER`. Roles of users in a project are given by the HTTP API only.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ams.access.permissions import CONSUMER, PUBLISHER
+from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated, NotFound, UnknownToken
+from ams.core.names import SubscriptionName, TopicName, UserName
+from ams.pubsub import names, protos
+from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.errors import NotSupported
+from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
+from ams.pubsub.protos import Message
+from ams.service.subscriptions import Subscriptions
+from ams.service.topics import Topics
+from ams.storage.registry.records import Subscription, Topic
+
+NAME = "google.iam.v1.IAMPolicy"
+_USER = "user:"
+_CHANGED = "There were concurrent policy changes. Please retry the whole read-modify-write with exponential backoff."
+
+
+class _Kind(NamedTuple):
+    """What one kind of resources has."""
+
+    role: str
+    """Empty: it has no access list."""
+    shows: str
+    """The action by which its policy is read."""
+    changes: str
+    permissions: Mapping[str, str]
+    """The actions behind Google's permissions."""
+    listed: str = ""
+    """The permission that takes being on the access list."""
+
+
+_KINDS: Mapping[str, _Kind] = {
+    TOPICS: _Kind(
+        "roles/pubsub.publisher",
+        "topics:acl",
+        "topics:modifyAcl",
+        {
+            "pubsub.topics.get": "topics:show",
+            "pubsub.topics.publish": "topics:publish",
+            "pubsub.topics.update": "topics:modifyRetention",
+            "pubsub.topics.delete": "topics:delete",
+            "pubsub.topics.attachSubscription": "subscriptions:create",
+            "pubsub.topics.detachSubscription": "subscriptions:detach",
+            "pubsub.topics.getIamPolicy": "topics:acl",
+            "pubsub.topics.setIamPolicy": "topics:modifyAcl",
+        },
+        "pubsub.topics.publish",
+    ),
+    SUBSCRIPTIONS: _Kind(
+        "roles/pubsub.subscriber",
+        "subscriptions:acl",
+        "subscriptions:modifyAcl",
+        {
+            "pubsub.subscriptions.get": "subscriptions:show",
+            "pubsub.subscriptions.consume": "subscriptions:pull",
+            "pubsub.subscriptions.update": "subscriptions:update",
+            "pubsub.subscriptions.delete": "subscriptions:delete",
+            "pubsub.subscriptions.getIamPolicy": "subscriptions:acl",
+            "pubsub.subscriptions.setIamPolicy": "subscriptions:modifyAcl",
+        },
+        "pubsub.subscriptions.consume",
+    ),
+    SNAPSHOTS: _Kind(
+        "",
+        "snapshots:show",
+        "snapshots:create",
+        {
+            "pubsub.snapshots.get": "snapshots:show",
+            "pubsub.snapshots.seek": "subscriptions:seek",
+            "pubsub.snapshots.update": "snapshots:create",
+            "pubsub.snapshots.delete": "snapshots:delete",
+        },
+    ),
+    SCHEMAS: _Kind(
+        "",
+        "schemas:show",
+        "schemas:update",
+        {
+            "pubsub.schemas.get": "schemas:show",
+            "pubsub.schemas.attach": "topics:attachSchema",
+            "pubsub.schemas.commit": "schemas:update",
+            "pubsub.schemas.rollback": "schemas:update",
+            "pubsub.schemas.validate": "schemas:validateMessage",
+            "pubsub.schemas.delete": "schemas:delete",
+        },
+    ),
+}
+
+
+class IamRpcs:
+    """Methods of the service IAMPolicy."""
+
+    def __init__(self, topics: Topics, subscriptions: Subscriptions) -> None:
+        self._topics = topics
+        self._subscriptions = subscriptions
+
+    def rpcs(self) -> list[Rpc]:
+        """Return the methods."""
+        return [
+            Rpc("GetIamPolicy", protos.GetIamPolicyRequest, lambda each: _kind(each).shows, _resource, self.get),
+            Rpc(
+                "SetIamPolicy",
+                protos.SetIamPolicyRequest,
+                lambda each: _kind(each).changes,
+                _resource,
+                self.set,
+                is_change=True,
+            ),
+            Rpc("TestIamPermissions", protos.TestIamPermissionsRequest, "", _resource, self.test),
+        ]
+
+    async def get(self, call: Call, request: Message) -> Message:
+        """Show the access list; what has none has an empty policy."""
+        if not _KINDS[call.name.kind].role:
+            return protos.Policy()
+        return _policy(_KINDS[call.name.kind].role, await self._users(call))
+
+    async def set(self, call: Call, request: Message) -> Message:
+        """Replace the access list."""
+        kind = _KINDS[call.name.kind]
+        if not kind.role:
+            raise NotSupported(f"A policy of {call.name.kind} is not supported: only the roles in the project count.")
+        before = _policy(kind.role, await self._users(call))
+        if request.policy.etag and request.policy.etag != before.etag:
+            raise Conflict(_CHANGED)
+        users = _members(request.policy, kind.role)
+        try:
+            if call.name.kind == TOPICS:
+                await self._topics.set_access_list(call.caller, TopicName(call.name.leaf), users)
+            else:
+                await self._subscriptions.set_access_list(call.caller, SubscriptionName(call.name.leaf), users)
+        except NotFound as missing:
+            if "do not exist" in missing.message:
+                raise InvalidInput(missing.message) from None
+            raise
+        return await self.get(call, request)
+
+    async def test(self, call: Call, request: Message) -> Message:
+        """Return which of the permissions who calls has; none of a resource that is missing."""
+        kind = _KINDS[call.name.kind]
+        unknown = [each for each in request.permissions if each not in kind.permissions]
+        if unknown:
+            raise InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
+        has = [each for each in request.permissions if await self._has(call, kind, each)]
+        return protos.TestIamPermissionsResponse(permissions=has)
+
+    async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
+        try:
+            caller = await call.may(kind.permissions[permission])
+            if call.name.kind == TOPICS:
+                topic: Topic = await self._topics.show(caller, TopicName(call.name.leaf))
+                if permission == kind.listed:
+                    caller.require_listed(topic.authorized, PUBLISHER)
+            if call.name.kind == SUBSCRIPTIONS:
+                found: Subscription = await self._subscriptions.show(caller, SubscriptionName(call.name.leaf))
+                if permission == kind.listed:
+                    caller.require_listed(found.authorized, CONSUMER)
+        except UnknownToken:
+            raise
+        except (NotAllowed, NotAuthenticated, NotFound):
+            return False
+        return True
+
+    async def _users(self, call: Call) -> Sequence[UserName]:
+        if call.name.kind == TOPICS:
+            return await self._topics.access_list(call.caller, TopicName(call.name.leaf))
+        return await self._subscriptions.access_list(call.caller, SubscriptionName(call.name.leaf))
+
+
+def _policy(role: str, users: Sequence[UserName]) -> Message:
+    policy = protos.Policy(version=1, etag=hashlib.blake2b(",".join(users).encode(), digest_size=8).digest())
+    if users:
+        policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
+    return policy
+
+
+def _members(policy: Message, role: str) -> list[str]:
+    """Return the users whom a policy names; raise `InvalidInput` for what is no user, and for another role."""
+    found: dict[str, None] = {}
+    for binding in policy.bindings:
+        if binding.role != role:
+            raise InvalidInput(f"Role {binding.role} is not supported for this resource: only {role} is.")
+        if binding.HasField("condition"):
+            raise InvalidInput("Conditions in bindings are not supported.")
+        for member in binding.members:
+            if not member.startswith(_USER):
+                raise InvalidInput(
+                    f"The member {member} is of unknown type: only {_USER}NAME, a user of AMS, is known."
+                )
+            found[member.removeprefix(_USER)] = None
+    return list(found)
+
+
+def _resource(request: Message) -> Name:
+    return names.read(request.resource, *_KINDS)
+
+
+def _kind(request: Message) -> _Kind:
+    return _KINDS[_resource(request).kind]

@@ -1,0 +1,112 @@
+"""Calls about a subscription that another node owns go to that node as they came, and its answers come back.
+
+The owner lets them in as any other call. A relayed call is marked, and a marked one is not relayed again: clients try
+again by themselves what ends UNAVAILABLE, and meanwhile the nodes agree who the owner is.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import grpc
+
+from ams.core.errors import OwnedElsewhere
+from ams.core.names import SubscriptionId
+from ams.pubsub.calls import Context, end
+from ams.pubsub.errors import DETAILS, Refusal
+from ams.pubsub.protos import Message
+from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
+
+MARK = "x-ams-forwarded-by"
+_PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
+_SECONDS = 30.0
+"""For an answer of another node."""
+_OPTIONS = (("grpc.max_receive_message_length", MOST_ANSWER), ("grpc.max_send_message_length", MOST_REQUEST))
+
+
+class Relays:
+    """Connections to other nodes."""
+
+    def __init__(
+        self, node: str, doubt: Callable[[SubscriptionId], None], credentials: "grpc.ChannelCredentials | None" = None
+    ) -> None:
+        """`node` is the name of this one; `doubt` is told when a node does not seem to own a subscription.
+
+        Without `credentials` connections to other nodes are plain.
+        """
+        self._node = node
+        self._doubt = doubt
+        self._credentials = credentials
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def unary(self, elsewhere: OwnedElsewhere, method: str, request: bytes, context: Context) -> bytes:
+        """Return the owner's answer; end the call as the owner ended it."""
+        channel = self._channel(elsewhere, context)
+        ask: Any = channel.unary_unary(method)
+        left = context.time_remaining()
+        try:
+            answer: bytes = await ask(
+                request, metadata=self._metadata(context), timeout=_SECONDS if left is None else min(left, _SECONDS)
+            )
+        except grpc.aio.AioRpcError as error:
+            await self._end(elsewhere, context, error.code(), error.details(), error.trailing_metadata())
+        return answer
+
+    async def stream(self, elsewhere: OwnedElsewhere, method: str, first: Message, context: Context) -> None:
+        """Pass requests on to the owner, and its answers back, until one of both sides ends it."""
+        channel = self._channel(elsewhere, context)
+        begin: Any = channel.stream_stream(method)
+        call = begin(metadata=self._metadata(context))
+        up = asyncio.create_task(_pass_on(call, first, context))
+        try:
+            async for answer in call:
+                await context.write(answer)
+            code = await call.code()
+            if code is not grpc.StatusCode.OK:
+                await self._end(elsewhere, context, code, await call.details(), await call.trailing_metadata())
+        except grpc.aio.AioRpcError as error:
+            await self._end(elsewhere, context, error.code(), error.details(), error.trailing_metadata())
+        finally:
+            up.cancel()
+            call.cancel()
+            await asyncio.wait((up,))
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for each in self._channels.values():
+            await each.close()
+
+    def _channel(self, elsewhere: OwnedElsewhere, context: Context) -> grpc.aio.Channel:
+        """Return the connection to an owner; raise what it is when that cannot be asked."""
+        is_marked = any(name == MARK for name, _ in context.invocation_metadata() or ())
+        if is_marked or not elsewhere.pubsub:
+            self._doubt(SubscriptionId(elsewhere.subscription))
+            raise elsewhere
+        known = self._channels.get(elsewhere.pubsub)
+        if known is None:
+            known = self._channels[elsewhere.pubsub] = (
+                grpc.aio.insecure_channel(elsewhere.pubsub, options=_OPTIONS)
+                if self._credentials is None
+                else grpc.aio.secure_channel(elsewhere.pubsub, self._credentials, options=_OPTIONS)
+            )
+        return known
+
+    def _metadata(self, context: Context) -> tuple[tuple[str, str | bytes], ...]:
+        said = [(name, value) for name, value in context.invocation_metadata() or () if name in _PASSED_ON]
+        return (*said, (MARK, self._node))
+
+    async def _end(
+        self, elsewhere: OwnedElsewhere, context: Context, code: Any, details: str | None, trailing: Any
+    ) -> NoReturn:
+        if code is grpc.StatusCode.UNAVAILABLE:
+            self._doubt(SubscriptionId(elsewhere.subscription))
+        metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
+        await end(context, Refusal(code, details or "", metadata))
+
+
+async def _pass_on(call: Any, first: Message, context: Context) -> None:
+    request = first
+    while request is not grpc.aio.EOF:
+        await call.write(request.SerializeToString())
+        request = await context.read()
+    await call.done_writing()

@@ -27,6 +27,8 @@ class LiveService:
     token: str
     data: Path
     process: subprocess.Popen[str]
+    pubsub: str = ""
+    """HOST:PORT of Google's Pub/Sub, where that is on."""
 
     @property
     def ca(self) -> Path:
@@ -64,8 +66,8 @@ def live_service(
             env={**os.environ, **shape.environment(data), **(environment or {})},
         )
     try:
-        base_url = _ready_line(process)
-        yield LiveService(base_url, (data / "admin.token").read_text().strip(), data, process)
+        base_url, pubsub = _ready_lines(process)
+        yield LiveService(base_url, (data / "admin.token").read_text().strip(), data, process, pubsub)
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -78,12 +80,15 @@ def live_service(
         process.stdout.close()
 
 
-def _ready_line(process: subprocess.Popen[str]) -> str:
+def _ready_lines(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Return where the API is, and Google's Pub/Sub."""
     assert process.stdout is not None
-    started = time.monotonic()
+    started, pubsub = time.monotonic(), ""
     for line in process.stdout:
+        if line.startswith("pubsub "):
+            pubsub = line.split()[1]
         if line.startswith("ready "):
-            return line.split()[1]
+            return line.split()[1], pubsub
         assert time.monotonic() - started < READY_SECONDS
     raise AssertionError(f"the service ended with {process.wait()} before it was ready")
 

@@ -1,0 +1,73 @@
+"""The service with Google's Pub/Sub as its emulator is, and Google's own clients for it."""
+
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+import pytest
+from google.cloud import pubsub_v1
+from google.pubsub_v1 import SchemaServiceClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
+from google.pubsub_v1.services.schema_service.transports import SchemaServiceGrpcTransport
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from tests.support.service import LiveService, live_service
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class World:
+    """A project of its own, and clients."""
+
+    project: str
+    address: str
+    publisher: pubsub_v1.PublisherClient
+    subscriber: pubsub_v1.SubscriberClient
+    schemas: SchemaServiceClient
+
+    def topic(self, name: str = "topic") -> str:
+        return f"projects/{self.project}/topics/{name}"
+
+    def subscription(self, name: str = "subscription") -> str:
+        return f"projects/{self.project}/subscriptions/{name}"
+
+    def snapshot(self, name: str = "snapshot") -> str:
+        return f"projects/{self.project}/snapshots/{name}"
+
+    def made(self, **options: object) -> tuple[str, str]:
+        """Make a topic and a subscription with these options; return their names."""
+        topic, subscription = self.topic(), self.subscription()
+        self.publisher.create_topic(request={"name": topic})
+        self.subscriber.create_subscription(request={"name": subscription, "topic": topic, **options})
+        return topic, subscription
+
+    def pulled(self, subscription: str, most: int = 100) -> list[pubsub_v1.types.ReceivedMessage]:
+        """Return what a pull gives at once."""
+        request = {"subscription": subscription, "max_messages": most, "return_immediately": True}
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            return list(self.subscriber.pull(request=request).received_messages)
+
+
+@pytest.fixture(scope="package")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """A service that serves Google's clients without tokens."""
+    data = tmp_path_factory.mktemp("pubsub") / "data"
+    with live_service(data, "--pubsub-port", "0", "--pubsub-emulator") as service:
+        yield service
+
+
+@pytest.fixture
+def world(emulator: LiveService) -> Iterator[World]:
+    """A project of its own."""
+    channel = grpc.insecure_channel(emulator.pubsub)
+    publisher = pubsub_v1.PublisherClient(
+        transport=PublisherGrpcTransport(channel=channel),
+        publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True),
+    )
+    subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+    schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=channel))
+    yield World(f"project-{next(_numbers)}", emulator.pubsub, publisher, subscriber, schemas)
+    channel.close()

@@ -97,6 +97,12 @@ class Bodies:
         """Count a body while it is worked on: what waits to be stored takes memory too."""
         return held(self._count, holders, len(body))
 
+    def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
+        """Count a request that came as a whole while it is worked on; raise `Overloaded` when there is no memory."""
+        if size > SMALL and self._buffered + size > self._max_buffered:
+            raise _too_many()
+        return held(self._count, holders, size)
+
     async def _read_on(self, first: bytes, receive: Receive, limit: int, arriving: Arriving) -> bytes:
         chunks, size, more = [first], len(first), True
         try:

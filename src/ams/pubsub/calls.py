@@ -17,6 +17,7 @@ from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within
 from ams.http.auditing import Auditor, log_change
 from ams.http.fast import Gate
+from ams.http.limits import Bodies
 from ams.outgoing.guard import Network
 from ams.pubsub.errors import Refusal, refusal
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
@@ -138,6 +139,7 @@ class Calls:
         self,
         door: Door,
         auditor: Auditor,
+        bodies: Bodies,
         new_id: Callable[[], bytes],
         *,
         plain_from: Sequence[Network] | None = None,
@@ -146,6 +148,7 @@ class Calls:
         """`plain_from`: only these networks are answered; None: all are."""
         self._door = door
         self._auditor = auditor
+        self._bodies = bodies
         self._new_id = new_id
         self._plain_from = plain_from
         self._relay = relay
@@ -196,7 +199,8 @@ class Calls:
             scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
             call = await self.admit(context, scope, action, name)
             caller = call.caller
-            answer = await rpc.act(call, request)
+            with self._bodies.counted(request.ByteSize(), (name.project, caller.user)):
+                answer = await rpc.act(call, request)
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise

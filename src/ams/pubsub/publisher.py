@@ -105,7 +105,7 @@ class PublisherRpcs:
 
     async def list_subscriptions(self, call: Call, request: Message) -> Message:
         """Return the names of a topic's subscriptions."""
-        page = await self._topics.subscriptions_page(
+        page = await self._topics.attached_subscriptions(
             call.caller, TopicName(call.name.leaf), fields.page_request(request)
         )
         answer = protos.ListTopicSubscriptionsResponse()

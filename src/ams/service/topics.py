@@ -115,11 +115,6 @@ class Topics:
             raise TopicGone
         return topic
 
-    async def subscriptions_page(self, caller: Caller, name: TopicName, page: PageRequest) -> Page[SubscriptionName]:
-        """Return a page of the attached subscriptions of a topic, newest first; raise `NotFound`."""
-        await self.show(caller, name)
-        return await self._registry.subscriptions.page_of_topic(caller.here.id, name, page)
-
     async def access_list(self, caller: Caller, name: TopicName) -> Sequence[UserName]:
         """Return who is on the topic's access list, in stored order; raise `NotFound`."""
         await self.show(caller, name)

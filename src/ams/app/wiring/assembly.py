@@ -100,6 +100,7 @@ class Service:
     workers: Pool
     cases: UseCases
     gate: Gate
+    bodies: Bodies
     auditor: Auditor
     counting: Counting
     losses: LossTotal
@@ -206,8 +207,8 @@ def assemble(
     lane = None if is_traced else Lane(api, fast, unread)
     return Service(
         settings, engines.folder, log, engines.embedded, registry, cursors, deliverer, working, nodes, workers, cases,
-        gate, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched, api, app,
-        lane,
+        gate, bodies, auditor, counting, losses, counts, push, identity, trail, logins, token_uses, expiry, watched,
+        api, app, lane,
     )  # fmt: skip
 
 

@@ -83,15 +83,14 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
 
 
 def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relay | None) -> Calls:
-    if settings.pubsub_emulator:
-        return Calls(EmulatorDoor(made.registry, made.cases.projects), made.auditor, made.api.new_id, relay=relay)
-    door = TokenDoor(made.gate)
-    if certificate is not None:
-        return Calls(door, made.auditor, made.api.new_id, relay=relay)
-    proxies = networks(settings.trusted_proxies, "trusted_proxies")
-    if not proxies:
-        raise BadSettings(UNPROTECTED)
-    return Calls(door, made.auditor, made.api.new_id, plain_from=proxies, relay=relay)
+    is_emulator = settings.pubsub_emulator
+    proxies = None
+    if not is_emulator and certificate is None:
+        proxies = networks(settings.trusted_proxies, "trusted_proxies")
+        if not proxies:
+            raise BadSettings(UNPROTECTED)
+    door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else TokenDoor(made.gate)
+    return Calls(door, made.auditor, made.bodies, made.api.new_id, plain_from=proxies, relay=relay)
 
 
 def _credentials(certificate: Certificate) -> Any:

@@ -45,6 +45,8 @@ ELSEWHERE = {
         "tests/cluster/test_owners.py::test_nodes_ask_each_other_over_tls_and_believe_no_unknown_certificate"
     ),
     "node_url": "tests/cluster/test_owners.py::test_a_lease_of_one_node_is_acknowledged_on_the_other",
+    "pubsub_emulator": "tests/app/wiring/test_pubsub.py::test_an_emulator_asks_for_no_token_and_makes_projects",
+    "pubsub_port": "tests/app/wiring/test_pubsub.py::test_with_tls_a_token_of_ams_is_a_bearer_or_an_api_key",
     "push_allow": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
     "push_ca_file": "tests/service/push/test_runner.py::test_a_message_is_delivered_and_acknowledged",
     "push_worker_token": (

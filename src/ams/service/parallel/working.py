@@ -75,6 +75,11 @@ class _Taker(NamedTuple):
     """Of a lease."""
     window: Window | None
 
+    @property
+    def held_by(self) -> tuple[str, Window | None]:
+        """Who has the leases."""
+        return self.holder, self.window
+
 
 class LateIds(AckTimeout):
     """Some ids came after their deadline, or count no more; what was asked for the others is done."""
@@ -405,9 +410,7 @@ class Working:
             kept = [each for each in kept if each.offset not in settled]
         deadline = Milliseconds(self._clock.monotonic() + taker.length)
         lots = [
-            Lot(
-                backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, taker.holder, taker.window), attempt, lot
-            )
+            Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, *taker.held_by), attempt, lot)
             for attempt, lot in _by_attempt(backlog, kept)
             if lot
         ]

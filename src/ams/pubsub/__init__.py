@@ -1,7 +1,7 @@
 """Google's Pub/Sub over gRPC (`google.pubsub.v1`), on the use cases that the HTTP API is on.
 
 A project, a topic, a user and a token here are the ones of the HTTP API; subscriptions made here are parallel ones.
-`docs/reference/google-pubsub.md` lists every field of every request.
+`docs/reference/pubsub.md` lists every field of every request.
 
 protos      the types of requests and answers, as the package google-cloud-pubsub has them
 names       resource names, and the rule for new ones

@@ -4,7 +4,7 @@ Of each subscription one task pulls, for the streams with room in turn, so that 
 thousand idle streams cost one wait. What a stream has on lease is counted by the leases themselves (`Window`): it gets
 room again whichever way a lease ends, also by a single call on another connection, which is how clients acknowledge.
 
-Three things that clients need (`docs/reference/google-pubsub.md`): a request without content is a ping and is answered
+Three things that clients need (`docs/reference/pubsub.md`): a request without content is a ping and is answered
 at once; every response has the subscription's properties; a stream is never ended with OK unless its client closed it.
 """
 

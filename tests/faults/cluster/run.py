@@ -5,13 +5,13 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from tests.faults import scene
-from tests.faults.attempts import Attempt, Ending, Outcome
+from tests.faults.attempts import Ending
+from tests.faults.cluster.again import with_first_tries
 from tests.faults.cluster.calls import CallLog, failed_requests, well_again, with_nodes
-from tests.faults.cluster.client import FOREVER, FrontClient
+from tests.faults.cluster.client import FrontClient
 from tests.faults.cluster.course import Course
 from tests.faults.cluster.faults import Fault
 from tests.faults.cluster.ledger import Entry
@@ -21,7 +21,7 @@ from tests.faults.cluster.site import Site
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.history import History
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.attempts import Settle, worked
+from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.laws import ParallelEnding, TakeOvers, violations, with_more_attempts
 
 CALM_SECONDS = 3.0
@@ -118,22 +118,14 @@ class Run:
         ours = Ending({name: ending.topics[name] for name in (*self.names.topics, self.names.work)}, {
             name: ending.cursors[name] for name in self.names.subscriptions
         })  # fmt: skip
-        yield from self.history.violations(ours)
-        attempts = list(self._as_far_as_known())
+        resent = {call.request for call in self.log.calls if call.resent}
+        attempts = list(with_first_tries(self.history.attempts, resent))
+        yield from History(self.history.subscriptions, attempts).violations(ours)
         for each in self._kinds:
             yield from violations(each, ending.topics[each.topic], attempts, left)
         yield from wrongly_refused(self.log.calls)
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong
-
-    def _as_far_as_known(self) -> Iterator[Attempt]:
-        """Yield the attempts; what came late the second time that haproxy sent it may have been done the first time."""
-        resent = {call.request for call in self.log.calls if call.resent}
-        for each in self.history.attempts:
-            if isinstance(each, Settle) and each.late and each.request in resent:
-                yield replace(each, outcome=Outcome.UNKNOWN, late=(), ended=FOREVER)
-            else:
-                yield each
 
     def _broken_promises(self, back: float) -> Iterator[str]:
         yield from broken(self._fault.promise, self.log.calls, self.course)

@@ -41,9 +41,9 @@ class Parallel(NamedTuple):
     ordered: bool = False
 
 
-MORE_ATTEMPTS = 200
-"""How often a message comes again, after waits of a fifth of a second, while a node that was lost has the claim on the
-key of its dead letter: half a minute."""
+MORE_ATTEMPTS = 5
+"""How often a message comes again, every ten seconds, while a node that was lost has the claim on the key of its dead
+letter, which is half a minute."""
 
 
 def with_more_attempts(kinds: Sequence[Parallel]) -> list[Parallel]:

@@ -184,7 +184,7 @@ def put_nothing_aside(patch: Patch) -> None:
     whole = Backlog.stored
 
     def stored(backlog: Backlog, settling: Any, now: Any) -> None:
-        backlog.rules = backlog.rules._replace(most_attempts=0)
+        backlog.go_by(backlog.rules._replace(most_attempts=0))
         whole(backlog, settling, now)
 
     patch.setattr(Backlog, "stored", stored)

@@ -182,6 +182,7 @@ async def clock_off(site: Site, course: Course, *, seconds: float) -> None:
     course.begin()
     node = site.nodes[1]
     for off in (seconds, 0.0):
+        course.strike()
         await asyncio.to_thread(node.drain)
         node.set_clock(off)
         await asyncio.to_thread(node.start)
@@ -192,6 +193,7 @@ async def upgrade(site: Site, course: Course) -> None:
     """Stop one node after another in order and start it again, as with a new version."""
     course.begin()
     for node in site.nodes:
+        course.strike()
         await asyncio.to_thread(node.drain)
         await asyncio.to_thread(node.start)
 

@@ -109,7 +109,7 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
 def workers(names: Names, history: History, front: Front, log: CallLog, chance: random.Random) -> list[Worker]:
     """Make two workers of each parallel subscription."""
     kinds = parallel.kinds_of(names.work)
-    return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.2)
+    return workers_of(kinds, 2, lambda name: FrontClient(name, front, log, WORK), history, chance, pause=0.3)
 
 
 @dataclass(frozen=True)

@@ -225,6 +225,7 @@ async def test_a_service_that_breaks_a_law_is_caught(
 ) -> None:
     fault(monkeypatch)
 
-    found = await used(tmp_path / "data", kind, how, FAULTY_SECONDS)
+    # Who acknowledges late is caught while it is used; where no lease ends the drain has no end.
+    found = await used(tmp_path / "data", kind, how, 0.5 if how is dawdle else FAULTY_SECONDS)
 
     assert any(sentence in each for each in found), found

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.ack_ids import HandOutId, ack_ids_of, identity_of, read_hand_out
+from ams.core.ack_ids import AckIds, HandOutId, ack_ids_of, identity_of, read_hand_out, slices_of
 from ams.core.errors import InvalidInput
-from ams.core.names import SubscriptionId, ack_prefix
+from ams.core.names import Offset, SubscriptionId, ack_prefix
 
 PREFIX = ack_prefix("P", "S")
 OFFSETS = st.integers(0, 10**18 - 1)
@@ -17,6 +17,21 @@ def test_ids_are_read_as_they_were_written(named: list[tuple[int, HandOutId]]) -
     found = ack_ids_of(PREFIX, [f"{PREFIX}{offset}-{hand_out.text}" for offset, hand_out in named])
     read = [(offset, read_hand_out(text)) for text, offsets in found.items() for offset in offsets]
     assert sorted(read) == sorted(named)
+
+
+FEW = st.integers(0, 9).map(Offset)
+
+
+@given(st.dictionaries(st.text(), st.lists(FEW, min_size=1, max_size=12), max_size=8), st.integers(1, 9))
+def test_slices_have_all_ids_in_their_order_and_none_is_in_two(ids: AckIds, most: int) -> None:
+    def named(some: AckIds) -> list[tuple[str, Offset]]:
+        return [(text, offset) for text, offsets in some.items() for offset in offsets]
+
+    slices = [list(dict.fromkeys(named(each))) for each in slices_of(ids, most)]
+
+    assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(named(ids)))
+    assert all(len(named(each)) <= most for each in slices_of(ids, most))
+    assert len(named(ids)) // most <= len(slices) <= -(-len(named(ids)) // most)
 
 
 @pytest.mark.parametrize(

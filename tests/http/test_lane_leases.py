@@ -47,6 +47,25 @@ async def waiting_pull(way: Way) -> "asyncio.Task[tuple[bytes, bool]]":
     return pulling
 
 
+@pytest.mark.parametrize(("verb", "many"), [("acknowledge", 5000), ("acknowledge", 30_000), ("nack", 30_000)])
+async def test_a_body_may_name_as_many_messages_as_a_publish_has_bytes_for(way: Way, verb: str, many: int) -> None:
+    held = await given(way)
+    body = json.dumps({"ackIds": [held] * many}).encode()
+    assert len(body) > 2**20 or many == 5000
+
+    answer, _ = await way.told([request("POST", f"{ONE}:{verb}", body)])
+
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+    again, _ = await way.told([said(PULL, NOW)])
+    assert len(ACK_ID.findall(again)) == (1 if verb == "nack" else 0)
+
+
+async def test_an_extension_may_name_as_many_too(way: Way) -> None:
+    body = json.dumps({"ackIds": [await given(way)] * 30_000, "ackDeadlineSeconds": 60}).encode()
+    answer, _ = await way.told([request("POST", f"{ONE}:modifyAckDeadline", body)])
+    assert answer.startswith(b"HTTP/1.1 200 OK")
+
+
 async def test_a_waiting_pull_is_woken_by_what_is_given_back(way: Way) -> None:
     held = await given(way)
     pulling = await waiting_pull(way)

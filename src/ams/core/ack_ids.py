@@ -10,7 +10,7 @@ It says enough by itself to be judged after a restart, when leases are forgotten
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ams.core.errors import InvalidInput
@@ -93,6 +93,32 @@ def _ack_id(prefix: str, text: str) -> AckId:
     if not dash or not is_number or len(hand_out) > MAX_HAND_OUT or not text.startswith(prefix):
         raise InvalidInput("Invalid ack id")
     return AckId(Offset(int(digits)), hand_out)
+
+
+def slices_of(ids: AckIds, most: int) -> Iterator[AckIds]:
+    """Yield ids in slices, each made of so many, in their order. No id is in two of them: a slice may be empty."""
+    slice_: dict[str, Sequence[Offset]] = {}
+    room = most
+    for text, offsets in ids.items():
+        if len(offsets) < room:
+            slice_[text] = offsets
+            room -= len(offsets)
+            continue
+        seen: set[Offset] = set()
+        begin = 0
+        while begin < len(offsets):
+            end = begin + room
+            part = [each for each in dict.fromkeys(offsets[begin:end]) if each not in seen]
+            seen.update(part)
+            if part:
+                slice_[text] = part
+            room = max(end - len(offsets), 0)
+            begin = end
+            if not room:
+                yield slice_
+                slice_, room = {}, most
+    if slice_:
+        yield slice_
 
 
 def read_hand_out(text: str) -> HandOutId:

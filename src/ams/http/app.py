@@ -4,6 +4,7 @@ Browser programs from any origin may use the API (contract 1.4).
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import posixpath
@@ -233,6 +234,7 @@ class App:
                 await self._gate.count(token)
 
             read = b""
+            holding = contextlib.ExitStack()
 
             async def body() -> bytes:
                 nonlocal read
@@ -243,12 +245,14 @@ class App:
                 read = await self._bodies.read(headers, request.receive, row.most, holders)
                 if row.action and time.monotonic() - began > LATE_SECONDS:
                     await self._gate.admit_again(row.action, names, headers, query)
+                holding.enter_context(self._bodies.held(read, holders))
                 return read
 
             call = Call(names, query, caller, token, body, headers, request.receive, leave_unrecorded)
-            if self._forwarder is None:
-                return await row.handler(call)
-            made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
+            with holding:
+                if self._forwarder is None:
+                    return await row.handler(call)
+                made = await self._forwarder.run(lambda: row.handler(call), request.scope, lambda: read)
             if isinstance(made, Answer) and made.status != 200:
                 raise Relayed(made)
             return made

@@ -133,13 +133,19 @@ class MessageReader:
         if len(body) <= BIG_BODY:
             return each_ack_id(prefix, body)
         async with self._one_at_a_time:
-            ids = _some(ack_ids(body))
-            found: dict[str, list[Offset]] = {}
-            for start in range(0, len(ids), _BREATH_IDS):
-                await asyncio.sleep(0)
-                for hand_out, offsets in ack_ids_of(prefix, ids[start : start + _BREATH_IDS]).items():
-                    found.setdefault(hand_out, []).extend(offsets)
-            return found
+            return await ack_ids_in_turns(prefix, _some(ack_ids(body)))
+
+
+async def ack_ids_in_turns(prefix: str, ids: Sequence[str]) -> AckIds:
+    """Do what `ack_ids_of` does; of many ids in slices with breaths in between."""
+    if len(ids) <= _BREATH_IDS:
+        return ack_ids_of(prefix, ids)
+    found: dict[str, list[Offset]] = {}
+    for start in range(0, len(ids), _BREATH_IDS):
+        await asyncio.sleep(0)
+        for hand_out, offsets in ack_ids_of(prefix, ids[start : start + _BREATH_IDS]).items():
+            found.setdefault(hand_out, []).extend(offsets)
+    return found
 
 
 def each_ack_id(prefix: str, body: bytes) -> AckIds:

@@ -1,7 +1,7 @@
 """What consumers do with a parallel subscription, over the real log and the real cursors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from ams.service.dead_letters import NO_TOPIC, DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.backlog import KEPT, MAX_OUT
 from ams.service.parallel.watching import findings
-from ams.service.parallel.working import Lot, Working
+from ams.service.parallel.working import SHOWN_IDS, SLICE, Lot, Working
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
 from ams.storage.log.base import Bounds
@@ -376,6 +376,46 @@ async def test_otherwise_a_late_acknowledgement_of_what_is_done_changes_nothing_
     await site.acknowledge(await site.pull(holder="two"))
     await site.acknowledge([first])
     assert await site.floor() == 1
+
+
+async def turns_during(work: Coroutine[Any, Any, object]) -> int:
+    """Return how often something else had a turn of the event loop meanwhile."""
+    turns, task = 0, asyncio.ensure_future(work)
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    await task
+    return turns
+
+
+async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_between(site: Site) -> None:
+    await site.publish(*range(4))
+    many = await site.pull() * SLICE
+    assert await turns_during(site.extend(many, 60)) >= 8
+    assert await turns_during(site.nack(many, 0)) >= 8
+    assert await turns_during(site.acknowledge(await site.pull() * SLICE)) >= 8
+    assert await site.floor() == 4
+
+
+async def test_of_very_many_ids_nothing_is_done_when_the_last_one_was_never_given(site: Site) -> None:
+    await site.publish(*range(4))
+    given = await site.pull()
+    bad = AckId(Offset(9), given[0].hand_out)
+    for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
+        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
+            await work([*given * SLICE, bad])
+    assert (await site.floor(), await site.pull()) == (0, [])
+    await site.acknowledge(given)
+
+
+async def test_of_very_many_ids_those_that_are_late_are_counted_and_the_others_are_done(site: Site) -> None:
+    await site.publish(*range(2 * SLICE + 2))
+    late = await site.pull(SLICE + 1)
+    site.engines.clock.advance(LATE)
+    good = await site.pull(2 * SLICE + 2)
+    with pytest.raises(AckTimeout, match=f"^ack timeout: 0-.* and {len(late) - SHOWN_IDS} more$"):
+        await site.acknowledge([*late, *good])
+    assert await site.floor() == len(good)
 
 
 async def test_a_repeated_acknowledgement_is_stored_when_the_one_before_it_cannot_be(

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ams.core.ack_ids import ack_ids_of
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import ack_prefix, snapshot_reference, subscription_path, topic_path
 from ams.core.parallel_options import PARALLEL, ParallelOptions
 from ams.http.bodies import Reader, access_list_reader
+from ams.http.messages import ack_ids_in_turns
 from ams.http.routes import answers
 from ams.http.routes.parallel import (
     asked_changes,
@@ -81,6 +81,7 @@ class SubscriptionRoutes:
                 "subscriptions:modifyAckDeadline",
                 self.modify_ack_deadline,
                 reads=AckDeadline,
+                most=None,
             ),
             Row(
                 "POST",
@@ -91,13 +92,14 @@ class SubscriptionRoutes:
                 answers=Subscription,
             ),
             Row("POST", one + ":detach", "subscriptions:detach", self.detach),
-            Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack),
+            Row("POST", one + ":nack", "subscriptions:nack", self.nack, reads=Nack, most=None),
             Row(
                 "POST",
                 one + ":extendLeases",
                 "subscriptions:extendLeases",
                 self.extend_leases,
                 reads=AckDeadline,
+                most=None,
             ),
             Row("GET", one, "subscriptions:show", self.show, answers=Subscription),
             Row("PUT", one, "subscriptions:create", self.create, reads=NewSubscription, answers=Subscription),
@@ -163,7 +165,7 @@ class SubscriptionRoutes:
 
     async def _extended(self, call: Call, ack_ids: Sequence[str], seconds: int) -> bytes:
         call.leave_unrecorded()  # consumers extend leases all the time
-        ids = ack_ids_of(_prefix(call), ack_ids)
+        ids = await ack_ids_in_turns(_prefix(call), ack_ids)
         await self._leases.extend(call.caller, call.subscription, ids, seconds)
         return answers.EMPTY
 
@@ -173,7 +175,7 @@ class SubscriptionRoutes:
         has_failed = wanted.failed is not False
         if wanted.delay_seconds is not None and not has_failed:
             raise InvalidInput("A message that has not failed has no delaySeconds")
-        ids = ack_ids_of(_prefix(call), wanted.ack_ids or [])
+        ids = await ack_ids_in_turns(_prefix(call), wanted.ack_ids or [])
         if has_failed:
             await self._leases.nack(call.caller, call.subscription, ids, wanted.delay_seconds)
         else:

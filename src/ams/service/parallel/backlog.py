@@ -354,6 +354,10 @@ class Backlog:
 
     # Settling
 
+    def check(self, ids: AckIds, now: Milliseconds) -> None:
+        """Raise what `acknowledge` does for these, and change nothing."""
+        self._named(ids, now)
+
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Return what is to be stored for an acknowledgement of these.
 

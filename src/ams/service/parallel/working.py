@@ -10,14 +10,14 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import structlog
 
-from ams.core.ack_ids import AckId, AckIds
+from ams.core.ack_ids import AckId, AckIds, slices_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, AmsError, InvalidInput, NotFound, Overloaded
 from ams.core.messages import Stored
@@ -47,6 +47,8 @@ LOOK = 60_000
 """Milliseconds between two looks at a subscription of which nothing is due, as retention may have passed it."""
 IDLE = Milliseconds(600_000)
 """A subscription that was not used for so long, and has nothing out, is not kept in memory."""
+SLICE = 1000
+"""Ids that are looked up in one turn of the event loop."""
 LATE = "ack timeout"
 SHOWN_IDS = 100
 """Ids that an error names at most."""
@@ -246,13 +248,13 @@ class Working:
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
-        opened = await self._opened(subscription, project)
-        length = Milliseconds(seconds * 1000)
-        await self._reach(opened, opened.backlog.scan, length)
-        now = self._clock.monotonic()
-        until = Milliseconds(now + length)
-        late = await self._looked_up(opened, lambda: opened.backlog.extend(ids, until, now))
-        self._note_due(opened)
+        length, late = Milliseconds(seconds * 1000), []
+        async for some in self._in_turns(subscription, project, ids):
+            opened = await self._opened(subscription, project)
+            await self._reach(opened, opened.backlog.scan, length)
+            now = self._clock.monotonic()
+            late += await self._looked_up(opened, partial(opened.backlog.extend, some, Milliseconds(now + length), now))
+            self._note_due(opened)
         _refuse_late(late)
 
     async def give_back(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
@@ -260,8 +262,11 @@ class Working:
 
         Nothing is stored. Raises as `acknowledge`.
         """
-        opened = await self._opened(subscription, project)
-        _refuse_late(await self._looked_up(opened, lambda: self.release(subscription.id, ids)))
+        late: list[AckId] = []
+        async for some in self._in_turns(subscription, project, ids):
+            opened = await self._opened(subscription, project)
+            late += await self._looked_up(opened, partial(self.release, subscription.id, some))
+        _refuse_late(late)
 
     def release(self, subscription: SubscriptionId, ids: AckIds) -> Sequence[AckId]:
         """Do what `give_back` does, of a subscription that is used here; return the ids that count no more."""
@@ -453,7 +458,38 @@ class Working:
         ids: AckIds,
         settle: Callable[[Backlog, AckIds, Milliseconds], Settling],
     ) -> Sequence[AckId]:
-        """Store what is to be settled; return the ids that count no more.
+        """Store what is to be settled; return the ids that count no more."""
+        if _are_few(ids):
+            return await self._settled_at_once(subscription, project, ids, settle)
+        late: list[AckId] = []
+        async for some in self._in_turns(subscription, project, ids):
+            late += await self._settled_at_once(subscription, project, some, settle)
+        return late
+
+    async def _in_turns(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> AsyncIterator[AckIds]:
+        """Yield ids to be settled, many of them in slices between which other requests have a turn.
+
+        All are looked up before, as nothing is to be done when one of them was never given.
+        """
+        if _are_few(ids):
+            yield ids
+            return
+        for some in slices_of(ids, SLICE):
+            opened = await self._opened(subscription, project)
+            await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic()))
+            await asyncio.sleep(0)
+        for some in slices_of(ids, SLICE):
+            yield some
+            await asyncio.sleep(0)
+
+    async def _settled_at_once(
+        self,
+        subscription: Subscription,
+        project: ProjectName,
+        ids: AckIds,
+        settle: Callable[[Backlog, AckIds, Milliseconds], Settling],
+    ) -> Sequence[AckId]:
+        """Do what `_settled` does, with a few ids.
 
         Again when the subscription was sought meanwhile, or taken over by another process and back; and for messages
         that another call was about to acknowledge: what it stores may fail.
@@ -617,6 +653,11 @@ def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[
     for each in messages:
         lots.setdefault(backlog.attempt_of(each.offset), []).append(each)
     return lots.items()
+
+
+def _are_few(ids: AckIds) -> bool:
+    """Whether ids may be looked up in one turn of the event loop."""
+    return len(ids) <= SLICE and sum(map(len, ids.values())) <= SLICE
 
 
 def _refuse_late(late: Sequence[AckId]) -> None:

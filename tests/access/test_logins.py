@@ -8,6 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
+from ams.access.key_logins import KeyLogins
 from ams.access.logins import Logins
 from ams.core.clock import ManualClock
 from ams.core.errors import TokenRefused
@@ -47,7 +48,8 @@ class LoginSetup:
         remembered: Cache[bytes, CachedToken] = self.registry.invalidations.new_cache(100)
         verifier = Verifier(self, self, self, self.clock, 30, remembered)
         self.registry.invalidations.on(ISSUERS, verifier.forget)
-        self.logins = Logins(self.registry, self, verifier, self, self.clock, lambda: "192.0.2.1")
+        keys = KeyLogins(self.registry, self.clock, 30)
+        self.logins = Logins(self.registry, self, verifier, keys, self, self.clock, lambda: "192.0.2.1")
 
     async def by_url(self, url: str) -> Issuer | None:
         return self.issuer if url == self.issuer.url else None

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ams.cli.exits import Usage
-from ams.cli.secret_file import check_place, secret_file
+from ams.cli.secret_file import check_place, new_file, secret_file
 
 
 def test_a_secret_is_for_its_owner_alone_and_replaces_what_was_there(tmp_path: Path) -> None:
@@ -47,3 +47,25 @@ def test_a_bare_name_is_in_the_current_folder(tmp_path: Path, monkeypatch: pytes
         keep("new")
 
     assert (tmp_path / "token").read_text() == "new\n"
+
+
+def test_a_new_file_is_for_its_owner_alone_and_takes_the_place_of_none(tmp_path: Path) -> None:
+    path = tmp_path / "key.json"
+
+    with new_file(str(path)) as keep:
+        keep("secret")
+
+    assert path.read_text() == "secret\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(Usage, match="key.json: File exists"), new_file(str(path)) as keep:
+        keep("another")
+    with pytest.raises(Usage, match="nowhere/key.json: No such file"), new_file(str(tmp_path / "nowhere" / "key.json")):
+        raise AssertionError
+    assert path.read_text() == "secret\n"
+
+
+def test_no_new_file_is_there_when_no_secret_came(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), new_file(str(tmp_path / "key.json")):
+        raise RuntimeError
+
+    assert list(tmp_path.iterdir()) == []

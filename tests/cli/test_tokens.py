@@ -4,8 +4,11 @@ import json
 import stat
 from pathlib import Path
 
+import pytest
+
 from ams.core.rights import PUBLISH
 from tests.cli.conftest import Ams
+from tests.support.program_keys import file_token
 
 LONG_AGO = "2001-01-01"
 
@@ -70,6 +73,60 @@ def test_a_token_goes_to_a_file_and_not_out(ams: Ams, project: str, tmp_path: Pa
     nowhere = ams("token", "create", f"{project}-g", "--to-file", "nowhere/my.token")
     assert nowhere.returncode == 2
     assert ams("token", "show", f"{project}-g").returncode == 4
+
+
+def test_a_key_goes_to_a_file_of_googles_form_and_its_public_half_alone_to_the_service(
+    ams: Ams, project: str, tmp_path: Path
+) -> None:
+    made = ams(
+        "token", "create", "robot", "--right", f"projects:show=projects/{project}", "--google-file", "robot.json"
+    )
+    shown = json.loads(ams("token", "show", "robot", "-o", "json").stdout)
+    listed = ams("token", "list")
+
+    said = json.loads((tmp_path / "robot.json").read_text())
+    assert stat.S_IMODE((tmp_path / "robot.json").stat().st_mode) == 0o600
+    assert (said["type"], said["project_id"]) == ("service_account", project)
+    assert (said["private_key_id"], said["client_email"]) == (shown["key_id"], shown["client_email"])
+    assert shown["key_id"] in made.stdout
+    assert shown["key_id"][:12] in listed.stdout
+    assert "PRIVATE" not in made.stdout + made.stderr
+    assert made.stderr == "the key is in robot.json, for GOOGLE_APPLICATION_CREDENTIALS of programs\n"
+    revoked = ams("token", "revoke", "robot")
+    assert revoked.returncode == 0
+
+
+def test_what_a_program_signs_with_its_file_logs_in_until_it_is_revoked(ams: Ams, project: str, tmp_path: Path) -> None:
+    pytest.importorskip("google.oauth2.service_account")
+    name = f"{project}-robot"
+    ams("token", "create", name, "--google-file", "robot.json")
+    token = file_token(json.loads((tmp_path / "robot.json").read_text()))
+    environment = {"AMS_TOKEN": "", "AMS_BEARER_TOKEN": token}
+
+    assert ams("projects", "show", project, **environment).returncode == 0
+    assert ams("topics", "create", "jobs", **environment).returncode == 0
+    assert ams("token", "revoke", name).returncode == 0
+    refused = ams("projects", "show", project, **environment)
+    assert refused.returncode == 3
+    assert "it was revoked" in refused.stderr
+
+
+def test_a_file_that_is_there_stays_and_nothing_is_made_without_one(ams: Ams, project: str, tmp_path: Path) -> None:
+    (tmp_path / "robot.json").write_text("mine")
+    name = f"{project}-x"
+
+    for arguments in (
+        ("--google-file", "robot.json"),
+        ("--google-file", "nowhere/robot.json"),
+        ("--google-file", "new.json", "--to-file", "new.token"),
+    ):
+        assert ams("token", "create", name, *arguments).returncode == 2
+    assert ams("token", "create", name, "--google-file", "new.json", AMS_PROJECT="").returncode == 2
+    assert ams("token", "create", name, "--google-file", "new.json", "--right", "no:thing=*").returncode == 1
+
+    assert ams("token", "show", name).returncode == 4
+    assert (tmp_path / "robot.json").read_text() == "mine"
+    assert not (tmp_path / "new.json").exists()
 
 
 def test_a_user_manages_its_own_tokens_without_any_role(ams: Ams, project: str) -> None:

@@ -22,6 +22,7 @@ from tests.contract.rows import (
     put,
     user,
 )
+from tests.support.program_keys import public_key, public_pem
 
 U = user("u")
 MINE, ONE, NONE = "/users/$P-u/tokens", "/users/$P-u/tokens/ci", "/users/$P-none/tokens"
@@ -53,6 +54,23 @@ MADE = [
         post(ONE, {"expires_on": "2999-12-31", "rights": [RIGHT]}),
         Answer(Has(expires_on="2999-12-31T00:00:00Z", rights=[RIGHT], created_by="admin")),
         (U,),
+    ),
+    Row(
+        "tokens",
+        "a token with a public key has no text",
+        post(ONE, {"public_key": public_pem()}),
+        Answer(
+            {
+                "name": "ci",
+                "user": "$P-u",
+                "created_on": DATE,
+                "created_by": "admin",
+                "key_id": public_key().id,
+                "client_email": f"ci@{public_key().id}.ams.invalid",
+            }
+        ),
+        (U,),
+        ((get(ONE), Answer(Has(key_id=public_key().id, token=None))), (delete(ONE), EMPTY)),
     ),
     Row(
         "tokens",
@@ -93,6 +111,12 @@ ERRORS = [
     Row("tokens", "a name is a name", post(MINE + "/a.b"), says("Invalid token name")),
     Row("tokens", "a body is one of the kind", post(ONE, {"right": []}), says("Invalid Token Arguments")),
     Row("tokens", "a time is a time", post(ONE, {"expires_on": "soon"}), says("Invalid expires_on")),
+    Row(
+        "tokens",
+        "a key is one",
+        post(ONE, {"public_key": "PEM"}),
+        says("Invalid public_key: give an RSA key of 2048 to 4096 bits and exponent 65537, in PEM"),
+    ),
     Row(
         "tokens",
         "one time is enough",
@@ -150,6 +174,14 @@ ERRORS = [
         (U,),
     ),
     Row("tokens", "a name is taken once", post(ONE), error("AE", "Token already exists"), (U, post(ONE))),
+    Row(
+        "tokens",
+        "a key is of one token",
+        post(ONE, {"public_key": public_pem("two")}),
+        error("AE", "The key is another token's already"),
+        (U, post(MINE + "/other", {"public_key": public_pem("two")})),
+        ((delete(MINE + "/other"), EMPTY),),
+    ),
 ]
 
 ROWS = every(MADE, ERRORS)

@@ -30,7 +30,9 @@ _OWN = re.compile(r"[0-9a-f]{64}")
 
 
 class Bearer(str):
-    """A token that may be an issuer's. Any other text is looked for among AMS's own only."""
+    """A token that may be an issuer's, or signed with a named token's key. Any other text is looked for among AMS's
+    own only.
+    """
 
     __slots__ = ()
 
@@ -46,7 +48,7 @@ class Bearer(str):
 
 
 class Logins(Protocol):
-    """Finds the user of an issuer's token."""
+    """Finds the user of a token that is an issuer's, or is signed with the key of a named one."""
 
     def known(self, token: str) -> Principal | None:
         """Return what `principal` would return, if that takes no waiting; None says nothing."""
@@ -284,8 +286,9 @@ class Admission:
     def _known(self, token: str) -> Principal | None:
         """Return what `_principal` would return, if it is in memory; None says nothing. Raises `TokenRefused` as it."""
         if isinstance(token, Bearer) and self._is_of_issuer(token):
-            return None if self._logins is None else self._logins.known(token)
-        principal = self._registry.users.known_principal(token)
+            principal = None if self._logins is None else self._logins.known(token)
+        else:
+            principal = self._registry.users.known_principal(token)
         return None if principal is None else self._still(principal)
 
     async def _principal(self, token: str) -> Principal:
@@ -317,10 +320,10 @@ class Admission:
     async def _of_issuer(self, token: Bearer) -> Principal:
         if self._logins is None:
             raise TokenRefused(UNKNOWN)
-        return await self._logins.principal(token)
+        return self._still(await self._logins.principal(token))
 
     def _still(self, principal: Principal) -> Principal:
-        """Return whom a token of AMS's stands for; raise `TokenRefused` when it has expired. Notes its use."""
+        """Return whom a token stands for; of a named one, raise `TokenRefused` when it has expired and note its use."""
         login = principal.login
         if login is None or login.token is None:
             return principal

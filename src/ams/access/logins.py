@@ -1,4 +1,5 @@
-"""Logins by tokens of issuers: from a token to the user it is bound to, who may be made at the first login.
+"""Logins by signed tokens and by others of issuers: from a token to the user it is bound to, who may be made at the
+first login. Those that are signed with keys of named tokens are `ams.access.key_logins`'.
 
 On the way of every request that shows such a token: for one that was seen before, nothing here waits for anything.
 """
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 import structlog
 
+from ams.access.key_logins import KeyLogins
 from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, NotFound, TokenRefused
 from ams.core.issuer import Issuer, Verified
@@ -43,13 +45,14 @@ class _CachedLogin(NamedTuple):
 
 
 class Logins:
-    """Finds out whom the tokens of issuers stand for."""
+    """Finds out whom the tokens of issuers stand for, and those that are signed with keys of named tokens."""
 
     def __init__(
         self,
         registry: Registry,
         issuers: IssuerSource,
         verifier: Verifier,
+        keys: KeyLogins,
         trail: Trail,
         clock: Clock,
         address: Callable[[], str],
@@ -58,6 +61,7 @@ class Logins:
         self._registry = registry
         self._issuers = issuers
         self._verifier = verifier
+        self._keys = keys
         self._trail = trail
         self._clock = clock
         self._address = address
@@ -68,7 +72,7 @@ class Logins:
         """Return what `principal` would return, if all that it takes is in memory; None says nothing."""
         verified = self._verifier.known(token)
         if verified is None:
-            return None
+            return self._keys.known(token)
         seen = self._seen.get(id(verified))
         if seen is None or seen.verified is not verified:
             return None
@@ -76,7 +80,13 @@ class Logins:
         return seen.login if seen.bound is bound else None
 
     async def principal(self, token: str) -> Principal:
-        """Return the user of a token; raise `TokenRefused` when the token is not valid, or is bound to no user."""
+        """Return the user of a token; raise `TokenRefused` when the token is not valid, or is bound to no user.
+
+        One that names the key of a named token is never looked at as an issuer's.
+        """
+        by_key = await self._keys.principal(token)
+        if by_key is not None:
+            return by_key
         verified = await self._verifier.verify(token)
         found = await self._registry.bindings.principal(verified.url, verified.subject)
         seen = self._seen_of(verified)

@@ -7,6 +7,7 @@ output           plain columns or JSON on stdout, everything else on stderr
 exits            exit codes, and the one line an error becomes
 completing       shell completion
 secret_file      a file for a secret that is shown once
+google_file      a service account file, as Google's libraries read it
 serve            `ams serve`, `push` and `authn serve`
 installation     `ams check`, `backup`, `restore`, `export`, `import` and `admin rotate-key`
 settings         `ams settings`

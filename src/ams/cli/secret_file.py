@@ -13,6 +13,31 @@ Keep = Callable[[str], None]
 
 
 @contextmanager
+def new_file(path: str) -> Iterator[Keep]:
+    """Yield what writes a secret into a file for its owner only that was not there before.
+
+    Raises `Usage` at once when there is one of that name, or none can be. When nothing is kept, none is there after.
+    """
+    with file_named(path):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    os.close(handle)
+    kept = False
+    try:
+
+        def keep(secret: str) -> None:
+            nonlocal kept
+            with file_named(path):
+                _write(path, secret)
+            kept = True
+
+        yield keep
+    finally:
+        if not kept:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+
+@contextmanager
 def secret_file(path: str) -> Iterator[Keep]:
     """Yield what writes a secret into a file for its owner only, whole or not at all, in place of what bore the name.
 

@@ -1,5 +1,7 @@
 """`ams token`: tokens of a user besides its own, each with a name, perhaps an end and rights of its own."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -9,16 +11,21 @@ from ams.cli.arguments import argument, option, time_text, whole_seconds
 from ams.cli.command import Group, Session
 from ams.cli.completing import subscription_names, token_names, topic_names, user_names
 from ams.cli.exits import Usage
+from ams.cli.google_file import new_key, service_account
 from ams.cli.output import note
-from ams.cli.secret_file import secret_file
+from ams.cli.secret_file import new_file, secret_file
 from ams.client import wire
 from ams.client.wire import Call
 
 app = Group(
     "ams token create sensor-7 --publish readings --expires-in 90d --to-file sensor-7.token",
+    "ams token create sensor-8 --publish readings --google-file sensor-8.json",
     "ams token list --user sensor",
     "ams token revoke sensor-7",
 )
+
+KEY_SHOWN = 12
+"""Digits of a key's id in a list, enough to tell keys apart."""
 
 TokenName = Annotated[str, argument("NAME", "Name of the token.", token_names)]
 User = Annotated[str | None, option("Whose; default: you.", metavar="USER", complete=user_names)]
@@ -36,6 +43,10 @@ Rights = Annotated[
 ToFile = Annotated[
     str | None, option("Write the token there, for you alone, and not out.", "--to-file", metavar="FILE")
 ]
+GoogleFile = Annotated[
+    str | None,
+    option("Make a key in its place, for programs of Google's libraries.", "--google-file", metavar="FILE"),
+]
 
 
 def _fields(token: wire.NamedToken) -> dict[str, str]:
@@ -47,7 +58,7 @@ def _fields(token: wire.NamedToken) -> dict[str, str]:
         "expires": token.expires_on or "never",
         "last used": token.last_used or "never",
         "good for": rights.shown(token.rights),
-    }
+    } | ({"key": token.key_id, "client email": token.client_email} if token.key_id else {})
 
 
 @app.does()
@@ -61,19 +72,27 @@ def create(
     consume: Consume = None,
     right: Rights = None,
     to_file: ToFile = None,
+    google_file: GoogleFile = None,
 ) -> None:
     """Make a token and print it, alone and this once; without rights it is good for all that its user may do."""
     given = rights.shorthands(publish or [], consume or [], session.chosen_project)
     given += [rights.right(each) for each in right or []]
     if expires_in is not None and expires_on is not None:
         raise Usage("give --expires-in or --expires-on, not both")
-    call = wire.create_token(
+    if to_file is not None and google_file is not None:
+        raise Usage("give --to-file or --google-file, not both")
+    wanted = partial(
+        wire.create_token,
         _of(session, user),
         name,
         expires_on=time_text(expires_on) if expires_on is not None else "",
         expires_in=_seconds(expires_in) if expires_in is not None else None,
         rights=given or None,
     )
+    if google_file is not None:
+        _create_key(session, wanted, google_file)
+        return
+    call = wanted()
     if to_file is None:
         _print(session, session.call(call))
         return
@@ -91,6 +110,7 @@ def create(
         "CREATED": "created_on",
         "EXPIRES": lambda each: each.expires_on or "-",
         "LAST USED": lambda each: each.last_used or "-",
+        "KEY": lambda each: each.key_id[:KEY_SHOWN] or "-",
         "GOOD FOR": lambda each: rights.shown(each.rights),
     },
 )
@@ -111,6 +131,17 @@ def revoke(session: Session, name: TokenName, user: User = None) -> None:
     owner = _of(session, user)
     session.call(wire.revoke_token(owner, name))
     session.done(f"token {name} of {owner} revoked")
+
+
+def _create_key(session: Session, wanted: Callable[..., Call[wire.NamedToken]], path: str) -> None:
+    """Make a key pair, a token with its public half, and a file with its private half, which goes nowhere else."""
+    project = session.project
+    with new_file(path) as keep:
+        pair = new_key()
+        made = session.call(wanted(public_key=pair.public))
+        keep(service_account(project, made, pair.private))
+    session.show(made, _fields(made))
+    note(f"the key is in {path}, for GOOGLE_APPLICATION_CREDENTIALS of programs")
 
 
 def _of(session: Session, user: str | None) -> str:

@@ -9,6 +9,7 @@ push_config            where a subscription's messages are delivered to, and the
 parallel_options       what a parallel subscription has beyond an ordered one, and the limits of that
 filters                which messages are delivered, by their attributes
 issuer                 an issuer whose tokens are accepted, and the file that lists issuers
+public_keys            public keys of named tokens: read, and what they are called by
 rights                 what a token is good for, of what its user may do
 distinguished_names    names of certificates, and the form they are compared in
 clock                  wall time and monotonic time, replaceable in tests

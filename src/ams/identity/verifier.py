@@ -10,7 +10,6 @@ that names a role is met by that role only, one that names an authority by that 
 name may be anything.
 """
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class Verifier:
 
     def known(self, token: str) -> Verified | None:
         """Return what `verify` would return, if that is remembered and still good; None says nothing."""
-        remembered = self._cache.known(_digest(token))
+        remembered = self._cache.known(tokens.digest(token))
         if remembered is None or not self._is_good(remembered):
             return None
         return remembered.verified
@@ -98,7 +97,7 @@ class Verifier:
         """
         if len(token) > tokens.LONGEST:
             raise TokenRefused(f"The token is longer than {tokens.LONGEST} characters")
-        digest = _digest(token)
+        digest = tokens.digest(token)
         remembered = await self._cache.find(digest, lambda: self._look_at(token, digest))
         if remembered is None or not self._is_good(remembered):
             self._cache.discard(digest)
@@ -165,11 +164,6 @@ class Verifier:
             self._refused.put(digest, True)
             raise _not_active()
         return answer
-
-
-def _digest(token: str) -> bytes:
-    # BLAKE2b, as strong as SHA-256, has not to be looked up in OpenSSL each time: on the way of every request.
-    return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
 def _not_active() -> TokenRefused:

@@ -11,6 +11,7 @@ from ams.core import rights
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from ams.core.names import TokenId, TokenName, UserName
+from ams.core.public_keys import PublicKey
 from ams.core.rounds import Rounds
 from ams.service.lookup import find_user
 from ams.storage.registry.logins import NamedTokenRecords
@@ -55,10 +56,12 @@ class Tokens:
         expires_on: Milliseconds | None = None,
         lifetime: Milliseconds | None = None,
         wanted: Sequence[tuple[str, str]] | None = None,
+        key: PublicKey | None = None,
     ) -> tuple[NamedToken, str]:
         """Make a token of a user that is good until `expires_on` or for `lifetime`, and for the rights in `wanted`.
 
-        Returns it with its text, which is never shown again. None of the first two: it never expires; no rights: it
+        Returns it with its text, which is never shown again; with a key, programs sign what they show with the other
+        half of that, and there is no text. None of the first two: it never expires; no rights: it
         is good for all that the user may do. Raises `NotFound`, `NotAllowed`; `InvalidInput` for a time or rights that
         cannot be, `Conflict` when the user has too many, `AlreadyExists`.
         """
@@ -69,7 +72,7 @@ class Tokens:
         if len(await self._registry.named_tokens.of(owner.id)) >= MOST:
             raise Conflict(f"A user has at most {MOST} named tokens: revoke one that is not used any more")
         return await self._registry.named_tokens.create(
-            owner.id, name, expires_on=until, rights=given, created_by=caller.user
+            owner.id, name, expires_on=until, rights=given, created_by=caller.user, key=key
         )
 
     async def revoke(self, caller: Caller, user: UserName, name: TokenName) -> None:

@@ -269,6 +269,8 @@ class NamedToken(Line, tag="named_token"):
     id: str | None = None
     rights: tuple[Right, ...] | None = None
     """None: all the user's."""
+    public_key: str | None = None
+    """PEM; with it the token has no text, and its hash is that of one nobody has."""
     created_on: Time | None = None
     created_by: str | None = None
     expires_on: Time | None = None

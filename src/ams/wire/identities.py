@@ -28,15 +28,16 @@ class RightBody(Request, frozen=True):
 
 
 class NewToken(Request, frozen=True):
-    """The rights of a token and its lifetime; absent: all rights, no expiry."""
+    """The rights of a token, its lifetime and its public key; absent: all rights, no expiry, a text."""
 
     expires_on: str | None = None
     expires_in: int | None = None
     rights: list[RightBody] | None = None
+    public_key: str | None = None
 
 
 class Token(Object, frozen=True):
-    """A named token; `token` is its text, only in the answer that made it."""
+    """A named token; `token` is its text, only in the answer that made it, and not of one with a key."""
 
     name: str
     user: str
@@ -48,6 +49,10 @@ class Token(Object, frozen=True):
     """To about a minute; empty: never."""
     rights: Sequence[Right] | None = None
     """What it is good for, of what its user may do; None: all of it."""
+    key_id: str = ""
+    """Of its public key; empty: it has none, but a text."""
+    client_email: str = ""
+    """What a program with the key calls itself in what it signs."""
     token: str = ""
 
     def __repr__(self) -> str:

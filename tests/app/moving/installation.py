@@ -20,6 +20,7 @@ from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
 from ams.storage.registry.records import UserDetails
 from ams.storage.registry.registry import Registry
+from tests.support.program_keys import public_key
 
 ADMIN = "a service token of the tests"
 Told = dict[str, tuple[int, str]]
@@ -136,6 +137,9 @@ async def furnish_identity(registry: Registry) -> str:
         anna, TokenName("publisher"), expires_on=EXPIRY, rights=right, created_by=root
     )
     await registry.named_tokens.create(bert, TokenName("laptop"), expires_on=None, rights=None, created_by=None)
+    await registry.named_tokens.create(
+        bert, TokenName("program"), expires_on=None, rights=right, created_by=root, key=public_key()
+    )
     await registry.named_tokens.note_uses({made.id: Milliseconds(1_700_000_000_123)})
     await registry.bindings.create(anna, BindingName("b"), ISSUER.url, "alice", created_by=root)
     await registry.bindings.first_login(UserName("by-login"), UserDetails(), {}, ISSUER.url, "bob")

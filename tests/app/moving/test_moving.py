@@ -17,6 +17,7 @@ from ams.service.push.pushing import FIRST_WORKER
 from ams.storage.registry.records import NamedToken, PageRequest, Schema, Snapshot, Subscription, Topic
 from ams.storage.registry.registry import Registry
 from tests.app.moving.installation import ISSUER, Told, furnish, furnish_identity, installation, service, told
+from tests.support.program_keys import public_key
 
 
 class Furnished(NamedTuple):
@@ -195,7 +196,10 @@ async def test_named_tokens_bindings_and_issuers_are_the_same_after_a_move(furni
         assert await identities_in(opened.registry) == before
         found = await opened.registry.users.principal(furnished.named)
         bound = await opened.registry.bindings.principal(ISSUER.url, "alice")
-    assert len(before) == 6
+        holder = await opened.registry.named_tokens.holder(public_key().id)
+    assert len(before) == 7
+    assert holder is not None
+    assert (holder.principal.name, holder.key) == ("user-2", public_key())
     assert found == principal
     assert found is not None
     assert found.login is not None

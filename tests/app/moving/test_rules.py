@@ -17,6 +17,7 @@ from ams.core.push_config import PushConfig
 from ams.storage.export_format import AnyLine, Issuer, PushSecret, Revision, RoleRule, Tally
 from ams.storage.registry.logins import issuer_on
 from tests.app.moving.lines import HEADER, Fields, line, whole, written
+from tests.support.program_keys import public_pem
 
 FORMAT = Path(__file__).parents[3] / "docs" / "reference" / "export-format.md"
 UUID = "0b2c1f00-1111-4222-8333-444455556666"
@@ -30,6 +31,7 @@ SECRET = {"secret": "whsec_" + "MDEy" * 8}
 
 HASH = "0" * 64
 TOKEN = line("named_token", user="u", name="n", hash=HASH)
+OTHER_TOKEN = line("named_token", user="u", name="m", hash="1" * 64)
 BINDING = line("binding", user="u", name="b", issuer="https://issuer.example", subject="s")
 ISSUER = line("issuer", name="i", url="https://issuer.example", audiences=["ams"])
 RULE = {"entitlement": "urn:mace:example.org:group:vo", "project": "p", "roles": ["consumer"]}
@@ -142,6 +144,12 @@ BAD = {
     "a token made by somebody unknown": ([USER, TOKEN | {"created_by": "v"}], 3, "user v"),
     "two tokens of one name": ([USER, TOKEN, TOKEN], 4, "a second token n of user u"),
     "a token whose name is none": ([USER, TOKEN | {"name": "a b"}], 3, "Invalid token name"),
+    "a key that is none": ([USER, TOKEN | {"public_key": "x"}], 3, "Invalid public_key"),
+    "two tokens of one key": (
+        [USER, TOKEN | {"public_key": public_pem()}, OTHER_TOKEN | {"public_key": public_pem()}],
+        4,
+        "a public_key that another named token has",
+    ),
     "two tokens of one text": ([USER, TOKEN, TOKEN | {"name": "m"}], 4, "a hash that another named token has"),
     "two tokens with one id": ([USER, TOKEN | {"id": UUID}, TOKEN | {"id": UUID}], 4, f"id {UUID}"),
     "a hash that is none": ([USER, TOKEN | {"hash": "0" * 63}], 3, "`$.hash`"),

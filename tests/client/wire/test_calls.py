@@ -78,6 +78,7 @@ CALLS: list[tuple[wire.Call[Any], str, str, object]] = [
     (wire.list_tokens("U"), "GET", "/v1/users/U/tokens", EMPTY),
     (wire.get_token("U", "N"), "GET", "/v1/users/U/tokens/N", EMPTY),
     (wire.create_token("U", "N"), "POST", "/v1/users/U/tokens/N", {}),
+    (wire.create_token("U", "N", public_key="PEM"), "POST", "/v1/users/U/tokens/N", {"public_key": "PEM"}),
     (
         wire.create_token("U", "N", expires_in=60, rights=[wire.Right(action="topics:publish", resource="*")]),
         "POST",

@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, text
 
+from ams.access.key_logins import KeyLogins
 from ams.app.maintenance import rotate_shared_key
-from ams.core.clock import Milliseconds
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import AlreadyExists, BadSettings, RegistryUnavailable, Unusable
 from ams.core.issuer import Issuer
 from ams.core.names import (
@@ -35,7 +36,9 @@ from ams.storage.registry.records import SchemaContent, User, UserDetails
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.tables import REGISTRY
 from cluster.ports import free_port
+from tests.support import program_keys
 from tests.support.administration import KEY, make_project, make_user, open_registry_at
+from tests.support.program_keys import public_key
 
 pytestmark = pytest.mark.postgres
 WITHIN = 1.0
@@ -137,11 +140,19 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere_within_a_secon
     await one.issuers.create(issuer, None)
     for user, subject in ((anna, "a"), (bert, "b")):
         await one.bindings.create(user.id, BindingName("b"), issuer.url, subject, created_by=None)
+    await one.named_tokens.create(
+        anna.id, TokenName("ci"), expires_on=None, rights=None, created_by=None, key=public_key()
+    )
+    logins = KeyLogins(two, SystemClock(), 30)
+    signed = program_keys.signed(time.time())
+    robot = await logins.principal(signed)
+    assert robot is not None
     assert None not in [await two.users.principal(each) for each in named]
     assert None not in [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
     assert await two.issuers.all() == (issuer,)
 
     await one.named_tokens.revoke(anna.id, TokenName("laptop"))
+    await one.named_tokens.revoke(anna.id, TokenName("ci"))
     await one.bindings.delete(anna.id, BindingName("b"))
     await one.users.delete(bert.id)
     await one.issuers.delete(issuer.name)
@@ -149,7 +160,7 @@ async def test_what_was_revoked_of_an_identity_is_dead_everywhere_within_a_secon
     async def dead() -> bool:
         tokens = [await two.users.principal(each) for each in named]
         identities = [await two.bindings.principal(issuer.url, subject) for subject in "ab"]
-        return not any((*tokens, *identities, *await two.issuers.all()))
+        return not any((*tokens, *identities, logins.known(signed), *await two.issuers.all()))
 
     await until(dead, WITHIN)
 

@@ -18,6 +18,7 @@ from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import checked_name
 from ams.core.parallel_options import MIN_ACK_DEADLINE
 from ams.core.parallel_options import check as check_options
+from ams.core.public_keys import PublicKey
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, MAX_ATTEMPTS, MAX_OUTSTANDING, PushConfig, is_https
 from ams.core.rights import checked as checked_rights
 from ams.push import delivery
@@ -319,6 +320,7 @@ class _IdentityRules:
         """Whether the file says that secrets are in it."""
         self._tokens: set[Name] = set()
         self._hashes: set[str] = set()
+        self._keys: set[str] = set()
         self._bindings: set[Name] = set()
         self._bound: set[tuple[str, str]] = set()
         self._issuers: set[str] = set()
@@ -330,8 +332,15 @@ class _IdentityRules:
         if line.hash in self._hashes:
             raise InvalidInput("a hash that another named token has")
         self._hashes.add(line.hash)
+        if line.public_key is not None:
+            self._fresh_key(PublicKey.read(line.public_key))
         if line.rights is not None:
             checked_rights(line.rights, {each.action for each in line.rights})
+
+    def _fresh_key(self, key: PublicKey) -> None:
+        if key.id in self._keys:
+            raise InvalidInput("a public_key that another named token has")
+        self._keys.add(key.id)
 
     def see_binding(self, line: Binding) -> None:
         """Judge a binding."""

@@ -7,6 +7,7 @@ from functools import partial
 
 import structlog
 
+from ams.access.key_logins import KeyLogins
 from ams.access.logins import Logins
 from ams.app.wiring.engines import Engines
 from ams.core.errors import AmsError
@@ -84,7 +85,8 @@ def identity_of(
     verifier = Verifier(issuers, keys, introspection, clock, settings.issuers_leeway, remembered)
     registry.invalidations.on(ISSUERS, verifier.forget)
     registry.invalidations.on(ISSUERS, keys.look_again)
-    logins = Logins(registry, issuers, verifier, trail, clock, partial(_address, proxies))
+    keys_of_tokens = KeyLogins(registry, clock, settings.issuers_leeway)
+    logins = Logins(registry, issuers, verifier, keys_of_tokens, trail, clock, partial(_address, proxies))
     return Identity(issuers, logins, introspection, keys)
 
 

@@ -68,14 +68,21 @@ def get_token(user: str, name: str) -> Call[Token]:
 
 
 def create_token(
-    user: str, name: str, *, expires_on: str = "", expires_in: int | None = None, rights: Sequence[Right] | None = None
+    user: str,
+    name: str,
+    *,
+    expires_on: str = "",
+    expires_in: int | None = None,
+    rights: Sequence[Right] | None = None,
+    public_key: str = "",
 ) -> Call[Token]:
     """Make a named token that is good until a time (RFC 3339), or for seconds; the answer holds it, this once.
 
     Without any of the two it never expires; without rights it is good for all that its user may do.
+    With a public key (RSA, PEM) it has no text: programs show what they sign with the private half.
     """
     wanted = None if rights is None else [RightBody(each.action, each.resource) for each in rights]
-    body = NewToken(expires_on or None, expires_in, wanted)
+    body = NewToken(expires_on or None, expires_in, wanted, public_key or None)
     return Call("POST", _tokens_path(user, name), reader(Token), json_body(body))
 
 

@@ -8,6 +8,7 @@ from ams.access.admission import Admission
 from ams.core.clock import Milliseconds, optional_date, resource_date
 from ams.core.errors import InvalidInput
 from ams.core.names import RegistrationId, TokenName, UserId
+from ams.core.public_keys import PublicKey, client_email
 from ams.http.bodies import Reader, first_value, strings
 from ams.http.routes import answers
 from ams.http.routing import PAGE, Call, Row, page_request
@@ -139,7 +140,7 @@ class TokenRoutes:
         )
 
     async def create(self, call: Call) -> bytes:
-        """Make a named token; its text is in this answer and nowhere else."""
+        """Make a named token; its text is in this answer and nowhere else, if it has one."""
         wanted = _read_new_token(await call.body())
         given = wanted.rights
         made, text = await self._tokens.create(
@@ -149,6 +150,7 @@ class TokenRoutes:
             expires_on=_moment(wanted.expires_on),
             lifetime=None if wanted.expires_in is None else Milliseconds(wanted.expires_in * 1000),
             wanted=None if given is None else [(each.action or "", each.resource or "") for each in given],
+            key=None if wanted.public_key is None else PublicKey.read(wanted.public_key),
         )
         return answers.encode(_shown_token(made, text))
 
@@ -277,6 +279,8 @@ def _shown_token(token: records.NamedToken, text: str = "") -> Token:
         expires_on=optional_date(token.expires_on),
         last_used=optional_date(token.last_used),
         rights=None if token.rights is None else [Right(*each) for each in token.rights],
+        key_id=token.key_id or "",
+        client_email=client_email(token.name, token.key_id) if token.key_id else "",
         token=text,
     )
 

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row, Select, Table, insert, select
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
 from ams.core.offsets import Range, bitmap_of, packed, ranges_of
+from ams.core.public_keys import PublicKey
 from ams.core.push_config import AUTOGEN, HTTP_ENDPOINT, PushConfig
 from ams.storage.export_format import (
     Binding,
@@ -35,7 +36,16 @@ from ams.storage.export_format import (
     User,
 )
 from ams.storage.registry import parallel, push
-from ams.storage.registry.logins import columns, fields_of, hash_of, issuer_on, rights_written, sealed, secret_of
+from ams.storage.registry.logins import (
+    columns,
+    fields_of,
+    hash_of,
+    issuer_on,
+    key_columns,
+    rights_written,
+    sealed,
+    secret_of,
+)
 from ams.storage.registry.statements import with_creator, with_user_and_creator
 from ams.storage.registry.tables import (
     bindings,
@@ -395,7 +405,8 @@ class RegistryImport:
     def _(self, line: NamedToken) -> None:
         identity = TokenId(line.id or new_uuid())
         known_by = sealed(self._secrets, line.hash, identity)
-        self._insert_line(line, id=identity, rights=rights_written(line.rights), **known_by)
+        key = None if line.public_key is None else PublicKey.read(line.public_key)
+        self._insert_line(line, id=identity, rights=rights_written(line.rights), **key_columns(key), **known_by)
 
     @add.register
     def _(self, line: Binding) -> None:

@@ -19,17 +19,19 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.issuer import Issuer
 from ams.core.names import BindingName, IssuerName, TokenId, TokenName, UserId, UserName, new_uuid
+from ams.core.public_keys import PublicKey
 from ams.core.rights import Rights
 from ams.storage import export_format
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import ISSUERS, PRINCIPAL, Cache, Invalidation
-from ams.storage.registry.records import Binding, NamedToken, Principal, User, UserDetails
+from ams.storage.registry.records import Binding, KeyHolder, NamedToken, Principal, User, UserDetails
 from ams.storage.registry.statements import ByRows, existing, with_user_and_creator
 from ams.storage.registry.tables import TAKEN, bindings, issuers, named_tokens, users
 from ams.storage.registry.users import (
     Roles,
     UserRecords,
     bound_principal,
+    key_holder,
     put_memberships,
     rights_read,
     roles_to_change,
@@ -55,15 +57,18 @@ class NamedTokenRecords:
         expires_on: Milliseconds | None,
         rights: Rights | None,
         created_by: UserId | None,
+        key: PublicKey | None = None,
     ) -> tuple[NamedToken, str]:
         """Make a token of a user; return it with its text, which cannot be read again.
 
-        Raises `AlreadyExists` when the user has one of this name, `NotFound` when the user is gone.
+        With a key the text is empty: what is signed with that key is shown in its place, and nothing else opens it.
+        Raises `AlreadyExists` when the user has one of this name or any token has the key, `NotFound` when the user
+        is gone.
         """
         token, identity = new_token(), TokenId(new_uuid())
         row = insert(named_tokens).values(
             id=identity, user_id=user, name=name, rights=rights_written(rights), created_on=self._clock.wall(),
-            expires_on=expires_on, **sealed(self._secrets, token_hash(token), identity),
+            expires_on=expires_on, **key_columns(key), **sealed(self._secrets, token_hash(token), identity),
             created_by=existing(created_by),
         )  # fmt: skip
 
@@ -73,7 +78,11 @@ class NamedTokenRecords:
 
         made = await self._database.write(work)
         assert made is not None
-        return made, token
+        return made, token if key is None else ""
+
+    async def holder(self, key: str) -> KeyHolder | None:
+        """Return whose key this is, by its id; None when it is no token's."""
+        return await self._database.read(lambda connection: key_holder(connection, key))
 
     async def of(self, user: UserId) -> Sequence[NamedToken]:
         """Return the named tokens of a user, oldest first, those that have expired too."""
@@ -100,6 +109,11 @@ class NamedTokenRecords:
 def sealed(secrets: Secrets, hashed: str, identity: TokenId) -> dict[str, Any]:
     """Return the columns by which a token is known, from its hash as `ams.storage.secrets.token_hash` gives it."""
     return {"digest": secrets.digest(hashed), "sealed": secrets.seal(hashed, identity)}
+
+
+def key_columns(key: PublicKey | None) -> dict[str, str | None]:
+    """Return the columns of a token's public key."""
+    return {"public_key": key and key.pem, "key_id": key and key.id}
 
 
 def hash_of(secrets: Secrets, row: Row[Any]) -> str:
@@ -137,7 +151,7 @@ def _token_where(connection: Connection, condition: ColumnElement[bool]) -> Name
 def _named_token(row: Row[Any]) -> NamedToken:
     return NamedToken(
         id=row.id, user=row.user, name=row.name, created_on=row.created_on, created_by=row.creator,
-        expires_on=row.expires_on, last_used=row.last_used, rights=rights_read(row.rights),
+        expires_on=row.expires_on, last_used=row.last_used, rights=rights_read(row.rights), key_id=row.key_id,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pyroaring import BitMap64
 
@@ -26,6 +26,7 @@ from ams.core.names import (
     UserName,
 )
 from ams.core.parallel_options import ParallelOptions
+from ams.core.public_keys import PublicKey
 from ams.core.push_config import PushConfig
 from ams.core.rights import Rights
 
@@ -284,7 +285,10 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
-    """A token of a user besides its own; its text was shown once and is nowhere (docs/reference/tokens.md)."""
+    """A token of a user besides its own; its text was shown once and is nowhere (docs/reference/tokens.md).
+
+    One with a public key has no text.
+    """
 
     id: TokenId
     user: UserName
@@ -297,6 +301,16 @@ class NamedToken:
     """To about a minute; None: never."""
     rights: Rights | None
     """What it is good for, of what its user may do; None: all of it."""
+    key_id: str | None = None
+    """Of its public key; None: it has none."""
+
+
+class KeyHolder(NamedTuple):
+    """Whose key it is that a program signs its tokens with."""
+
+    principal: Principal
+    """With the named token as `login`."""
+    key: PublicKey
 
 
 @dataclass(frozen=True, slots=True)

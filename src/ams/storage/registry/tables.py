@@ -42,6 +42,7 @@ TAKEN = {
     "schemas_project_id_unique": "Schema already exists",
     "registrations_one_pending": "User registration already exists",
     "named_tokens_user_id_unique": "Token already exists",
+    "named_tokens_key_id_unique": "The key is another token's already",
     "bindings_user_id_unique": "Binding already exists",
     "bindings_issuer_unique": "Identity is already bound to a user",
     "issuers_name_unique": "Issuer already exists",
@@ -390,13 +391,18 @@ named_tokens = _identified(
     Column("digest", String(64), nullable=False, unique=True, comment="keyed hash of the token's hash"),
     Column("sealed", LargeBinary, nullable=False, comment="encrypted: the token's hash, not the token"),
     Column("rights", Text, comment="JSON list of action and resource; null: all the user's"),
+    Column("public_key", Text, comment="PEM; null: none, it is a text"),
+    Column("key_id", String(40), comment="of the public key; null: none"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     Column("expires_on", BigInteger, comment="milliseconds since the epoch; null: never"),
     Column("last_used", BigInteger, comment="milliseconds since the epoch; null: never"),
     _created_by(),
     UniqueConstraint("user_id", "name"),
+    Index("named_tokens_key_id_unique", "key_id", unique=True),
 )
-"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key."""
+"""Tokens of a user besides its own. Their texts are nowhere: a hash is enough to know one, also under another key. One
+with a public key has no text: what it is known by is the hash of one that nobody ever had.
+"""
 
 bindings = _numbered(
     "bindings",
@@ -439,7 +445,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0010",
+    head="0011",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

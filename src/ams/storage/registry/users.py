@@ -27,12 +27,14 @@ from sqlalchemy import (
 from ams.core.clock import Clock
 from ams.core.errors import AlreadyExists, Damaged
 from ams.core.names import ProjectId, RegistrationId, UserId, UserName, new_uuid
+from ams.core.public_keys import PublicKey
 from ams.core.rights import Right, Rights
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import PRINCIPAL, Cache, Invalidation
 from ams.storage.database.schema import Work
 from ams.storage.registry.records import (
     Applicant,
+    KeyHolder,
     Login,
     Membership,
     Page,
@@ -259,7 +261,7 @@ _MEMBERS: Select[Any] = (
 _BEARERS: Select[Any] = select(users.c.id, users.c.name, users.c.service_roles)
 _BY_NAMED_TOKEN: Select[Any] = _BEARERS.join(named_tokens, named_tokens.c.user_id == users.c.id).add_columns(
     named_tokens.c.id.label("token_id"), named_tokens.c.name.label("token_name"),
-    named_tokens.c.expires_on, named_tokens.c.rights,
+    named_tokens.c.expires_on, named_tokens.c.rights, named_tokens.c.public_key,
 )  # fmt: skip
 _BOUND: Select[Any] = _BEARERS.join(bindings, bindings.c.user_id == users.c.id).add_columns(bindings.c.by_login)
 
@@ -307,6 +309,12 @@ def bearer_of(connection: Connection, own: str, named: str) -> Principal | None:
         return _with_roles(connection, row)
     row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.digest == named)).first()
     return _with_roles(connection, row, _login(row)) if row is not None else None
+
+
+def key_holder(connection: Connection, key: str) -> KeyHolder | None:
+    """Return whose key this is, by its id."""
+    row = connection.execute(_BY_NAMED_TOKEN.where(named_tokens.c.key_id == key)).first()
+    return None if row is None else KeyHolder(_with_roles(connection, row, _login(row)), PublicKey(row.public_key, key))
 
 
 def bound_principal(connection: Connection, issuer: str, subject: str) -> tuple[Principal, bool] | None:

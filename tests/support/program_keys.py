@@ -1,0 +1,74 @@
+"""Keys of programs, and what programs sign with them: as Google's libraries do, and in every wrong way."""
+
+import functools
+import json
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from ams.cli.google_file import service_account
+from ams.client import wire
+from ams.core.names import TokenName
+from ams.core.public_keys import PublicKey, client_email
+
+AUDIENCE = "https://pubsub.googleapis.com/"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform https://www.googleapis.com/auth/pubsub"
+
+
+def private_key(name: str = "one") -> rsa.RSAPrivateKey:
+    """Return the same key for a name each time."""
+    return _made(name)
+
+
+@functools.cache
+def _made(_name: str) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, 2048)
+
+
+def public_pem(name: str = "one") -> str:
+    """Return the public half of it in PEM."""
+    public = private_key(name).public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+
+
+def public_key(name: str = "one") -> PublicKey:
+    """Return the public half of it."""
+    return PublicKey.read(public_pem(name))
+
+
+def private_pem(name: str = "one") -> str:
+    """Return the private half of it in PEM."""
+    return private_key(name).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def signed(now: float, key: str = "one", *, algorithm: str = "RS256", by: Any = None, **claims: object) -> str:
+    """Return a token of the named token `ci` by a key; `now` is in seconds, claims that are None are left out, and
+    `by` is another key to sign with.
+    """
+    email = client_email(TokenName("ci"), public_key(key).id)
+    said = {"iss": email, "sub": email, "aud": AUDIENCE, "iat": now, "exp": now + 3600, **claims}
+    payload = json.dumps({name: value for name, value in said.items() if value is not None}).encode()
+    return jwt.PyJWS().encode(payload, by or private_key(key), algorithm, headers={"kid": public_key(key).id})
+
+
+def library_token(key: str = "one", name: str = "ci", audience: str | None = AUDIENCE) -> str:
+    """Return what Google's Python library shows for a service account file, now; without an audience by scopes."""
+    token = wire.NamedToken(
+        name=name, user="anna", key_id=public_key(key).id,
+        client_email=client_email(TokenName(name), public_key(key).id),
+    )  # fmt: skip
+    return file_token(json.loads(service_account("P", token, private_pem(key))), audience)
+
+
+def file_token(said: dict[str, str], audience: str | None = AUDIENCE) -> str:
+    """Return what the library shows for what a file says."""
+    from google.oauth2.service_account import Credentials
+
+    scopes = None if audience else SCOPE.split()
+    found: Any = Credentials.from_service_account_info(said, scopes=scopes, always_use_jwt_access=True)
+    found._create_self_signed_jwt(audience)  # as its transport for gRPC does
+    headers: dict[str, str] = {}
+    found.before_request(None, "POST", "https://pubsub.googleapis.com/", headers)
+    return headers["authorization"].removeprefix("Bearer ")

@@ -12,6 +12,7 @@ import pytest
 
 from ams.access.permissions import ROLES
 from ams.core.clock import resource_date
+from tests.support.program_keys import public_pem, signed
 from tests.support.served import SERVICE_TOKEN, Served, served
 
 PUBLISH = {"action": "topics:publish", "resource": "projects/P/topics/garden"}
@@ -98,6 +99,38 @@ def test_a_reduced_token_publishes_to_its_topic_and_does_nothing_else(service: S
         ("POST", "/users/bert/tokens/more"),
     ):
         assert message(call(service, method, path, token, json=MESSAGES)) == (403, "The token is not good for this")
+
+
+def test_what_a_key_signs_publishes_to_its_topic_until_it_is_revoked(service: Served) -> None:
+    own = make_user(service, "robin")["token"]
+    wanted = {"public_key": public_pem("http"), "rights": [PUBLISH]}
+    made = ask(service, "POST", "/users/robin/tokens/ci", own, json=wanted)
+    token = signed(service.clock.now // 1000, "http")
+
+    assert "token" not in made
+    assert ask(service, "GET", "/users/robin/tokens", own)["tokens"][0]["key_id"] == made["key_id"]
+    for _ in range(2):
+        assert ask(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)["messageIds"]
+    other = call(service, "POST", "/projects/P/topics/lawn:publish", token, json=MESSAGES)
+    assert message(other) == (403, "The token is not good for this")
+    by_key = {"x-api-key": token}
+    assert CLIENT.get(service.run.base_url + "/v1/users/profile", headers=by_key).status_code == 401
+
+    ask(service, "DELETE", "/users/robin/tokens/ci", own)
+    refused = call(service, "POST", "/projects/P/topics/garden:publish", token, json=MESSAGES)
+    assert message(refused) == (401, "The token's key is not known: it was revoked, or is of another service")
+    assert 'error="invalid_token"' in refused.headers["www-authenticate"]
+
+
+def test_what_a_key_signs_makes_no_token_that_outlives_it(service: Served) -> None:
+    own = make_user(service, "kira")["token"]
+    ask(service, "POST", "/users/kira/tokens/ci", own, json={"public_key": public_pem("longer")})
+    token = signed(service.clock.now // 1000, "longer")
+
+    longer = call(service, "POST", "/users/kira/tokens/more", token)
+    assert message(longer) == (400, "The token would outlive the one it is made with: it must expire no later")
+    assert ask(service, "POST", "/users/kira/tokens/more", token, json={"expires_in": 60})["token"]
+    assert "token" not in ask(service, "GET", "/users/profile", token)
 
 
 OPEN = {"/v1/status", "/v1/version", "/v1/users/profile", "/v1/users/usageReport"}

@@ -264,7 +264,9 @@ class Settings(SettingsTable):
     )
     issuers_allow: str = setting("", "Networks that issuers may be in, besides public addresses: 127.0.0.0/8,::1/128.")
     issuers_ca_file: str = setting("", "CA certificates (PEM) that issuers are checked by, besides the system's.")
-    issuers_leeway: Seconds = setting(Seconds(30.0), "How far the clocks of issuers may be off; at most 5m.")
+    issuers_leeway: Seconds = setting(
+        Seconds(30.0), "How far the clocks of issuers, and of programs with keys, may be off; at most 5m."
+    )
     roles_file: str = setting(
         "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
     )

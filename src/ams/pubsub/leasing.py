@@ -57,8 +57,11 @@ class Leases:
 
     async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
+        holder = holder_of(call.caller)
         await self._settle(
-            subscription, ids, lambda some: self.working.extend(subscription, call.project, some, seconds)
+            subscription,
+            ids,
+            lambda some: self.working.extend(subscription, call.project, some, seconds, holder=holder),
         )
 
     async def _settle(

@@ -21,6 +21,9 @@ RULES = Rules(Milliseconds(200), Milliseconds(3000))
 GRACE = 2000
 
 
+seldom = st.sampled_from([False, False, False, True])
+
+
 @dataclass
 class Given:
     """A message as a consumer has it."""
@@ -54,7 +57,20 @@ class Walk(RuleBasedStateMachine):
         self.end = 0
         self.keyed = False
         self.given: list[Given] = []
+        """All that ever was, of all runs."""
         self.newest: dict[int, Given] = {}
+        """Who has a message on lease, or had it last, in this run."""
+        self.hand_outs: dict[int, set[str]] = {}
+        """By which hand-outs of this run messages were given since they failed last."""
+        self.heirs: dict[int, set[str]] = {}
+        """Likewise of the run before, of messages that nobody was given since, nor has used an id of then."""
+        self.grace_until = 0
+        self.reserved: dict[int, int] = {}
+        """Until when messages are on lease, with exactly-once delivery also of runs before."""
+        self.farthest = 0
+        """Until when the last lease of all ends."""
+        self.found: list[Offset] = []
+        """What a slow pull is about to give."""
         self.done: set[int] = set()
         self.failures: dict[int, int] = {}
         self.floor_by_retention = 0
@@ -91,11 +107,16 @@ class Walk(RuleBasedStateMachine):
             None,
         )
         rules = RULES._replace(exactly_once=self.exactly_once)
-        self.backlog = Backlog(
-            progress, "abcdef", rules, end=Offset(self.end), grace_until=Milliseconds(self.now + GRACE)
-        )
-        self.open = []
+        self.grace_until = max(self.farthest, self.now) if self.exactly_once else self.now + GRACE
+        until = Milliseconds(self.grace_until)
+        self.backlog = Backlog(progress, "abcdef", rules, end=Offset(self.end), grace_until=until)
+        if self.exactly_once:
+            self.backlog.withhold(Offset(self.end), until)
+        else:
+            self.reserved = {}
+        self.open, self.found = [], []
         self.newest = {}
+        self.heirs, self.hand_outs = self.hand_outs, {}
         self.finished_by = {}
 
     @rule(count=st.integers(1, 6))
@@ -103,17 +124,35 @@ class Walk(RuleBasedStateMachine):
         """Let the topic grow."""
         self.end += count
 
-    @rule(most=st.integers(1, 5))
-    def pull(self, most: int) -> None:
-        """Give what is ready again, and behind it what was not seen yet."""
+    @precondition(lambda self: not self.found)
+    @rule(most=st.integers(1, 5), slow=seldom)
+    def pull(self, most: int, slow: bool) -> None:
+        """Give what is ready again, and behind it what was not seen yet; a slow one gives it later."""
         offsets = self.backlog.again(most)
         if len(offsets) < most and self.backlog.may_scan:
-            begin, end = self.backlog.scan, min(self.backlog.scan + most - len(offsets), self.end)
-            for offset in self.backlog.undone(begin, Offset(end)):
-                if self.backlog.may_give(offset, key_of(offset, self.keyed), Milliseconds(self.now)):
-                    offsets.append(offset)
-            self.backlog.scanned(Offset(max(begin, end)))
-        self._give(offsets)
+            begin, end = self.backlog.scan, Offset(min(self.backlog.scan + most - len(offsets), self.end))
+            offsets += self._new(begin, end)
+            self.backlog.scanned(max(begin, end))
+        self.found = sorted(offsets)
+        if not slow:
+            self.finish_pull(fails=False)
+
+    def _new(self, begin: Offset, end: Offset) -> list[Offset]:
+        if begin < end and not self.keyed and self.backlog.may_give_all(begin, end):
+            return [Offset(each) for each in range(begin, end)]
+        now = Milliseconds(self.now)
+        return [e for e in self.backlog.undone(begin, end) if self.backlog.may_give(e, key_of(e, self.keyed), now)]
+
+    @precondition(lambda self: self.found)
+    @rule(fails=seldom)
+    def finish_pull(self, fails: bool) -> None:
+        """Give what a pull found, but what was taken meanwhile; or nothing, as its consumer cannot get it."""
+        offsets, self.found = self.found, []
+        if fails:
+            self.backlog.give_back(offsets)
+            return
+        taken = self.backlog.taken_of(offsets) if offsets else ()
+        self._give([each for each in offsets if each not in taken])
 
     def _give(self, offsets: list[Offset]) -> None:
         by_attempt: dict[int, list[Offset]] = {}
@@ -127,11 +166,19 @@ class Walk(RuleBasedStateMachine):
                 assert offset >= self.floor_by_retention
                 before = self.newest.get(offset)
                 assert before is None or before.deadline < self.now, "given to two consumers"
+                assert self.reserved.get(offset, 0) <= self.now, "given while it was on lease"
                 assert attempt == self.failures.get(offset, 0) + 1
                 self._check_order(offset)
                 given = Given(offset, text, deadline, attempt)
                 self.newest[offset] = given
                 self.given.append(given)
+                self.heirs.pop(offset, None)
+                self.hand_outs.setdefault(offset, set()).add(text)
+                self._reserve(offset, deadline)
+
+    def _reserve(self, offset: int, deadline: int) -> None:
+        self.reserved[offset] = deadline
+        self.farthest = max(self.farthest, deadline)
 
     def _check_order(self, offset: int) -> None:
         key = key_of(offset, self.keyed)
@@ -140,13 +187,13 @@ class Walk(RuleBasedStateMachine):
             assert all(each in self.done for each in earlier), "a key is out of order"
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), fails=st.booleans(), later=st.booleans())
+    @rule(data=st.data(), fails=seldom, later=seldom)
     def acknowledge(self, data: st.DataObject, fails: bool, later: bool) -> None:
         """Acknowledge some of what was ever given."""
         ids = self._some(data)
+        good = self._good(ids)
         settling = self.backlog.acknowledge(grouped(ids), Milliseconds(self.now))
-        for offset in settling.done:
-            self._check_may_settle(offset, [each for each in ids if each.offset == offset])
+        assert sorted(settling.done) == sorted(each.offset for each in good)
         if self.exactly_once:
             self._check_repeated(ids, settling)
         for offset in settling.done:
@@ -162,21 +209,44 @@ class Walk(RuleBasedStateMachine):
             assert len(by) > 1 or (each in settling.late) == (each.hand_out not in by)
 
     @precondition(lambda self: self.given)
-    @rule(data=st.data(), fails=st.booleans(), later=st.booleans())
-    def nack(self, data: st.DataObject, fails: bool, later: bool) -> None:
+    @rule(data=st.data(), fails=seldom, later=seldom, waits=st.sampled_from([None, 0, 900]))
+    def nack(self, data: st.DataObject, fails: bool, later: bool, waits: int | None) -> None:
         """Give some of what was ever given back."""
-        self._finish(self.backlog.nack(grouped(self._some(data)), Milliseconds(self.now)), fails, later)
+        ids = self._some(data)
+        good = self._good(ids)
+        wait = None if waits is None else Milliseconds(waits)
+        settling = self.backlog.nack(grouped(ids), Milliseconds(self.now), wait)
+        assert sorted(settling.failures) == sorted(each.offset for each in good)
+        self._finish(settling, fails, later)
 
     def _some(self, data: st.DataObject) -> list[AckId]:
-        chosen = data.draw(st.lists(st.sampled_from(self.given), min_size=1, max_size=5))
+        out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
+        some = st.sampled_from(out or self.given) | st.sampled_from(self.given)
+        chosen = data.draw(st.lists(some, min_size=1, max_size=5))
         return [AckId(Offset(each.offset), each.text) for each in chosen]
 
-    def _check_may_settle(self, offset: int, ids: list[AckId]) -> None:
-        newest = self.newest.get(offset)
-        if newest is None:  # from before the restart
-            return
-        assert newest.text in [each.hand_out for each in ids], "an older id acknowledged"
-        assert newest.deadline >= self.now, "a late id acknowledged"
+    def _good(self, ids: list[AckId]) -> list[Given]:
+        """Return what the ids name that count; those of the run before are leases again then."""
+        good: list[Given] = []
+        unsettled = [
+            AckId(offset, text)
+            for text, offsets in grouped(ids).items()
+            for offset in dict.fromkeys(offsets)
+            if offset >= self.floor_by_retention and offset not in self.done | self._being_settled()
+        ]
+        for each in unsettled:
+            newest = self.newest.get(each.offset)
+            if newest is None and each.hand_out in self.heirs.get(each.offset, ()) and self.now <= self.grace_until:
+                newest = next(g for g in self.given if (g.offset, g.text) == each)
+                newest.deadline = self.grace_until
+                self.newest[each.offset] = newest
+                del self.heirs[each.offset]
+            if newest is not None and newest.text == each.hand_out and self.now <= newest.deadline:
+                good.append(newest)
+        return good
+
+    def _being_settled(self) -> set[Offset]:
+        return {offset for each in self.open for offset in [*each.done, *each.failures]}
 
     def _finish(self, settling: Settling, fails: bool, later: bool) -> None:
         if settling.is_empty:
@@ -196,21 +266,28 @@ class Walk(RuleBasedStateMachine):
         for offset, count in settling.failures.items():
             assert count > self.failures.get(offset, 0), "attempts count down"
             self.failures[offset] = count
-            if offset in self.newest:
-                self.newest[offset].deadline = -1
+            self._end(offset)
+            self.hand_outs.pop(offset, None)
         self.backlog.stored(settling, Milliseconds(self.now))
 
+    def _end(self, offset: int) -> None:
+        """End the lease of a message that is not done."""
+        self.newest[offset].deadline = -1
+        self.reserved.pop(offset, None)
+
     @precondition(lambda self: self.open)
-    @rule(fails=st.booleans())
+    @rule(fails=seldom)
     def disk(self, fails: bool) -> None:
         """Let the disk answer the oldest of what is being stored."""
         self._store(self.open.pop(0), fails)
 
-    @rule(by=st.integers(1, 2500), fails=st.booleans(), later=st.booleans())
+    @rule(by=st.integers(1, 400) | st.integers(1, 2500), fails=seldom, later=seldom)
     def time_goes_by(self, by: int, fails: bool, later: bool) -> None:
         """Let leases end and waits be over."""
         self.now += by
-        self._finish(self.backlog.expire(Milliseconds(self.now)), fails, later)
+        settling = self.backlog.expire(Milliseconds(self.now))
+        assert all(self.newest[each].deadline < self.now for each in settling.failures), "a lease ended too soon"
+        self._finish(settling, fails, later)
 
     @precondition(lambda self: self.given)
     @rule(data=st.data(), seconds=st.integers(0, 3))
@@ -218,26 +295,31 @@ class Walk(RuleBasedStateMachine):
         """Move deadlines."""
         ids = self._some(data)
         deadline = self.now + seconds * 1000
+        good = self._good(ids)
         late = self.backlog.extend(grouped(ids), Milliseconds(deadline), Milliseconds(self.now))
-        settling = {offset for each in self.open for offset in [*each.done, *each.failures]}
+        self._check_late(ids, good, late)
+        for each in good:
+            each.deadline = deadline
+            self._reserve(each.offset, deadline)
+
+    def _check_late(self, ids: list[AckId], good: list[Given], late: list[AckId]) -> None:
+        """Ids count or are late, but for those of what is done or about to be."""
+        taken = {(each.offset, each.text) for each in good}
+        assert not taken & set(late), "a good id is late"
+        acknowledged = {offset for each in self.open for offset in each.done} | self.done
         for each in ids:
-            newest = self.newest.get(each.offset)
-            if newest is None or newest.text != each.hand_out or each.offset in settling | self.done:
-                continue
-            if each not in late:
-                newest.deadline = deadline
+            is_past = each.offset in acknowledged or each.offset < self.floor_by_retention
+            assert each in taken or each in late or is_past, "a late id counts"
 
     @precondition(lambda self: self.given)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
         """Let some of what was ever given be given again at once, as nobody has worked on it."""
         ids = self._some(data)
-        out = {offset for each in self.open for offset in [*each.done, *each.failures]}
-        self.backlog.release(grouped(ids), Milliseconds(self.now))
-        for each in ids:
-            newest = self.newest.get(each.offset)
-            if newest is not None and newest.text == each.hand_out and each.offset not in out:
-                newest.deadline = -1
+        good = self._good(ids)
+        self._check_late(ids, good, self.backlog.release(grouped(ids), Milliseconds(self.now)))
+        for each in good:
+            self._end(each.offset)
 
     @rule(by=st.integers(1, 4))
     def retention(self, by: int) -> None:
@@ -266,12 +348,13 @@ class Walk(RuleBasedStateMachine):
         """Nothing unacknowledged is forgotten: in the end a patient consumer gets all that is left."""
         while self.open:
             self.disk(fails=True)
+        self.finish_pull(fails=False)
         for _ in range(4 * self.end + 20):
             self.now += 4000
             settling = self.backlog.expire(Milliseconds(self.now))
             self._finish(settling, fails=False, later=False)
             before = len(self.given)
-            self.pull(50)
+            self.pull(50, slow=False)
             news = self.given[before:]
             ids = [AckId(Offset(each.offset), each.text) for each in news]
             self._finish(self.backlog.acknowledge(grouped(ids), Milliseconds(self.now)), fails=False, later=False)
@@ -286,16 +369,6 @@ def before_restarts() -> Backlog:
     """Return a subscription of four messages that may all be out by now."""
     progress = Progress(Offset(0), 1, 3, BitMap64(), {}, None)
     return Backlog(progress, "abcdef", RULES, end=Offset(4), grace_until=Milliseconds(GRACE))
-
-
-def test_a_message_that_ids_of_two_runs_name_is_acknowledged_once() -> None:
-    backlog = before_restarts()
-    ids = {"1.1.1.1.abcdef": [Offset(0), Offset(1), Offset(3)], "1.1.2.1.abcdef": [Offset(0)]}
-    settling = backlog.acknowledge(ids, Milliseconds(1))
-    backlog.stored(settling, Milliseconds(1))
-
-    assert settling.done == [0, 1, 3]
-    assert backlog.floor == 2
 
 
 def exactly_once() -> Backlog:
@@ -452,13 +525,3 @@ def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_n
     assert backlog.dead == [0]
     store(backlog, backlog.put_aside(backlog.dead.pop()), KEPT)
     assert backlog.floor == 1
-
-
-def test_an_id_of_before_a_restart_counts_no_more_once_the_message_was_given_and_released() -> None:
-    backlog = before_restarts()
-    text = backlog.give([Offset(0)], 1, 10, Milliseconds(DEADLINE), "somebody")
-    backlog.scanned(Offset(1))
-    backlog.release({text: [Offset(0)]}, Milliseconds(1))
-
-    assert backlog.acknowledge({"1.1.1.1.abcdef": [Offset(0)]}, Milliseconds(1)).late
-    assert backlog.again(1) == [0]

@@ -139,13 +139,16 @@ async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(p
     await pair.first.publish(1, 2)
     given = await pair.first.pull()
     pair.baton.holder = 2
-    await pair.second.pull()
+    given_again = await pair.second.pull()
     pair.baton.holder = 1  # as one that stood still believes
     opened = pair.first.working.opened((await pair.first.subscription()).id)
     assert opened is not None
-    await pair.first.acknowledge(given)  # finds out, and takes it over again
+    with pytest.raises(AckTimeout):
+        await pair.first.acknowledge(given)  # finds out, and takes it over again
     assert pair.turns[0].released == [opened.subscription.id]
     assert pair.first.working.opened(opened.subscription.id) is not opened
+    assert await pair.first.floor() == 0
+    await pair.first.acknowledge(given_again)
     assert await pair.first.floor() == 2
 
 

@@ -86,7 +86,7 @@ class Site:
 
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
         """Extend."""
-        await self.working.extend(await self.subscription(), P, grouped(ids), seconds)
+        await self.working.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")
 
     async def look(self) -> None:
         """Let the keeper look."""

@@ -5,7 +5,8 @@ disk is told by what its methods return, and taken in by a call when it is there
 
 Every offset from the floor on is in one of these states:
 
-    unseen      at or above `scan`: never looked at since this process took the subscription over
+    unseen      at or above `scan`: never looked at since this process took the subscription over. It may be leased or
+                settling all the same, by an id of before: then it is passed by, and its key is under way
     leased      given to a consumer, until a deadline
     settling    its acknowledgement, or its failure, is being stored
     waiting     it failed, and its time has not come; or it may be out since before the last start (exactly-once)
@@ -16,8 +17,10 @@ Every offset from the floor on is in one of these states:
 Laws, walked by Hypothesis against a naive model (`tests/service/parallel/test_backlog.py`):
 
 - What is done does not come again, unless it is sought; what is not done comes again, unless retention takes it.
-- A message is leased to one consumer at a time. Only the id of its newest hand-out acknowledges it, and only until its
-  deadline; after a restart also the one before, until the message is given again.
+- A message is leased to one consumer at a time. Only the id of its newest hand-out settles it, and only until its
+  deadline.
+- An id of the run before this one is the newest until the message is given again, for the time that leases of then may
+  last at most: who uses it has the lease again. Ids of older runs count no more.
 - The number of failures is stored before the message is given again, and never falls.
 - Of an ordering key one message is under way at a time, in order.
 """
@@ -46,6 +49,8 @@ MAX_HELD_BACK = 200_000
 """Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
 KEPT = Milliseconds(10_000)
 """For so long at least a message waits that could not be put aside."""
+SOMEBODY = "a consumer of before the restart"
+"""Who holds a lease of before a restart, until its consumer extends it."""
 MAX_SPAN = 2**24
 """Offsets from the floor to the newest that was given: one message that is never settled holds the others up then."""
 
@@ -79,10 +84,10 @@ class Settling:
     """Ids that count no more."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
-    leases: list[tuple[HandOut | None, list[Offset]]] = field(default_factory=list)
+    leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     """The leases they had."""
     from_before: dict[Offset, str] = field(default_factory=dict)
-    """Of those without one, as they were given before the restart: the text of their hand-outs."""
+    """Those of before the restart that are no leases again yet: the text of their hand-outs."""
 
     @property
     def is_empty(self) -> bool:
@@ -98,7 +103,7 @@ class Backlog:
     ) -> None:
         """This process took the subscription over when its topic ended at `end`.
 
-        Ids that were given before are good until `grace_until`.
+        Ids that were given in the run before are good until `grace_until`.
         """
         self._rules = rules
         self._end_before = self._topic_end = end
@@ -121,10 +126,9 @@ class Backlog:
         """Messages that have failed as often as they may. They are in nobody's hands until `put_aside` or `keep`."""
         self._withheld_below = Offset(0)
         self._withheld_until = Milliseconds(0)
-        self._extended: dict[Offset, Milliseconds] = {}
-        """Unseen messages whose leases of before the restart were extended."""
-        self._released: set[Offset] = set()
-        """Messages that were given and taken back unused: older ids than the newest count no more."""
+        self._overtaken: set[Offset] = set()
+        """Messages of which older ids count no more though no failure says so: they were taken back unused, or an id of
+        before the restart has the lease again."""
         self._finishers = Finishers(progress, grace_until)
         self._letters: set[Offset] = set()
         """Messages that are in the dead letter topic, and wait for that to be stored."""
@@ -255,7 +259,7 @@ class Backlog:
     def give_back(self, offsets: Iterable[Offset]) -> None:
         """Let messages be given again that were taken by `again`, or leased and not sent."""
         for offset in offsets:
-            if not self._is_done(offset):
+            if offset < self.scan and not self._is_done(offset):  # unseen ones are found when they are looked at
                 heapq.heappush(self._ready, offset)
 
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
@@ -273,38 +277,33 @@ class Backlog:
         """Whether all unseen messages from `begin` to `end` may be given that have no ordering keys."""
         if begin >= self._end_before:  # none was given before the restart
             return True
-        if begin < max(self.floor, self._withheld_below) or self._extended:
+        if begin < self._withheld_below:
             return False
         here = range(begin, end)
-        return not self._settled_in(begin, end, here) and self._failures.keys().isdisjoint(here)
+        return self._are_free(here) and self._failures.keys().isdisjoint(here)
 
     def may_give(self, offset: Offset, key: str, now: Milliseconds) -> bool:
         """Whether an unseen message with an ordering key (empty: none) may be given; it is held back otherwise."""
         if key and not self._keys.begin(offset, key):
             return False
+        if not self._is_free(offset):  # by an id of before the restart
+            return False
         if self._has_failed_out(offset):  # the process ended before it was put aside
             self.dead.append(offset)
             return False
-        until = max(
-            self._withheld_until if offset < self._withheld_below else 0, self._extended.pop(offset, Milliseconds(0))
-        )
-        if now < until:
-            self._leases.wait(offset, Milliseconds(until))
+        if offset < self._withheld_below and now < self._withheld_until:
+            self._leases.wait(offset, self._withheld_until)
             return False
-        return offset not in self._acknowledging  # by an id of before the restart
+        return True
 
-    def settled_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
-        """Return which of the messages, in their order, that are about to be given were settled meanwhile.
+    def taken_of(self, offsets: Sequence[Offset]) -> Collection[Offset]:
+        """Return which of the messages, in their order, that are about to be given are not free any more.
 
         That is done by ids of before the restart.
         """
-        if offsets[0] >= self.floor and not self._settled_in(offsets[0], Offset(offsets[-1] + 1), offsets):
+        if offsets[0] >= max(self.floor, self._end_before) or self._are_free(offsets):
             return ()
-        return {each for each in offsets if each in self._acknowledging or self._is_done(each)}
-
-    def _settled_in(self, begin: Offset, end: Offset, offsets: Iterable[int]) -> bool:
-        """Whether something between is done, or one of the offsets is being acknowledged."""
-        return bool(self._done.range_cardinality(begin, end)) or not self._acknowledging.isdisjoint(offsets)
+        return {each for each in offsets if not self._is_free(each)}
 
     def pass_over(self, begin: Offset, end: Offset) -> None:
         """Take note that the unseen offsets from `begin` to `end` are done: nothing there is for this subscription."""
@@ -364,9 +363,9 @@ class Backlog:
         Raises `InvalidInput` "Invalid ack id" when one of them was never given by this subscription, as far as is known
         of the end of the topic (`grow`); nothing is changed then.
         """
-        settling = self._named(ids, now)
+        settling = self._leased(ids, now)
         for lease, offsets in settling.leases:
-            self._end(lease, offsets)
+            self._leases.end(lease, offsets)
             settling.done += offsets
         if self._rules.exactly_once:
             self._note_finishers(settling)
@@ -375,24 +374,22 @@ class Backlog:
 
     def _note_finishers(self, settling: Settling) -> None:
         """Note by which ids messages are finished that had several."""
+        if not (self._failures or self._overtaken):
+            return
         for lease, offsets in settling.leases:
-            if lease is not None and (self._failures or self._released):
-                again = [each for each in offsets if each in self._failures or each in self._released]
-                self._finishers.note(again, lease.text, self._number)
-        for offset, text in settling.from_before.items():
-            self._finishers.note([offset], text, self._number)
+            several = [each for each in offsets if each in self._failures or each in self._overtaken]
+            self._finishers.note(several, lease.text, self._number)
 
     def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
         """Return what is to be stored as consumers cannot do with these; raises as `acknowledge`.
 
         They come again after `waits`, None: as the rules say.
         """
-        settling = self._named(ids, now)
+        settling = self._leased(ids, now)
         settling.waits = waits
         for lease, offsets in settling.leases:
-            if lease is not None:  # one of before the restart is over: it comes again as it is
-                self._leases.end(lease, offsets)
-                self._fail(settling, offsets)
+            self._leases.end(lease, offsets)
+            self._fail(settling, offsets)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
@@ -400,13 +397,11 @@ class Backlog:
 
         Return the ids that count no more; raises as `acknowledge`.
         """
-        named = self._named(ids, now)
+        named = self._leased(ids, now)
         for lease, offsets in named.leases:
-            if lease is not None:
-                self._leases.end(lease, offsets)
-                self.give_back(offsets)
-                if now <= self._grace_until or self._rules.exactly_once:
-                    self._released.update(offsets)
+            self._leases.end(lease, offsets)
+            self._overtaken.update(offsets)
+            self.give_back(offsets)
         return named.late
 
     def expire(self, now: Milliseconds) -> Settling:
@@ -419,26 +414,18 @@ class Backlog:
             elif each in self._letters:
                 self.dead.append(each)
             else:
-                heapq.heappush(self._ready, each)
+                self.give_back([each])
         return settling
 
-    def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds) -> list[AckId]:
-        """Let leases end at `deadline`; return the ids that count no more. Raises as `acknowledge`."""
-        named = self._named(ids, now)
-        for lease, offsets in named.leases:
-            if lease is None:
-                self._extend_from_before(offsets, deadline)
-            else:
-                self._leases.extend(lease, offsets, deadline)
-        return named.late
+    def extend(self, ids: AckIds, deadline: Milliseconds, now: Milliseconds, holder: str = SOMEBODY) -> list[AckId]:
+        """Let leases end at `deadline`; return the ids that count no more. Raises as `acknowledge`.
 
-    def _extend_from_before(self, offsets: Sequence[Offset], deadline: Milliseconds) -> None:
-        """Give nothing of leases of before the restart again before a time."""
-        for offset in offsets:
-            if offset >= self.scan:
-                self._extended[offset] = deadline
-            elif self._leases.is_waiting(offset):
-                self._leases.wait(offset, deadline)
+        `holder` has those of before the restart from now on.
+        """
+        named = self._leased(ids, now, holder)
+        for lease, offsets in named.leases:
+            self._leases.extend(lease, offsets, deadline)
+        return named.late
 
     def stored(self, settling: Settling, now: Milliseconds) -> None:
         """Take note that it is on disk."""
@@ -448,10 +435,10 @@ class Backlog:
             if self._is_done(offset):  # retention took it meanwhile
                 continue
             self._failures[offset] = failures
-            if self._has_failed_out(offset):
-                self.dead.append(offset)
-            else:
+            if not self._has_failed_out(offset):
                 self._hold_back(offset, self._rules.wait(failures) if settling.waits is None else settling.waits, now)
+            elif offset < self.scan:  # else it is found dead when it is looked at
+                self.dead.append(offset)
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -460,11 +447,7 @@ class Backlog:
         self._failing.difference_update(settling.failures)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if not self._is_done(each)]
-            if not kept:
-                continue
-            if lease is None:
-                self.give_back([each for each in kept if each < self.scan])
-            else:
+            if kept:
                 self._leases.lease_again(lease, kept, lease.deadline)
 
     def put_aside(self, offset: Offset) -> Settling:
@@ -495,7 +478,7 @@ class Backlog:
         self._leases.stop_waiting_below(oldest)
         self._failures = {offset: failures for offset, failures in self._failures.items() if offset >= oldest}
         self._letters = {offset for offset in self._letters if offset >= oldest}
-        self._released = {offset for offset in self._released if offset >= oldest}
+        self._overtaken = {offset for offset in self._overtaken if offset >= oldest}
         self._raise_floor(oldest)
         for offset in self._keys.below(oldest):
             self._free_key(offset)
@@ -507,8 +490,27 @@ class Backlog:
 
     # Leases
 
+    def _leased(self, ids: AckIds, now: Milliseconds, holder: str = SOMEBODY) -> Settling:
+        """Find the leases that these name; raises as `acknowledge`.
+
+        Those of before the restart are leases again then, of this holder and for as long as such leases may last.
+        """
+        settling = self._named(ids, now)
+        if not settling.from_before:
+            return settling
+        by_text: dict[str, list[Offset]] = {}
+        for offset, text in settling.from_before.items():
+            self._leases.stop_waiting(offset)
+            by_text.setdefault(text, []).append(offset)
+        self._overtaken.update(settling.from_before)
+        for text, offsets in by_text.items():
+            lease = HandOut(text, list(offsets), self._grace_until, 0, holder)
+            self._leases.lease(lease)
+            settling.leases.append((lease, offsets))
+        return settling
+
     def _named(self, ids: AckIds, now: Milliseconds) -> Settling:
-        """Find the leases that these name; changes nothing."""
+        """Find the leases that these name, or had before the restart; changes nothing."""
         settling = Settling()
         for text, offsets in ids.items():
             lease = self._leases.get(offsets[0])
@@ -516,8 +518,6 @@ class Backlog:
                 settling.leases.append((lease, list(offsets)))
             else:
                 self._find_each(settling, text, offsets, now)
-        if settling.from_before:
-            settling.leases.append((None, list(settling.from_before)))
         return settling
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
@@ -526,12 +526,12 @@ class Backlog:
 
     def _find_each(self, settling: Settling, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
         """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
-        by_lease: dict[HandOut | None, list[Offset]] = {}
+        by_lease: dict[HandOut, list[Offset]] = {}
         for offset in dict.fromkeys(offsets):
             lease = self._leases.get(offset)
             if lease is None or lease.text != text:
                 if self._is_good_from_before(settling, AckId(offset, text), now):
-                    settling.from_before.setdefault(offset, text)
+                    settling.from_before[offset] = text
             elif now > lease.deadline:
                 settling.late.append(AckId(offset, text))
             else:
@@ -539,7 +539,7 @@ class Backlog:
         settling.leases += by_lease.items()
 
     def _is_good_from_before(self, settling: Settling, ack_id: AckId, now: Milliseconds) -> bool:
-        """Whether an id that names no lease was given before the restart, and the message not again since."""
+        """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
         offset, text = ack_id
         given = read_hand_out(text)
         newest = self.epoch, self.run, self._number
@@ -557,25 +557,19 @@ class Backlog:
         if offset >= (self.scan if given.run == self.run else max(self._topic_end, self.scan)):
             raise InvalidInput("Invalid ack id")
         is_good = (
-            given.run != self.run
+            given.run == self.run - 1  # an older one may have been followed by another of the same attempt
             and offset < self._end_before  # else an owner gave it that did not know yet that it is none any more
             and now <= self._grace_until
+            and given.attempt == self.attempt_of(offset)
+            and not (self._has_failed_out(offset) and offset < self.scan)  # it is being put aside
             and offset not in self._leases
             and offset not in self._failing
-            and offset not in self._released
-            and given.attempt == self.attempt_of(offset)
+            and offset not in self._overtaken
+            and offset not in settling.from_before
         )
         if not is_good:
             settling.late.append(ack_id)
         return is_good
-
-    def _end(self, lease: HandOut | None, offsets: Sequence[Offset]) -> None:
-        """End leases; what was given before the restart waits, is ready, blocked or unseen now."""
-        if lease is not None:
-            self._leases.end(lease, offsets)
-            return
-        for offset in offsets:
-            self._leases.stop_waiting(offset)
 
     def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
         settling.failures.update([(each, self._failures.get(each, 0) + 1) for each in offsets])
@@ -591,7 +585,7 @@ class Backlog:
         if wait > 0:
             self._leases.wait(offset, Milliseconds(now + wait))
         else:
-            heapq.heappush(self._ready, offset)
+            self.give_back([offset])
 
     def _free_key(self, offset: Offset) -> None:
         """Let the next message of a key go, as this one is done."""
@@ -602,9 +596,16 @@ class Backlog:
     # What is done
 
     def _is_free(self, offset: Offset) -> bool:
-        """Whether a message that was ready may be given."""
+        """Whether a message is not done, nobody has it, and it does not wait."""
         in_hands = offset in self._leases or offset in self._acknowledging or offset in self._failing
-        return not (in_hands or self._is_done(offset))
+        return not (in_hands or self._is_done(offset) or self._leases.is_waiting(offset))
+
+    def _are_free(self, offsets: Sequence[int]) -> bool:
+        """Whether all messages, in their order, are free, and nothing between is done."""
+        begin, end = offsets[0], offsets[-1] + 1
+        if begin < self.floor or self._done.range_cardinality(begin, end) or self._leases.has_any(offsets):
+            return False
+        return self._acknowledging.isdisjoint(offsets) and self._failing.isdisjoint(offsets)
 
     def _is_done(self, offset: Offset) -> bool:
         return offset < self.floor or offset in self._done
@@ -622,7 +623,7 @@ class Backlog:
         if self._failures:
             for offset in offsets:
                 self._failures.pop(offset, None)
-        for some in (self._letters, self._released):
+        for some in (self._letters, self._overtaken):
             if some:
                 some.difference_update(offsets)
         if self._keys:

@@ -7,7 +7,7 @@ that is found out when its time comes.
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
@@ -143,6 +143,10 @@ class Leases:
             return
         self.end(hand_out, offsets)
         self.lease_again(hand_out, offsets, deadline)
+
+    def has_any(self, offsets: Collection[int]) -> bool:
+        """Whether one of these is leased or waits."""
+        return not (self._by_offset.keys().isdisjoint(offsets) and self._waiting.keys().isdisjoint(offsets))
 
     def below(self, offset: Offset) -> Mapping[HandOut, list[Offset]]:
         """Return the messages below an offset that are leased."""

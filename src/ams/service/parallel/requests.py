@@ -31,7 +31,7 @@ class LeaseRequests:
         subscription, what `Working.extend` does.
         """
         subscription = await self._to_settle(caller, name, ids, seconds)
-        await self.working.extend(subscription, caller.here.name, ids, seconds)
+        await self.working.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
 
     async def nack(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None) -> None:
         """Give messages back, to come again after so many seconds, None: as the retry policy says; raises likewise."""

@@ -243,8 +243,13 @@ class Working:
         own = None if options is not None and options.retry_policy is not None else wait
         await self.nack(subscription, project, ids, own, verdict)
 
-    async def extend(self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int) -> None:
-        """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`."""
+    async def extend(
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, seconds: int, *, holder: str
+    ) -> None:
+        """Let the leases of these end so many seconds from now; 0 gives them back. Raises as `acknowledge`.
+
+        `holder` names the consumer, who has those leases again that are from before a restart.
+        """
         if seconds == 0:
             await self.nack(subscription, project, ids)
             return
@@ -253,7 +258,8 @@ class Working:
             opened = await self._opened(subscription, project)
             await self._reach(opened, opened.backlog.scan, length)
             now = self._clock.monotonic()
-            late += await self._looked_up(opened, partial(opened.backlog.extend, some, Milliseconds(now + length), now))
+            until = Milliseconds(now + length)
+            late += await self._looked_up(opened, partial(opened.backlog.extend, some, until, now, holder))
             self._note_due(opened)
         _refuse_late(late)
 
@@ -410,9 +416,9 @@ class Working:
             raise
         if len(kept) < len(messages):
             backlog.give_back(offsets_of(messages)[len(kept) :])
-        settled = backlog.settled_of(offsets_of(kept)) if kept else ()
-        if settled:
-            kept = [each for each in kept if each.offset not in settled]
+        taken = backlog.taken_of(offsets_of(kept)) if kept else ()
+        if taken:
+            kept = [each for each in kept if each.offset not in taken]
         deadline = Milliseconds(self._clock.monotonic() + taker.length)
         lots = [
             Lot(backlog.give(offsets_of(lot), attempt, sizes(lot)[0], deadline, *taker.held_by), attempt, lot)
@@ -492,9 +498,10 @@ class Working:
         """Do what `_settled` does, with a few ids.
 
         Again when the subscription was sought meanwhile, or taken over by another process and back; and for messages
-        that another call was about to acknowledge: what it stores may fail.
+        that another call was about to acknowledge: what it stores may fail. Raises that when it fails each time.
         """
         late: list[AckId] = []
+        failed: BaseException = Moved()
         for _ in range(TRIES):
             opened = await self._opened(subscription, project)
             settling = await self._looked_up(opened, partial(settle, opened.backlog, ids, self._clock.monotonic()))
@@ -504,9 +511,15 @@ class Working:
                 if not settling.unsure:
                     return late
                 ids = settling.unsure
-                if opened.storing:
-                    await asyncio.wait(set(opened.storing))
-        raise Moved
+                failed = await self._failed_of(opened.storing) or Moved()
+        raise failed
+
+    async def _failed_of(self, storing: Collection[asyncio.Task[None]]) -> BaseException | None:
+        """Wait until all is stored that is on its way; return why some could not be."""
+        if not storing:
+            return None
+        ended, _ = await asyncio.wait(set(storing))
+        return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
 
     async def _looked_up(self, opened: Open, look: Callable[[], T]) -> T:
         """Look ids up; again when the topic has grown, as the owner before may have given what is new and is late."""
@@ -537,6 +550,7 @@ class Working:
         except BaseException:
             backlog.not_stored(settling)
             backlog.passed_again(passed)
+            self._note_due(opened)  # leases of before a restart go on as well
             raise
         if not is_stored:
             if self._open.get(opened.subscription.id) is opened:

@@ -54,7 +54,7 @@ class EngineHandOuts:
         """Extend leases."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.extend(subscription, project, _ids(hand_out), seconds)
+            await self._working.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         """Acknowledge messages."""

@@ -1,0 +1,70 @@
+"""A program of Google's library logs in by its service account file, over TLS, changed in nothing but the endpoint."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.service import LiveService, live_service
+
+PROGRAM = """
+import sys
+from google.api_core.exceptions import GoogleAPICallError
+from google.cloud import pubsub_v1
+
+publisher = pubsub_v1.PublisherClient(client_options={"api_endpoint": sys.argv[1]})
+try:
+    print(publisher.publish(sys.argv[2], b"x", retry=None, timeout=20).result(20))
+except GoogleAPICallError as error:
+    print(error.code.name, error.message)
+"""
+"""Publishes one message; in a process of its own, as gRPC reads its CA certificates once."""
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data = tmp_path_factory.mktemp("files") / "data"
+    with live_service(data, "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
+        yield service
+
+
+def ran(service: LiveService, folder: Path, *command: str) -> str:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AMS_", "PUBSUB_"))}
+    environment = own | {
+        "AMS_ENDPOINT": service.base_url,
+        "AMS_TOKEN": service.token,
+        "AMS_CA": str(service.ca),
+        "AMS_PROJECT": "garden",
+        "GOOGLE_APPLICATION_CREDENTIALS": "robot.json",
+        "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(service.ca),
+        "no_proxy": "localhost,127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_program_publishes_by_its_file_until_that_is_revoked(service: LiveService, tmp_path: Path) -> None:
+    ams = "-m", "ams.cli.main"
+    for arguments in (
+        ("projects", "create", "garden"),
+        ("topics", "create", "readings"),
+        ("topics", "create", "alarms"),
+        ("token", "create", "robot", "--publish", "readings", "--google-file", "robot.json"),
+    ):
+        ran(service, tmp_path, *ams, *arguments)
+
+    def published(topic: str) -> str:
+        return ran(service, tmp_path, "-c", PROGRAM, service.pubsub, f"projects/garden/topics/{topic}")
+
+    assert published("readings") == "0"
+    assert published("alarms").startswith("FORBIDDEN ")
+    ran(service, tmp_path, *ams, "token", "revoke", "robot")
+    assert published("readings").startswith("UNAUTHORIZED ")

@@ -32,6 +32,8 @@ class Server:
     """A server process that printed `ready URL`; it is stopped at the end of a `with` block."""
 
     def __init__(self, command: Sequence[str], errors: Path) -> None:
+        self.pubsub = ""
+        """HOST:PORT of Google's Pub/Sub, where it is on."""
         self._command = command
         self._errors = errors
         started = time.perf_counter()
@@ -74,6 +76,8 @@ class Server:
         too_late.start()
         try:
             for line in self._process.stdout:
+                if line.startswith("pubsub "):
+                    self.pubsub = line.split()[1]
                 if line.startswith("ready "):
                     return line.split()[1]
         finally:

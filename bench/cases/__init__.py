@@ -14,6 +14,7 @@ from bench.cases.open_loop import open_loop
 from bench.cases.parallel import parallel
 from bench.cases.publish import publish
 from bench.cases.publish_with import counting, idempotent, schemas
+from bench.cases.pubsub import pubsub
 from bench.cases.pull import acknowledge, pull, read
 from bench.cases.push_hanging import push_hanging
 from bench.cases.push_idle import cluster_push_idle, push_idle
@@ -40,6 +41,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "read": read,
     "ack": acknowledge,
     "parallel": parallel,
+    "pubsub": pubsub,
     "wake": wake,
     "tls": tls,
     "authn-login": authn_login,

@@ -4,7 +4,7 @@ One description serves both: a field of a line is the column of the same name, a
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatchmethod
 from typing import Any, NamedTuple, TypeVar
@@ -139,28 +139,27 @@ class Contents:
 
         Raises `Damaged` for an unreadable token.
         """
-        yield from map(self._user, self._rows(_made(users)))
-        yield from map(self._project, self._rows(_made(projects)))
-        yield from map(_membership, self._rows(_MEMBERSHIPS))
-        yield from map(self._schema, self._rows(_in_project(schemas)))
-        yield from map(self._topic, self._rows(_TOPICS))
-        yield from map(self._subscription, self._rows(_in_project(subscriptions)))
-        yield from (
-            _line(Snapshot, row, project=row.project, topic=row.topic, done=tuple(ranges_of(parallel.done_of(row))))
-            for row in self._rows(_SNAPSHOTS)
-        )
-        yield from map(self._registration, self._rows(_made(registrations, "modified_by")))
-        if self._secrets is not None:  # a named token is nothing but a secret: no other could be made for it
-            yield from (_named_token(row, self._secrets) for row in self._rows(with_user_and_creator(named_tokens)))
-        yield from (
-            _line(Binding, row, user=row.user, created_by=row.creator)
-            for row in self._rows(with_user_and_creator(bindings))
-        )
-        yield from map(self._issuer, self._rows(_made(issuers)))
+        yield from self._rows(_made(users), self._user)
+        yield from self._rows(_made(projects), self._project)
+        yield from self._rows(_MEMBERSHIPS, _membership)
+        yield from self._rows(_in_project(schemas), self._schema)
+        yield from self._rows(_TOPICS, self._topic)
+        yield from self._rows(_in_project(subscriptions), self._subscription)
+        yield from self._rows(_SNAPSHOTS, _snapshot)
+        yield from self._rows(_made(registrations, "modified_by"), self._registration)
+        secrets = self._secrets
+        if secrets is not None:  # a named token is nothing but a secret: no other could be made for it
+            yield from self._rows(with_user_and_creator(named_tokens), lambda row: _named_token(row, secrets))
+        yield from self._rows(with_user_and_creator(bindings), _binding)
+        yield from self._rows(_made(issuers), self._issuer)
 
-    def _rows(self, query: Select[Any]) -> Iterator[Row[Any]]:
-        with self._connection.execute(query, execution_options=_AT_ONCE) as rows:  # closed when a row is damaged, too
-            yield from rows
+    def _rows(self, query: Select[Any], read: Callable[[Row[Any]], Line]) -> Iterator[Line]:
+        """Yield the line of each row. Rows are read within: what the database holds open for them is closed at once
+        when one is damaged.
+        """
+        with self._connection.execute(query, execution_options=_AT_ONCE) as rows:
+            for row in rows:
+                yield read(row)
 
     def _user(self, row: Row[Any]) -> User:
         token = self._secrets.decrypt(row.token_sealed, row.id) if self._secrets else ""
@@ -270,6 +269,15 @@ _SNAPSHOTS = (
 
 def _membership(row: Row[Any]) -> Membership:
     return Membership(user=row.user, project=row.project, roles=_texts(row.roles))
+
+
+def _snapshot(row: Row[Any]) -> Snapshot:
+    done = tuple(ranges_of(parallel.done_of(row)))
+    return _line(Snapshot, row, project=row.project, topic=row.topic, done=done)
+
+
+def _binding(row: Row[Any]) -> Binding:
+    return _line(Binding, row, user=row.user, created_by=row.creator)
 
 
 def _named_token(row: Row[Any], secrets: Secrets) -> NamedToken:

@@ -209,7 +209,7 @@ async def _pubsub(
     settings: Settings, made: Service, certificate: tls.Certificate | None, supervisor: Supervisor
 ) -> AsyncIterator[str]:
     """Serve Google's Pub/Sub until the block ends, if it is on; gives HOST:PORT."""
-    if settings.pubsub_port < 0:
+    if settings.pubsub_port is None:
         yield ""
         return
     try:

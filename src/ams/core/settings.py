@@ -235,7 +235,7 @@ class Settings(SettingsTable):
     port: int = setting(8080, "Port of the API; 0 takes a free one.")
     ops_host: str = setting("127.0.0.1", "Address of /healthz, /readyz and /metrics: what they tell is not secret.")
     ops_port: int = setting(8081, "Port of /healthz, /readyz and /metrics; 0 takes a free one.")
-    pubsub_port: int = setting(-1, "Port of Google's Pub/Sub (gRPC); 0 takes a free one, -1 = off.")
+    pubsub_port: int | None = setting(None, "Port of Google's Pub/Sub (gRPC); 0 takes a free one, empty = off.")
     pubsub_emulator: bool = setting(
         False, "Serve it as Google's emulator is: without TLS and tokens, to this machine only; projects are made."
     )
@@ -378,8 +378,8 @@ class Settings(SettingsTable):
         )
 
     def _pubsub_mistakes(self) -> Mistakes:
-        yield not -1 <= self.pubsub_port <= MAX_PORT, "pubsub_port is a number from 0 to 65535, or -1"
-        yield self.pubsub_emulator and self.pubsub_port < 0, "pubsub_emulator needs pubsub_port"
+        yield (self.pubsub_port or 0) > MAX_PORT, "pubsub_port is a number from 0 to 65535"
+        yield self.pubsub_emulator and self.pubsub_port is None, "pubsub_emulator needs pubsub_port"
         yield self.pubsub_emulator and not is_loopback(self.host), "pubsub_emulator is for a host of this machine only"
 
     def _cluster_mistakes(self) -> Mistakes:
@@ -444,6 +444,8 @@ def _display(each: "dataclasses.Field[Any]", value: Any) -> str:
         return json.dumps(dict(value))
     if each.type == Words:
         return str(each.metadata["separator"].join(value))
+    if value is None:
+        return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -493,6 +495,8 @@ def _read(each: "dataclasses.Field[Any]", value: object) -> Any:
         return value if isinstance(value, bool) else _TRUTHS[str(value).strip().lower()]
     if each.type is int:
         return _number(value, each.metadata["most"])
+    if each.type == int | None:
+        return None if value in (None, "") else _number(value, each.metadata["most"])
     if each.type == Pairs:
         return _pairs(value)
     if each.type == Words:

@@ -69,7 +69,7 @@ def nodes_of(settings: Settings, engines: Engines, client: HttpClient, unread: U
 def _pubsub_of(settings: Settings) -> str:
     """Return HOST:PORT of this node's Google Pub/Sub, which is on the host of `node_url`; empty when it is unknown."""
     host = urlsplit(settings.node_url).netloc.rpartition("@")[2]
-    if not host or settings.pubsub_port <= 0:
+    if not host or not settings.pubsub_port:
         return ""
     name = host if host.endswith("]") else host.rpartition(":")[0] or host
     return f"{name}:{settings.pubsub_port}"

@@ -56,7 +56,7 @@ async def pubsub(
     try:
         async with answering(
             settings.host,
-            settings.pubsub_port,
+            settings.pubsub_port or 0,
             services,
             streams,
             calls,

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -28,6 +28,9 @@ identity-demo: .venv/core ## Log in with tokens of an OpenID Connect issuer and 
 
 work-demo: .venv/core ## Let eight workers of two programs do 20,000 jobs of one subscription, and kill two of them
 	@$(BIN)/python -m demo.work
+
+pubsub-demo: .venv/dev ## Let Google's clients publish and consume 20,000 messages beside the official library, and kill two
+	@$(BIN)/python -m demo.pubsub
 
 pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
 	@scripts/system java

@@ -19,6 +19,8 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 """How a demo ends."""
 READY = "ready "
 """How the one line begins that says the service is up; its base URL follows."""
+PUBSUB = "pubsub "
+"""How the line before it begins that says where Google's Pub/Sub is."""
 START_TIMEOUT = 60.0
 """Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
 STOP_TIMEOUT = 15.0
@@ -38,6 +40,11 @@ class Service(NamedTuple):
     url: str
     data: Path
     output: "Output"
+
+    @property
+    def pubsub(self) -> str:
+        """Return `host:port` of Google's Pub/Sub, where that is on."""
+        return self.output.pubsub
 
     @property
     def endpoint(self) -> str:
@@ -61,6 +68,8 @@ class Output:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._shown = False
+        self.pubsub = ""
+        """Where Google's Pub/Sub is; empty where that is off."""
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._last: deque[str] = deque(maxlen=20)
         self._thread = Thread(target=self._read, daemon=True)
@@ -85,6 +94,8 @@ class Output:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self._last.append(line.rstrip())
+            if line.startswith(PUBSUB) and not self.pubsub:
+                self.pubsub = line.split()[1]
             if line.startswith(READY):
                 self._ready.put(line.removeprefix(READY).split()[0])
             elif self._shown:

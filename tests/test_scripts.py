@@ -17,6 +17,7 @@ NEEDS = {
     "certificates-demo": "",
     "identity-demo": "",
     "work-demo": "",
+    "pubsub-demo": "",
     "pipeline-demo": JAVA,
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,

@@ -1,9 +1,10 @@
-"""The workers, each a process of its own: how they are started, killed, and told to stop."""
+"""The workers, each a process of its own: how they are started, killed, waited for, and told to stop."""
 
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from demo.service import STOP_TIMEOUT, Service
@@ -20,12 +21,30 @@ echo "$job" >>"$1"
 
 AT_ONCE = ("--concurrency", "4")
 """A shell for each message costs its start, so that several run at a time."""
+LOOK_SECONDS = 0.1
+"""Between two looks at what is done."""
+PATIENCE = 60.0
+"""Seconds without any progress after which what is left is lost: five leases of ten seconds, and some."""
+
+
+class GaveUp(Exception):
+    """The workers do not work."""
 
 
 class Worker:
-    """One worker and its book."""
+    """One worker and its book, whose file is the last thing that its command is told."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: dict[str, str],
+        folder: Path,
+        *,
+        may_end: bool = False,
+    ) -> None:
+        """One that `may_end` does so, with the exit code 0, when it has done everything."""
+        self._may_end = may_end
         self.name, self.book = name, folder / f"{name}.book"
         self._log = folder / f"{name}.log"
         with self._log.open("wb") as log:
@@ -47,7 +66,13 @@ class Worker:
     @property
     def has_failed(self) -> bool:
         """Whether it ended, and nobody killed it."""
-        return not self.was_killed and self._process.poll() is not None
+        code = self._process.poll()
+        return code is not None and not self.was_killed and not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has done everything."""
+        return self._may_end and self._process.poll() == 0
 
     @property
     def last_words(self) -> str:
@@ -70,6 +95,34 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def until(there: Callable[[], bool], workers: Sequence[Worker]) -> None:
+    """Wait for something, as long as there is progress; raise `GaveUp` when a worker fails."""
+    before, since = -1, time.monotonic()
+    while not there():
+        for each in workers:
+            if each.has_failed:
+                raise GaveUp(f"{each.name} ended: {each.last_words}")
+        done = done_by(workers)
+        if done > before:
+            before, since = done, time.monotonic()
+        if time.monotonic() - since > PATIENCE:
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def done_by(workers: Sequence[Worker]) -> int:
+    """Return how many jobs these have written down."""
+    return sum(each.done for each in workers)
+
+
+def stop(workers: Sequence[Worker]) -> None:
+    """Stop all of them, and wait until they are gone."""
+    for each in workers:
+        each.stop()
+    for each in workers:
+        each.wait()
 
 
 def library_worker(number: int, ams: Service, token: Path, folder: Path) -> Worker:

@@ -8,6 +8,7 @@ import functools
 import re
 import uuid
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import NewType
 
 from ams.core.errors import InvalidInput
@@ -126,6 +127,11 @@ def snapshot_reference(project: str, reference: str) -> SnapshotName:
 def schema_path(project: str, schema: str) -> str:
     """Return the resource name of a schema, which has no leading slash anywhere (contract 2)."""
     return f"projects/{project}/schemas/{schema}"
+
+
+def revision_id(schema: SchemaId, revision: int) -> str:
+    """Return 8 hex digits that name a revision of a schema to Google's clients, always the same."""
+    return blake2b(f"{schema}/{revision}".encode(), digest_size=4).hexdigest()
 
 
 def schema_reference(reference: str) -> SchemaName:

@@ -352,7 +352,7 @@ class FastRoutes:
             received = self._messages.read_small(body, lenient=is_lenient)
         else:
             received = await self._messages.read(body, lenient=is_lenient, project=project)
-        appended = await self._publisher.publish(topic, received, key=key)
+        appended = await self._publisher.publish(topic, received, key=key, project=project)
         return messages.published(appended.first, appended.count)
 
     async def _pull(self, call: Call) -> bytes:

@@ -41,7 +41,7 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
 would try it for ever. What may be asked again is UNAVAILABLE, which all clients do by themselves."""
 
 
-class NotSupported(errors.AmsError):
+class NotSupported(errors.InvalidInput):
     """Something of Google's that there is not here; the message names it. It is no error of a client to ask."""
 
 

@@ -57,6 +57,7 @@ SeekRequest = _plain(types.SeekRequest)
 SeekResponse = _plain(types.SeekResponse)
 
 Schema = _plain(types.Schema)
+SchemaSettings = _plain(types.SchemaSettings)
 CreateSchemaRequest = _plain(types.CreateSchemaRequest)
 GetSchemaRequest = _plain(types.GetSchemaRequest)
 ListSchemasRequest = _plain(types.ListSchemasRequest)

@@ -1,19 +1,33 @@
 """The service Publisher: topics, and publishing."""
 
 from operator import attrgetter
+from typing import NamedTuple
 
-from ams.core.names import SubscriptionName, TopicName
+from ams.core.errors import InvalidInput, NotFound
+from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, names, protos, resources
 from ams.pubsub.calls import Call, Rpc
-from ams.pubsub.names import SUBSCRIPTIONS, TOPICS
+from ams.pubsub.errors import Missing
+from ams.pubsub.names import SCHEMAS, SUBSCRIPTIONS, TOPICS
 from ams.pubsub.protos import Message
+from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
 from ams.service.retention import Retention
+from ams.service.schemas import Schemas
 from ams.service.snapshots import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
 
 NAME = "google.pubsub.v1.Publisher"
+
+
+class _Use(NamedTuple):
+    """How a topic is to use a schema, as `Topics.attach_schema` wants it said."""
+
+    reference: str = ""
+    encoding: str = ""
+    first: int | None = None
+    last: int | None = None
 
 
 class PublisherRpcs:
@@ -26,12 +40,14 @@ class PublisherRpcs:
         retention: Retention,
         subscriptions: Subscriptions,
         snapshots: Snapshots,
+        schemas: Schemas,
     ) -> None:
         self._topics = topics
         self._publisher = publisher
         self._retention = retention
         self._subscriptions = subscriptions
         self._snapshots = snapshots
+        self._schemas = schemas
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
@@ -73,7 +89,11 @@ class PublisherRpcs:
         fields.refuse(topic, resources.TOPIC_REFUSED)
         labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
         name = TopicName(call.name.leaf)
-        made = await self._topics.create(call.caller, name, labels=labels)
+        use = await self._asked_schema(call, topic)
+        made = await self._topics.create(
+            call.caller, name, use.reference, labels=labels,
+            encoding=use.encoding, first_revision=use.first, last_revision=use.last,
+        )  # fmt: skip
         if retention is not None:
             made = await self._retention.of_topic(call.caller, name, retention // 1000)
         return resources.shown_topic(call.project, made)
@@ -86,6 +106,12 @@ class PublisherRpcs:
         topic = await self._topics.show(call.caller, name)
         wanted = fields.merged(resources.shown_topic(call.project, topic), request.topic, request.update_mask)
         labels, retention = fields.labels(wanted.labels), resources.asked_topic_retention(wanted)
+        if "schema_settings" in changed:
+            use = await self._asked_schema(call, wanted)
+            await self._topics.attach_schema(
+                call.caller, name, use.reference,
+                encoding=use.encoding, first_revision=use.first, last_revision=use.last,
+            )  # fmt: skip
         if "labels" in changed:
             await self._topics.set_labels(call.caller, name, labels)
         if "message_retention_duration" in changed:
@@ -96,6 +122,26 @@ class PublisherRpcs:
         """Show a topic."""
         topic = await self._topics.show(call.caller, TopicName(call.name.leaf))
         return resources.shown_topic(call.project, topic)
+
+    async def _asked_schema(self, call: Call, topic: Message) -> "_Use":
+        """Return which schema a request wants for a topic; raise `InvalidInput`, `Missing`."""
+        settings = topic.schema_settings
+        if not topic.HasField("schema_settings") or not settings.ByteSize():
+            return _Use()
+        leaf = names.in_project(settings.schema, call.project, SCHEMAS)
+        encoding = ENCODINGS.get(settings.encoding, "")
+        if not encoding:
+            raise InvalidInput("The encoding of the schema must be JSON or BINARY (argument=schema_settings.encoding).")
+        try:
+            await self._schemas.show(call.caller, SchemaName(leaf))
+            ids = (settings.first_revision_id, settings.last_revision_id)
+            first, last = [
+                (await self._schemas.revision_by_id(call.caller, SchemaName(leaf), each)).revision if each else None
+                for each in ids
+            ]
+        except NotFound:
+            raise Missing(leaf) from None
+        return _Use(settings.schema, encoding, first, last)
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's topics."""
@@ -134,7 +180,7 @@ class PublisherRpcs:
     async def publish(self, call: Call, request: Message) -> Message:
         """Store messages; they are durable when this returns."""
         topic = await self._publisher.topic(call.caller, TopicName(call.name.leaf))
-        appended = await self._publisher.publish(topic, messages.published(request))
+        appended = await self._publisher.publish(topic, messages.published(request), project=call.project)
         ids = [str(each) for each in range(appended.first, appended.first + appended.count)]
         return protos.PublishResponse(message_ids=ids)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import ProjectName
+from ams.core.names import ProjectName, revision_id, schema_path
 from ams.core.parallel_options import (
     DEFAULT_ATTEMPTS,
     DEFAULT_MAXIMUM,
@@ -23,7 +23,7 @@ from ams.core.parallel_options import (
 from ams.pubsub import fields, protos
 from ams.pubsub.names import DELETED_TOPIC, TOPICS, in_project
 from ams.pubsub.protos import Message
-from ams.storage.registry.records import Snapshot, Subscription, Topic
+from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
 
 USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
 MOST_ACK_DEADLINE = 600
@@ -71,7 +71,21 @@ def shown_topic(project: str, topic: Topic) -> Message:
     shown = protos.Topic(name=topic_path(project, topic.name), labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
         shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
+    if topic.schema is not None:
+        shown.schema_settings.CopyFrom(_shown_settings(project, topic.schema))
     return shown
+
+
+def _shown_settings(project: str, attached: AttachedSchema) -> Message:
+    return protos.SchemaSettings(
+        schema=schema_path(project, attached.name),
+        encoding=attached.encoding or 0,
+        **{
+            f"{end}_revision_id": revision_id(attached.id, number)
+            for end, number in (("first", attached.first_revision), ("last", attached.last_revision))
+            if number is not None
+        },
+    )
 
 
 def asked_topic_retention(topic: Message) -> Milliseconds | None:

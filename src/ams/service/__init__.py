@@ -15,6 +15,7 @@ topics            topics, and who may publish to them
 subscriptions     subscriptions, and who may consume from them
 snapshots         where parallel subscriptions stood
 schemas           schemas, and asking them about messages without publishing
+fitting           which revision of a schema messages keep, where it is said how they are written
 validators        compiled schemas that are in use, and checks that block no other request
 parallel/         leases, acknowledgements one by one, and retries of parallel subscriptions
 dead_letters      messages that failed too often are put aside

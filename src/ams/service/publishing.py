@@ -4,15 +4,17 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 `current_task` there.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ams.access.admission import Caller
 from ams.access.permissions import PUBLISHER
-from ams.core.errors import InvalidInput, TooLarge
-from ams.core.messages import Message, batch_of
+from ams.core.errors import InvalidInput, KeyReused, TooLarge
+from ams.core.messages import Batch, Message, batch_of
 from ams.core.names import Offset, TopicName
 from ams.service.counting import Counts
+from ams.service.fitting import Fitting
 from ams.service.lookup import find_topic
 from ams.service.validators import Validators
 from ams.storage.log.base import Appended, Log
@@ -43,11 +45,18 @@ class Publisher:
         return topic
 
     async def publish(
-        self, topic: Topic, messages: Sequence[Message], *, key: str | None = None, is_allowed: bool = False
+        self,
+        topic: Topic,
+        messages: Sequence[Message],
+        *,
+        key: str | None = None,
+        is_allowed: bool = False,
+        project: str = "",
     ) -> Appended:
         """Store the messages; when it returns they are durable.
 
-        `is_allowed` says that the topic's schema is known to allow them (`Validators.allow_now`).
+        `is_allowed` says that the topic's schema is known to allow them (`Validators.allow_now`). `project` is the name
+        of the topic's: messages of which it was said how they are written tell by it what schema they keep.
 
         Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
         be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
@@ -58,7 +67,9 @@ class Publisher:
         if not messages:
             return await self._nothing(topic, key)
         sent = batch_of(messages)
-        if topic.schema is not None and not is_allowed:
+        if topic.schema is not None and topic.schema.encoding:
+            sent = await self._fitted(topic, topic.schema, project, sent, key)
+        elif topic.schema is not None and not is_allowed:
             await self._check(topic, topic.schema, sent, key)
         if sent.largest + RECORD_OVERHEAD > self.max_message_bytes:
             raise TooLarge
@@ -75,6 +86,25 @@ class Publisher:
         if key is not None:
             await self.log.answered(topic.id, (), key)
         return Appended(Offset(0), 0, topic.created_on)
+
+    async def _fitted(self, topic: Topic, schema: AttachedSchema, project: str, sent: Batch, key: str | None) -> Batch:
+        """Return messages as they are stored that tell what schema they keep; see `_check` for those of a known key."""
+        fitting = Fitting(self.registry, self.validators, topic.project_id, project, schema)
+        try:
+            fitted = await fitting.fitted(sent)
+        except InvalidInput:
+            if key is None or await self.log.answered(topic.id, sent, key) is None:
+                raise
+            return sent
+        try:
+            if key is None or await self.log.answered(topic.id, fitted, key) is None:
+                return fitted
+        except KeyReused:  # perhaps for the same messages, when the newest revision was another one
+            async for earlier in fitting.earlier(sent):
+                with contextlib.suppress(KeyReused):
+                    await self.log.answered(topic.id, earlier, key or "")
+                    return earlier
+        return fitted
 
     async def _check(self, topic: Topic, schema: AttachedSchema, messages: Sequence[Message], key: str | None) -> None:
         """Check messages against a schema, but for those that were stored under their key before it was there."""

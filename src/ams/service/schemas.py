@@ -9,7 +9,16 @@ import msgspec
 from ams.access.admission import Caller
 from ams.core.errors import AlreadyExists, Conflict, InvalidInput, NotFound, Overloaded
 from ams.core.messages import Stored
-from ams.core.names import Offset, ProjectId, SchemaName, TopicId, checked_name, schema_reference, topic_reference
+from ams.core.names import (
+    Offset,
+    ProjectId,
+    SchemaName,
+    TopicId,
+    checked_name,
+    revision_id,
+    schema_reference,
+    topic_reference,
+)
 from ams.service.lookup import find_topic
 from ams.service.validators import Candidate, Validators, compiled
 from ams.storage.log.base import Log
@@ -24,6 +33,8 @@ MAX_DRY_RUN = 10_000
 """Messages a dry run looks at; larger wishes are cut."""
 MAX_REASONS = 20
 """Refused messages in the answer of a dry run."""
+_MOST_NUMBERS = 10_000
+"""Revisions of which the ids are looked at."""
 _PART = 500
 _PART_BYTES = 2**20
 """Messages, and bytes of them, that a dry run checks at once."""
@@ -41,6 +52,10 @@ class Schemas:
     async def list(self, caller: Caller) -> Sequence[Schema]:
         """Return all schemas, oldest first."""
         return await self._registry.schemas.all(caller.here.id)
+
+    async def page(self, caller: Caller, after: str, most: int) -> Sequence[Schema]:
+        """Return schemas whose names come after one, by name."""
+        return await self._registry.schemas.page(caller.here.id, after, most)
 
     async def show(self, caller: Caller, name: SchemaName) -> Schema:
         """Return a schema at its newest revision; raise `NotFound` when there is none."""
@@ -84,6 +99,17 @@ class Schemas:
         """Return a schema at each of its revisions, the newest first; raise `NotFound` when there is none."""
         return await self._registry.schemas.revisions((await self.show(caller, name)).id)
 
+    async def revision_by_id(self, caller: Caller, name: SchemaName, identity: str) -> Schema:
+        """Return a schema at the revision that has this id (`revision_id`). Raises `NotFound`."""
+        schema = await self.show(caller, name)
+        numbers = await self._registry.schemas.numbers(schema.id, None, None, _MOST_NUMBERS)
+        for number in numbers:
+            if revision_id(schema.id, number) == identity:
+                found = await self._registry.schemas.revision(schema.id, number)
+                if found is not None:
+                    return found
+        raise NotFound(NO_REVISION)
+
     async def roll_back(self, caller: Caller, name: SchemaName, revision: int) -> Schema:
         """Make a new revision that says what an older one said; return it. Raises `NotFound`."""
         while True:
@@ -109,6 +135,14 @@ class Schemas:
         schema = await self.show(caller, name)
         if not await self._registry.schemas.delete(schema.id):
             raise NotFound(NO_SCHEMA)
+
+    async def check(self, content: SchemaContent) -> None:
+        """Raise `InvalidInput` for what cannot be made a schema."""
+        await _check(content)
+
+    async def validate_payload(self, caller: Caller, content: SchemaContent, payload: bytes, encoding: str) -> None:
+        """Ask what may be a schema about one payload, as number 0. Raises as `validate`, and as `check`."""
+        await self._validators.ask_content(caller.here.id, content, payload, encoding)
 
     async def validate(self, schema: Schema, candidate: Candidate) -> None:
         """Ask a schema about one message, as number 0.

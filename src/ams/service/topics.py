@@ -164,6 +164,8 @@ class Topics:
         schema = await self._registry.schemas.find(caller.here.id, name)
         if schema is None:
             raise NotFound(NO_SCHEMA)
+        if encoding == "BINARY" and schema.content.type == "json":
+            raise InvalidInput("A schema of type json has the encoding JSON")
         for number in (first, last):
             if number is not None and await self._registry.schemas.revision(schema.id, number) is None:
                 raise NotFound(NO_REVISION)

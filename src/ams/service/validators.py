@@ -6,7 +6,7 @@ forgotten but to save memory: the longest unused first, and a revision when a ne
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -33,7 +33,7 @@ class Validators:
 
     def __init__(self, registry: Registry, long_checks: LongChecks) -> None:
         self._registry = registry
-        self._compiled: Cache[tuple[SchemaId, int], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
+        self._compiled: Cache[tuple[SchemaId, int, str], Compiled] = Cache(MAX_COMPILED, lambda each: each.memory)
         self._one_compiles = asyncio.Lock()
         self._long_checks = long_checks
 
@@ -54,9 +54,12 @@ class Validators:
     def allow_now(self, schema: AttachedSchema, messages: Batch) -> bool:
         """Whether a schema surely allows all messages, as far as that is found in no time and without a wait.
 
-        Of others nothing is known: `check` tells.
+        Of others nothing is known: `check` tells. Where it was said how messages are written, more is to be done than
+        this (`ams.service.fitting`).
         """
-        compiled = self._compiled.known((schema.id, schema.revision))
+        if schema.encoding:
+            return False
+        compiled = self._compiled.known((schema.id, schema.revision, ""))
         return compiled is not None and compiled.allowed(messages, Watch(INLINE)) == len(messages)
 
     async def ask(self, project: ProjectId, schema: SchemaId, revision: int, candidates: Sequence[Candidate]) -> None:
@@ -65,7 +68,7 @@ class Validators:
         Raises `InvalidInput` for the first that is not allowed; `NotFound` and `Unusable` as `of`, `Overloaded` as
         `check`.
         """
-        compiled = self._compiled.known((schema, revision)) or await self.of(schema, revision)
+        compiled = self._compiled.known((schema, revision, "")) or await self.of(schema, revision)
         done = check_some(compiled, candidates)
         if done == len(candidates):
             return
@@ -73,8 +76,36 @@ class Validators:
         for refused in await self.check_in_worker(project, schema, revision, pieces):
             raise InvalidInput(refused.text)
 
+    async def refusals(
+        self,
+        project: ProjectId,
+        schema: SchemaId,
+        revision: int,
+        candidates: Sequence[tuple[int, Candidate]],
+        encoding: str,
+    ) -> Mapping[int, str]:
+        """Return which numbered candidates are not allowed, and why; raises what `check_in_worker` does."""
+        compiled, refused, budget = await self.of(schema, revision, encoding), {}, Budget(INLINE)
+        for place, (index, each) in enumerate(candidates):
+            try:
+                _check_one(compiled, index, each, budget)
+            except InvalidInput as error:
+                refused[index] = error.message
+            except TooMuch:
+                pieces = [piece_of(*left) for left in candidates[place:]]
+                found = await self.check_in_worker(project, schema, revision, pieces, every=True, encoding=encoding)
+                return refused | dict(found)
+        return refused
+
     async def check_in_worker(
-        self, project: ProjectId, schema: SchemaId, revision: int, pieces: Sequence[Piece], *, every: bool = False
+        self,
+        project: ProjectId,
+        schema: SchemaId,
+        revision: int,
+        pieces: Sequence[Piece],
+        *,
+        every: bool = False,
+        encoding: str = "",
     ) -> Sequence[Refusal]:
         """Check pieces in a worker process; return the first that is refused, or every one.
 
@@ -83,38 +114,53 @@ class Validators:
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             raise NotFound("Schema doesn't exist")
-        content = stored.content
-        return await self._long_checks.check(
-            project, Task(content.type, content.payload, content.attributes, pieces, every)
-        )
+        return await self._long_checks.check(project, _task(stored.content, pieces, every, encoding))
 
-    async def of(self, schema: SchemaId, revision: int) -> Compiled:
+    async def ask_content(self, project: ProjectId, content: SchemaContent, payload: bytes, encoding: str) -> None:
+        """Ask a schema that need not be stored about one payload, as number 0.
+
+        Raises `InvalidInput` when that is not allowed, and for what does not compile; see `LongChecks.check` too.
+        """
+        asked = await compiled(content, encoding)
+        try:
+            asked.check_payload(0, payload, Budget(INLINE))
+        except TooMuch:
+            task = _task(content, [piece_of(0, payload)], False, encoding)
+            for refused in await self._long_checks.check(project, task):
+                raise InvalidInput(refused.text) from None
+
+    async def of(self, schema: SchemaId, revision: int, encoding: str = "") -> Compiled:
         """Return a compiled revision; raise `NotFound` when there is none, `Unusable` when it cannot be compiled."""
-        key = (schema, revision)
+        key = (schema, revision, encoding)
 
         async def wait_and_look_again() -> Compiled | None:
             async with self._one_compiles:
-                return await self._compiled.find(key, lambda: self._compile(schema, revision))
+                return await self._compiled.find(key, lambda: self._compile(schema, revision, encoding))
 
         compiled = await self._compiled.find(key, wait_and_look_again)
         if compiled is None:
             raise NotFound("Schema doesn't exist")
         return compiled
 
-    async def _compile(self, schema: SchemaId, revision: int) -> Compiled | None:
+    async def _compile(self, schema: SchemaId, revision: int, encoding: str) -> Compiled | None:
         stored = await self._registry.schemas.revision(schema, revision)
         if stored is None:
             return None
-        self._compiled.discard_where(lambda key, _: key[0] == schema and key[1] < revision)
+        if not encoding:  # else older ones are asked too
+            self._compiled.discard_where(lambda key, _: key[0] == schema and key[1] < revision and not key[2])
         try:
-            return await compiled(stored.content)
+            return await compiled(stored.content, encoding)
         except (InvalidInput, msgspec.DecodeError):
             raise Unusable("Could not load schema for topic") from None
 
 
-async def compiled(content: SchemaContent) -> Compiled:
+async def compiled(content: SchemaContent, encoding: str = "") -> Compiled:
     """Compile what a revision says; raise `InvalidInput` that says why it cannot be."""
-    return await asyncio.to_thread(compile_stored, content.type, content.payload, content.attributes)
+    return await asyncio.to_thread(compile_stored, content.type, content.payload, content.attributes, encoding)
+
+
+def _task(content: SchemaContent, pieces: Sequence[Piece], every: bool, encoding: str) -> Task:
+    return Task(content.type, content.payload, content.attributes, pieces, every, encoding)
 
 
 def check_some(compiled: Compiled, candidates: Sequence[Candidate]) -> int:

@@ -4,6 +4,7 @@ compiled             one revision of a schema, ready to be asked about payloads 
 json_schema          payloads in JSON, against JSON Schema
 references           where a `$ref` leads: within its schema only
 avro                 payloads in Avro
+avro_json            payloads in Avro's JSON encoding, told as JSON Schema
 cost                 what a check costs, counted before it is done
 long_checks          checks that may take long, by worker processes (`ams.workers`)
 checker              what those do

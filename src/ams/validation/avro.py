@@ -4,7 +4,8 @@ A datum is walked through, never built: its bytes are not trusted. A reader that
 of a billion nulls by five bytes, and a value inside a value by each byte.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -48,9 +49,23 @@ class AvroSchema:
             raise InvalidInput(f"Message {index} is not valid.{len(data) - end} bytes left over after the datum")
 
 
+def parsed(schema: dict[str, Any]) -> Any:
+    """Return a schema with full names; raise `InvalidInput` with the compiler's text."""
+    with _told():
+        return parse_schema(_described(schema))
+
+
 def _compile(compiler: "_Compiler", schema: dict[str, Any]) -> Walk:
+    parts = parsed(schema)
+    with _told():
+        return compiler.walk(parts)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Raise what is wrong with a schema as `InvalidInput`."""
     try:
-        return compiler.walk(parse_schema(_described(schema)))
+        yield
     except KeyError as error:
         raise InvalidInput(f"{error.args[0]} is required") from None
     except (SchemaParseException, ValueError, TypeError, AttributeError, RecursionError) as error:

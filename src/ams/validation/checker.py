@@ -36,6 +36,8 @@ class Task(msgspec.Struct, array_like=True):
     pieces: Sequence[Piece]
     all: bool
     """Whether to go on after the first that is refused."""
+    encoding: str = ""
+    """How payloads in Avro are written (`ams.validation.compiled`)."""
 
 
 class Refusal(NamedTuple):
@@ -45,7 +47,7 @@ class Refusal(NamedTuple):
     text: str
 
 
-_Key = tuple[str, str | None, str | None]
+_Key = tuple[str, str | None, str | None, str]
 
 
 class Checker:
@@ -56,7 +58,7 @@ class Checker:
 
     def check(self, task: Task) -> list[Refusal]:
         """Return the pieces that are refused."""
-        compiled, refused = self._find((task.type, task.payload, task.attributes)), []
+        compiled, refused = self._find((task.type, task.payload, task.attributes, task.encoding)), []
         for piece in task.pieces:
             try:
                 _check(compiled, piece)

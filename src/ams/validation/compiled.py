@@ -18,11 +18,13 @@ import msgspec
 from ams.core.errors import InvalidInput
 from ams.core.messages import Batch, Message, decoded_data
 from ams.validation.avro import AvroSchema
+from ams.validation.avro_json import json_schema
 from ams.validation.cost import EACH, HEAVY, LARGE, LIGHT, MAX_DEPTH, Budget, Watch, matcher, pattern_work
 from ams.validation.json_schema import JsonSchema
 from ams.validation.violations import Violation, quoted, violations_text
 
 JSON, AVRO = "json", "avro"
+JSON_ENCODING = "JSON"
 _ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 MAX_BYTES = 256 * 1024
 """Of a schema written as JSON."""
@@ -123,21 +125,27 @@ class Compiled:
             self.payload.check(index, payload, budget)
 
 
-def compile_schema(kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None) -> Compiled:
+def compile_schema(
+    kind: str, schema: dict[str, Any] | None, attributes: Mapping[str, Any] | None, encoding: str = ""
+) -> Compiled:
     """Compile a revision; `kind` is json or avro, a part that is None is not checked. May take a second: in a thread.
 
-    Raises `InvalidInput` that says what is wrong with the schema.
+    `encoding` says how payloads in Avro are written: `JSON`, else binary. Raises `InvalidInput` that says what is wrong
+    with the schema.
     """
     memory = check_size([schema, attributes])
+    if schema is not None and kind == AVRO and encoding == JSON_ENCODING:
+        kind, schema = JSON, json_schema(schema)
+        memory += _GROWTH * len(msgspec.json.encode(schema)) + _PATTERN_BYTES[HEAVY]
     payload: Payload | None = None
     if schema is not None:
         payload = AvroSchema(schema) if kind == AVRO else JsonSchema(schema)
     return Compiled(payload, AttributeRules(attributes) if attributes is not None else None, memory)
 
 
-def compile_stored(kind: str, schema: str | None, attributes: str | None) -> Compiled:
+def compile_stored(kind: str, schema: str | None, attributes: str | None, encoding: str = "") -> Compiled:
     """Compile a revision of which the parts are JSON texts; raise as `compile_schema`, and `msgspec.DecodeError`."""
-    return compile_schema(kind, parsed(schema), parsed(attributes))
+    return compile_schema(kind, parsed(schema), parsed(attributes), encoding)
 
 
 def parsed(text: str | None) -> Any:

@@ -16,12 +16,13 @@ from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from ams.http.tls import Certificate
 from ams.outgoing.guard import networks
-from ams.pubsub import iam, publisher, subscriber
+from ams.pubsub import iam, publisher, schemas, subscriber
 from ams.pubsub.calls import Calls, EmulatorDoor, Relay, TokenDoor
 from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
 from ams.pubsub.relaying import Relays
+from ams.pubsub.schemas import SchemaRpcs
 from ams.pubsub.server import answering
 from ams.pubsub.streaming import Streams
 from ams.pubsub.subscriber import SubscriberRpcs
@@ -44,12 +45,13 @@ async def pubsub(
     streams = Streams(leases, calls, relays)
     services = {
         publisher.NAME: PublisherRpcs(
-            cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots
+            cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots, cases.schemas
         ).rpcs(),
         subscriber.NAME: [
             *SubscriberRpcs(made.registry, cases.subscriptions, cases.snapshots, cases.seeker).rpcs(),
             *LeasingRpcs(leases).rpcs(),
         ],
+        schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
         iam.NAME: IamRpcs(cases.topics, cases.subscriptions).rpcs(),
     }
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None

@@ -47,6 +47,22 @@ class SchemaRecords:
         query = _SCHEMAS.where(schemas.c.id == schema).order_by(schema_revisions.c.revision.desc())
         return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
 
+    async def numbers(self, schema: SchemaId, first: int | None, last: int | None, most: int) -> Sequence[int]:
+        """Return the numbers of the newest revisions from `first` to `last`, None: any; the newest first."""
+        number = schema_revisions.c.revision
+        query = select(number).where(schema_revisions.c.schema_id == schema).order_by(number.desc()).limit(most)
+        if first is not None:
+            query = query.where(number >= first)
+        if last is not None:
+            query = query.where(number <= last)
+        return await self._database.read(lambda connection: connection.scalars(query).all())
+
+    async def page(self, project: ProjectId, after: str, most: int) -> Sequence[Schema]:
+        """Return schemas of a project at their newest revisions whose names come after one, by name."""
+        here = (schemas.c.project_id == project) & (schemas.c.name > after)
+        query = _NEWEST_SCHEMAS.where(here).order_by(schemas.c.name).limit(most)
+        return await self._database.read(lambda connection: [_schema(row) for row in connection.execute(query)])
+
     async def create(self, project: ProjectId, name: SchemaName, content: SchemaContent) -> Schema:
         """Make a schema; raise `AlreadyExists` when the name is taken, `NotFound` when the project is gone."""
         now = self._clock.wall()

@@ -1,0 +1,214 @@
+"""The service SchemaService: schemas in Avro and their revisions, which are those of AMS.
+
+A revision's id is made of the schema's identity and the revision's number (`revision_id`). A schema in JSON Schema,
+which Google does not have, is shown with the type 0. Protocol Buffers are refused by name: a page in `docs/decisions`
+says why.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ams.core.errors import Conflict, InvalidInput, NotFound
+from ams.core.names import SchemaName, is_name, revision_id, schema_path
+from ams.pubsub import fields, names, protos
+from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.errors import Missing, NotSupported
+from ams.pubsub.names import SCHEMAS, Name
+from ams.pubsub.protos import Message
+from ams.service.fitting import MOST_REVISIONS
+from ams.service.schemas import Schemas
+from ams.storage.registry.records import Page, Schema, SchemaContent
+from ams.wire.schemas import SchemaBody
+
+NAME = "google.pubsub.v1.SchemaService"
+ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
+_UNSET, _BASIC, _FULL = 0, 1, 2
+"""Views."""
+_NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
+_MOST_FULL = 100
+"""Schemas of a page that has their definitions: each may have 256 KiB."""
+
+
+class SchemaRpcs:
+    """Methods of the service SchemaService."""
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._schemas = schemas
+
+    def rpcs(self) -> list[Rpc]:
+        """Return the methods."""
+        change, check = "schemas:update", "schemas:validateMessage"
+        return [
+            Rpc("CreateSchema", protos.CreateSchemaRequest, "schemas:create", _new, self.create, is_change=True),
+            Rpc("GetSchema", protos.GetSchemaRequest, "schemas:show", _named, self.get),
+            Rpc("ListSchemas", protos.ListSchemasRequest, "schemas:list", _parent, self.list),
+            Rpc("ListSchemaRevisions", protos.ListSchemaRevisionsRequest, "schemas:show", _named, self.list_revisions),
+            Rpc("CommitSchema", protos.CommitSchemaRequest, change, _named, self.commit, is_change=True),
+            Rpc("RollbackSchema", protos.RollbackSchemaRequest, change, _named, self.roll_back, is_change=True),
+            Rpc(
+                "DeleteSchemaRevision",
+                protos.DeleteSchemaRevisionRequest,
+                change,
+                _named,
+                self.delete_revision,
+                is_change=True,
+            ),
+            Rpc("DeleteSchema", protos.DeleteSchemaRequest, "schemas:delete", _named, self.delete, is_change=True),
+            Rpc("ValidateSchema", protos.ValidateSchemaRequest, check, _parent, self.validate),
+            Rpc("ValidateMessage", protos.ValidateMessageRequest, check, _parent, self.validate_message),
+        ]
+
+    async def create(self, call: Call, request: Message) -> Message:
+        """Make a schema."""
+        names.check_new(call.name)
+        details = _details(request.schema)
+        return _shown(call, await self._schemas.create(call.caller, SchemaName(call.name.leaf), details), _FULL)
+
+    async def get(self, call: Call, request: Message) -> Message:
+        """Show a schema at its newest revision, or at the one that the name names."""
+        _, _, revision = request.name.partition("@")
+        return _shown(call, await self._find(call, call.name.leaf, revision), request.view or _FULL)
+
+    async def list(self, call: Call, request: Message) -> Message:
+        """Show a page of the project's schemas, by name."""
+        wanted, view = fields.page_request(request), request.view or _BASIC
+        if wanted.token and not is_name(wanted.token):
+            raise InvalidInput("Invalid page token")
+        size = _size(wanted.size, view)
+        found = await self._schemas.page(call.caller, wanted.token, size + 1)
+        token = found[size - 1].name if len(found) > size else ""
+        answer = protos.ListSchemasResponse()
+        page = Page(found[:size], token, len(found))
+        return fields.fill_page(answer, answer.schemas, page, lambda each: _shown(call, each, view))
+
+    async def list_revisions(self, call: Call, request: Message) -> Message:
+        """Show a page of the revisions of a schema, the newest first."""
+        wanted, view = fields.page_request(request), request.view or _BASIC
+        if wanted.token and not wanted.token.isdecimal():
+            raise InvalidInput("Invalid page token")
+        size = _size(wanted.size, view)
+        revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
+        found = [each for each in revisions if not wanted.token or each.revision < int(wanted.token)]
+        token = str(found[size - 1].revision) if len(found) > size else ""
+        answer = protos.ListSchemaRevisionsResponse()
+        page = Page(found[:size], token, len(revisions))
+        return fields.fill_page(answer, answer.schemas, page, lambda each: _shown(call, each, view))
+
+    async def commit(self, call: Call, request: Message) -> Message:
+        """Make a new revision."""
+        schema = await self._schemas.show(call.caller, SchemaName(call.name.leaf))
+        details = _details(request.schema)
+        if schema.content.type != details.type:
+            raise InvalidInput("The type of a schema cannot change: a revision has the type of those before it.")
+        await self._check_room(call, schema.name)
+        return _shown(call, await self._schemas.update(call.caller, schema, details), _FULL)
+
+    async def roll_back(self, call: Call, request: Message) -> Message:
+        """Make a new revision that says what an older one said."""
+        old = await self._find(call, call.name.leaf, _said_revision(request.revision_id))
+        await self._check_room(call, old.name)
+        return _shown(call, await self._schemas.roll_back(call.caller, old.name, old.revision), _FULL)
+
+    async def delete_revision(self, call: Call, request: Message) -> Message:
+        """Remove a revision; show the schema at the newest one left."""
+        revision = _said_revision(request.name.partition("@")[2] or request.revision_id)
+        old = await self._find(call, call.name.leaf, revision)
+        return _shown(call, await self._schemas.delete_revision(call.caller, old.name, old.revision), _FULL)
+
+    async def delete(self, call: Call, request: Message) -> Message:
+        """Remove a schema with all its revisions."""
+        await self._schemas.delete(call.caller, SchemaName(call.name.leaf))
+        return protos.Empty()
+
+    async def validate(self, call: Call, request: Message) -> Message:
+        """Ask whether this could be made a schema."""
+        if request.schema.name:
+            names.read(request.schema.name, SCHEMAS)
+        await self._schemas.check(_content(request.schema))
+        return protos.ValidateSchemaResponse()
+
+    async def validate_message(self, call: Call, request: Message) -> Message:
+        """Ask whether a schema, there already or not, would allow the data of a message."""
+        encoding = ENCODINGS.get(request.encoding)
+        if encoding is None:
+            raise InvalidInput("The encoding of the message must be JSON or BINARY (argument=encoding).")
+        content = await self._asked(call, request)
+        if encoding == "BINARY" and content.type == "json":
+            raise InvalidInput("A schema of type json has the encoding JSON")
+        await self._schemas.validate_payload(call.caller, content, request.message, encoding)
+        return protos.ValidateMessageResponse()
+
+    async def _asked(self, call: Call, request: Message) -> SchemaContent:
+        """Return what a message is to be asked about."""
+        if not request.name:
+            return _content(request.schema)
+        name, _, revision = request.name.partition("@")
+        return (await self._find(call, names.in_project(name, call.project, SCHEMAS), revision)).content
+
+    async def _find(self, call: Call, leaf: str, revision: str = "") -> Schema:
+        name = SchemaName(leaf)
+        try:
+            if not revision:
+                return await self._schemas.show(call.caller, name)
+            return await self._schemas.revision_by_id(call.caller, name, revision)
+        except NotFound:
+            raise Missing(f"{leaf}@{revision}" if revision else leaf) from None
+
+    async def _check_room(self, call: Call, name: SchemaName) -> None:
+        if len(await self._schemas.revisions(call.caller, name)) >= MOST_REVISIONS:
+            raise Conflict(f"A schema has at most {MOST_REVISIONS} revisions: delete one first.")
+
+
+def _shown(call: Call, schema: Schema, view: int) -> Message:
+    content = schema.content
+    return protos.Schema(
+        name=schema_path(call.project, schema.name),
+        type_=_AVRO if content.type == "avro" else _NO_TYPE,
+        definition=(content.payload or "{}") if view == _FULL else "",
+        revision_id=revision_id(schema.id, schema.revision),
+        revision_create_time=fields.timestamp(schema.created_on),
+    )
+
+
+def _content(schema: Message) -> SchemaContent:
+    """Return what a request says of a schema; raise `InvalidInput`, `NotSupported` for Protocol Buffers."""
+    if schema.type_ == _PROTOBUF:
+        raise NotSupported("Schemas of the type PROTOCOL_BUFFER are not supported: only those of the type AVRO are.")
+    if schema.type_ != _AVRO:
+        raise InvalidInput("The type of a schema must be AVRO (argument=schema.type).")
+    try:
+        is_object = isinstance(msgspec.json.decode(schema.definition), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise InvalidInput("The definition of a schema must be an object of JSON (argument=schema.definition).")
+    return SchemaContent("avro", schema.definition, None)
+
+
+def _details(schema: Message) -> SchemaBody:
+    """Return the same for the use case; the definition is kept as it was written, to the byte."""
+    content = _content(schema)
+    return SchemaBody(type=content.type, schema=msgspec.Raw(schema.definition))  # type: ignore[arg-type]
+
+
+def _size(wanted: int, view: int) -> int:
+    return min(wanted, _MOST_FULL) if view == _FULL else wanted
+
+
+def _said_revision(identity: str) -> str:
+    if not identity:
+        raise InvalidInput("You have passed an invalid argument to the service (argument=revision_id).")
+    return identity
+
+
+def _named(request: Message) -> Name:
+    return names.read(request.name.partition("@")[0], SCHEMAS)
+
+
+def _new(request: Message) -> Name:
+    return names.read(f"{request.parent}/{SCHEMAS}/{request.schema_id}", SCHEMAS)
+
+
+def _parent(request: Message) -> Name:
+    return names.read(request.parent)

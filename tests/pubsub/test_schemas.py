@@ -1,0 +1,376 @@
+"""Schemas by Google's client, and publishing to topics that have one."""
+
+import base64
+import io
+import json
+import urllib.error
+import urllib.request
+from typing import Any
+
+import fastavro
+import pytest
+from google.api_core.exceptions import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    MethodNotImplemented,
+    NotFound,
+)
+from google.pubsub_v1 import PublisherClient
+from google.pubsub_v1.types import Encoding, Schema, SchemaView
+
+from tests.pubsub.conftest import World
+from tests.support.service import LiveService
+
+
+def record(*names: str) -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": "int"} for name in names]}
+
+
+def avro(*names: str) -> Schema:
+    return Schema(type_=Schema.Type.AVRO, definition=json.dumps(record(*names), indent=2))
+
+
+def parent(world: World) -> str:
+    return f"projects/{world.project}"
+
+
+def path(world: World, name: str = "records") -> str:
+    return f"{parent(world)}/schemas/{name}"
+
+
+def made(world: World, *names: str, name: str = "records") -> Schema:
+    request = {"parent": parent(world), "schema": avro(*names), "schema_id": name}
+    return world.schemas.create_schema(request=request)
+
+
+def committed(world: World, *names: str) -> Schema:
+    return world.schemas.commit_schema(request={"name": path(world), "schema": avro(*names)})
+
+
+def with_topic(world: World, encoding: str = "JSON", **settings: str) -> tuple[str, str]:
+    """Make a topic of the schema, and a subscription."""
+    said = {"schema": path(world), "encoding": encoding, **settings}
+    world.publisher.create_topic(request={"name": world.topic(), "schema_settings": said})
+    world.subscriber.create_subscription(request={"name": world.subscription(), "topic": world.topic()})
+    return world.topic(), world.subscription()
+
+
+def publish(world: World, *data: bytes) -> None:
+    messages = [{"data": each} for each in data]
+    PublisherClient.publish(world.publisher, request={"topic": world.topic(), "messages": messages})
+
+
+def binary(schema: dict[str, Any], datum: object) -> bytes:
+    sink = io.BytesIO()
+    fastavro.schemaless_writer(sink, fastavro.parse_schema(schema), datum)
+    return sink.getvalue()
+
+
+def test_a_schema_is_shown_as_it_was_made(world: World) -> None:
+    schema = made(world, "a")
+    assert schema.name == path(world)
+    assert schema.type_ == Schema.Type.AVRO
+    assert schema.definition == avro("a").definition
+    assert len(schema.revision_id) == 8
+    assert int(schema.revision_id, 16) >= 0
+    assert world.schemas.get_schema(name=path(world)) == schema
+    assert world.schemas.get_schema(name=f"{path(world)}@{schema.revision_id}") == schema
+    assert not world.schemas.get_schema(request={"name": path(world), "view": SchemaView.BASIC}).definition
+    with pytest.raises(AlreadyExists):
+        made(world, "a")
+    with pytest.raises(NotFound, match="Resource not found \\(resource=records@00000000\\)"):
+        world.schemas.get_schema(name=f"{path(world)}@00000000")
+
+
+def test_schemas_are_listed_by_name_in_pages(world: World) -> None:
+    for name in ("three", "one-of", "two"):
+        made(world, "a", name=name)
+    request = {"parent": parent(world), "page_size": 2}
+    first = next(world.schemas.list_schemas(request=request).pages)
+    assert [each.name for each in first.schemas] == [path(world, "one-of"), path(world, "three")]
+    assert not any(each.definition for each in first.schemas)
+    every = list(world.schemas.list_schemas(request=request | {"view": SchemaView.FULL}))
+    assert [each.name for each in every] == [path(world, each) for each in ("one-of", "three", "two")]
+    assert all(each.definition for each in every)
+    with pytest.raises(InvalidArgument, match="Invalid page token"):
+        world.schemas.list_schemas(request=request | {"page_token": "/"})
+
+
+def test_revisions_are_made_rolled_back_and_deleted(world: World) -> None:
+    first = made(world, "a")
+    second = committed(world, "a", "b")
+    third = world.schemas.rollback_schema(name=path(world), revision_id=first.revision_id)
+    assert third.definition == first.definition
+    assert len({each.revision_id for each in (first, second, third)}) == 3
+    pages = world.schemas.list_schema_revisions(request={"name": path(world), "page_size": 2, "view": SchemaView.FULL})
+    assert list(pages) == [third, second, first]
+
+    assert world.schemas.delete_schema_revision(name=f"{path(world)}@{third.revision_id}", revision_id="") == second
+    request = {"name": path(world), "revision_id": first.revision_id}
+    assert world.schemas.delete_schema_revision(request=request) == second
+    with pytest.raises(InvalidArgument, match="last revision"):
+        world.schemas.delete_schema_revision(name=f"{path(world)}@{second.revision_id}", revision_id="")
+    with pytest.raises(NotFound):
+        world.schemas.rollback_schema(name=path(world), revision_id=first.revision_id)
+    assert committed(world, "c").revision_id not in {first.revision_id, second.revision_id, third.revision_id}
+
+
+def test_a_schema_has_at_most_20_revisions(world: World) -> None:
+    first = made(world, "a")
+    for _ in range(19):
+        committed(world, "a")
+    with pytest.raises(FailedPrecondition):
+        committed(world, "a")
+    with pytest.raises(FailedPrecondition):
+        world.schemas.rollback_schema(name=path(world), revision_id=first.revision_id)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        Schema(definition="{}"),
+        Schema(type_=Schema.Type.AVRO, definition=""),
+        Schema(type_=Schema.Type.AVRO, definition='"string"'),
+        Schema(type_=Schema.Type.AVRO, definition='{"type": "rec"}'),
+        Schema(type_=Schema.Type.AVRO, definition='{"type": "string"} x'),
+    ],
+)
+def test_what_is_no_schema_is_refused(world: World, schema: Schema) -> None:
+    made(world, "a")
+    for ask in (
+        lambda: world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="other"),
+        lambda: world.schemas.validate_schema(parent=parent(world), schema=schema),
+        lambda: world.schemas.commit_schema(name=path(world), schema=schema),
+    ):
+        with pytest.raises(InvalidArgument):
+            ask()
+    assert [each.name for each in world.schemas.list_schemas(parent=parent(world))] == [path(world)]
+
+
+def test_protocol_buffers_are_refused_by_name(world: World) -> None:
+    schema = Schema(type_=Schema.Type.PROTOCOL_BUFFER, definition='syntax = "proto3"; message M { string a = 1; }')
+    with pytest.raises(MethodNotImplemented, match="PROTOCOL_BUFFER"):
+        world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="other")
+
+
+@pytest.mark.parametrize("name", ["ab", "1abc", "google-x", "a.b.c"])
+def test_names_keep_the_rule(world: World, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="Invalid resource name"):
+        made(world, "a", name=name)
+
+
+def test_messages_are_validated_without_a_topic(world: World) -> None:
+    first = made(world, "a")
+    committed(world, "b")
+
+    def validate(message: bytes, encoding: Encoding = Encoding.JSON, **about: Any) -> None:
+        request = {"parent": parent(world), "message": message, "encoding": encoding, **about}
+        world.schemas.validate_message(request=request)
+
+    validate(b'{"b":1}', name=path(world))
+    validate(b'{"a":1}', name=f"{path(world)}@{first.revision_id}")
+    validate(b'{"c":1}', schema=avro("c"))
+    validate(binary(record("c"), {"c": 5}), Encoding.BINARY, schema=avro("c"))
+    for message, encoding, about in (
+        (b'{"a":1}', Encoding.JSON, {"name": path(world)}),
+        (b'{"c":1}', Encoding.BINARY, {"schema": avro("c")}),
+        (b'{"c":1}', Encoding.ENCODING_UNSPECIFIED, {"schema": avro("c")}),
+        (b'{"c":1}', Encoding.JSON, {"name": "projects/other/schemas/records"}),
+        (b'{"c":1}', Encoding.JSON, {}),
+    ):
+        with pytest.raises(InvalidArgument):
+            validate(message, encoding, **about)
+    with pytest.raises(NotFound, match="resource=none"):
+        validate(b"", name=path(world, "none"))
+
+
+def test_messages_that_fit_tell_consumers_what_schema_they_keep(world: World) -> None:
+    schema = made(world, "a")
+    _, subscription = with_topic(world)
+    world.publisher.publish(world.topic(), b'{"a": 1}', site="x").result(20)
+    [received] = world.pulled(subscription)
+    assert received.message.data == b'{"a": 1}'
+    assert dict(received.message.attributes) == {
+        "site": "x",
+        "googclient_schemaname": path(world),
+        "googclient_schemaencoding": "JSON",
+        "googclient_schemarevisionid": schema.revision_id,
+    }
+
+
+@pytest.mark.parametrize(
+    ("encoding", "fits", "other"),
+    [
+        ("JSON", b'{"a":1}', binary(record("a"), {"a": 1})),
+        ("BINARY", binary(record("a"), {"a": 1}), b'{"a":1}'),
+    ],
+)
+def test_one_message_that_does_not_fit_refuses_the_request(
+    world: World, encoding: str, fits: bytes, other: bytes
+) -> None:
+    made(world, "a")
+    _, subscription = with_topic(world, encoding)
+    publish(world, fits)
+    with pytest.raises(InvalidArgument, match="Message 1"):
+        publish(world, fits, other)
+    assert [each.message.data for each in world.pulled(subscription)] == [fits]
+
+
+def test_messages_may_keep_any_revision_and_tell_the_newest_that_they_keep(world: World) -> None:
+    first = made(world, "a")
+    _, subscription = with_topic(world)
+    second = committed(world, "a", "b")
+    third = committed(world, "a")
+    publish(world, b'{"a":1}', b'{"a":1,"b":2}')
+    with pytest.raises(InvalidArgument, match="b is not allowed"):
+        publish(world, b'{"a":1}', b'{"b":1}')
+    world.schemas.delete_schema_revision(name=f"{path(world)}@{third.revision_id}", revision_id="")
+    publish(world, b'{"a":1}')
+    told = [each.message.attributes["googclient_schemarevisionid"] for each in world.pulled(subscription)]
+    assert told == [third.revision_id, second.revision_id, first.revision_id]
+
+
+def test_revisions_of_a_topic_are_bounded(world: World) -> None:
+    made(world, "a")
+    second = committed(world, "b")
+    ends = {"first_revision_id": second.revision_id, "last_revision_id": second.revision_id}
+    with_topic(world, **ends)
+    third = committed(world, "c")
+    publish(world, b'{"b":1}')
+    for data in (b'{"a":1}', b'{"c":1}'):
+        with pytest.raises(InvalidArgument):
+            publish(world, data)
+    settings = {"schema": path(world), "encoding": "JSON", "last_revision_id": third.revision_id}
+    update = {"topic": {"name": world.topic(), "schema_settings": settings}}
+    mask = {"paths": ["schema_settings.last_revision_id"]}
+    topic = world.publisher.update_topic(request=update | {"update_mask": mask})
+    assert topic.schema_settings.first_revision_id == second.revision_id
+    assert topic.schema_settings.last_revision_id == third.revision_id
+    assert world.publisher.get_topic(topic=world.topic()) == topic
+    publish(world, b'{"b":1}', b'{"c":1}')
+
+
+def test_a_topic_changes_its_schema_by_masks(world: World) -> None:
+    made(world, "a")
+    with_topic(world)
+    changed = world.publisher.update_topic(
+        request={
+            "topic": {"name": world.topic(), "schema_settings": {"encoding": "BINARY"}},
+            "update_mask": {"paths": ["schema_settings.encoding"]},
+        }
+    )
+    assert changed.schema_settings.schema == path(world)
+    assert changed.schema_settings.encoding == Encoding.BINARY
+    publish(world, b"\x02")
+    request = {"topic": {"name": world.topic()}, "update_mask": {"paths": ["schema_settings"]}}
+    assert "schema_settings" not in world.publisher.update_topic(request=request)
+    publish(world, b"anything")
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"encoding": "ENCODING_UNSPECIFIED"}, InvalidArgument),
+        ({"schema": "records"}, InvalidArgument),
+        ({"schema": "projects/other/schemas/records"}, InvalidArgument),
+        ({"schema": ""}, InvalidArgument),
+        ({"first_revision_id": "00000000"}, NotFound),
+        ({"last_revision_id": "x"}, NotFound),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(world: World, settings: dict[str, str], error: type[Exception]) -> None:
+    made(world, "a")
+    said = {"schema": path(world), "encoding": "JSON", **settings}
+    with pytest.raises(error):
+        world.publisher.create_topic(request={"name": world.topic(), "schema_settings": said})
+    with pytest.raises(NotFound):
+        world.publisher.get_topic(topic=world.topic())
+
+
+def test_a_schema_that_is_missing_is_named(world: World) -> None:
+    with pytest.raises(NotFound, match="Resource not found \\(resource=records\\)"):
+        with_topic(world)
+
+
+class Http:
+    """The HTTP API, as the project's administrator."""
+
+    def __init__(self, service: LiveService, world: World) -> None:
+        self._base = f"{service.base_url}/v1/projects/{world.project}"
+        self._token = service.token
+
+    def ask(self, method: str, path: str, body: object, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+        request = urllib.request.Request(
+            f"{self._base}/{path}",
+            json.dumps(body).encode(),
+            {"x-api-key": self._token, **(headers or {})},
+            method=method,
+        )
+        try:
+            with urllib.request.urlopen(request) as answer:
+                return answer.status, json.loads(answer.read() or b"{}")
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.load(refused)
+
+    def publish(self, *data: bytes, key: str = "") -> tuple[int, Any]:
+        messages = [{"data": base64.b64encode(each).decode()} for each in data]
+        headers = {"idempotency-key": key} if key else None
+        return self.ask("POST", "topics/topic:publish", {"messages": messages}, headers)
+
+
+@pytest.fixture
+def http(emulator: LiveService, world: World) -> Http:
+    return Http(emulator, world)
+
+
+def test_the_http_api_checks_and_tells_the_same(world: World, http: Http) -> None:
+    made(world, "a")
+    _, subscription = with_topic(world)
+    second = committed(world, "b")
+    status, answer = http.publish(b'{"b":1}', b'{"c":1}')
+    assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert http.publish(b'{"b":1}')[0] == 200
+    [received] = world.pulled(subscription)
+    assert received.message.attributes["googclient_schemarevisionid"] == second.revision_id
+
+
+def test_a_request_that_is_repeated_after_a_commit_stores_nothing_again(world: World, http: Http) -> None:
+    made(world, "a")
+    _, subscription = with_topic(world)
+    committed(world, "a", "b")
+    data = (b'{"a":1}', b'{"a":1,"b":1}')
+    first = http.publish(*data, key="k")
+    committed(world, "a")
+    committed(world, "a", "b")
+    assert http.publish(*data, key="k") == first
+    assert http.publish(b'{"a":2}', key="k")[0] == 409
+    assert len(world.pulled(subscription)) == 2
+
+
+def test_a_schema_of_the_http_api_is_one_here(world: World, http: Http) -> None:
+    """One in JSON Schema has no type of Google's, and its messages are documents."""
+    made(world, "a", name="other")
+    assert http.ask("POST", "schemas/records", {"type": "json", "schema": {"type": "object"}})[0] == 200
+    schema = world.schemas.get_schema(name=path(world))
+    assert schema.type_ == Schema.Type.TYPE_UNSPECIFIED
+    assert json.loads(schema.definition) == {"type": "object"}
+    with pytest.raises(InvalidArgument, match="type of a schema cannot change"):
+        committed(world, "a")
+    with pytest.raises(InvalidArgument, match="has the encoding JSON"):
+        with_topic(world, "BINARY")
+    with_topic(world)
+    publish(world, b"{}")
+    with pytest.raises(InvalidArgument, match="Message 0 data is not valid"):
+        publish(world, b"1")
+
+
+def test_a_schema_attached_by_the_http_api_is_shown_without_an_encoding(world: World, http: Http) -> None:
+    made(world, "a")
+    world.made()
+    assert http.ask("POST", "topics/topic:attachSchema", {"schema": path(world)})[0] == 200
+    settings = world.publisher.get_topic(topic=world.topic()).schema_settings
+    assert (settings.schema, settings.encoding) == (path(world), Encoding.ENCODING_UNSPECIFIED)
+    publish(world, b"\x02")
+    with pytest.raises(InvalidArgument):
+        publish(world, b'{"a":1}')

@@ -1,0 +1,140 @@
+"""Messages of topics that say how they are written: which revision each keeps."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from ams.core.errors import InvalidInput, KeyReused
+from ams.core.messages import Message, message, parse
+from ams.core.names import SchemaName, revision_id
+from ams.service.fitting import ENCODING, NO_REVISION_LEFT, REVISION, SCHEMA_NAME
+from ams.service.schemas import Schemas
+from ams.wire.schemas import SchemaBody
+from tests.support.use_cases import TOPIC, UseCases
+
+X = SchemaName("X")
+LONG = 40_000
+"""Characters of a text that is checked by a worker."""
+
+
+def record(field: str, kind: str = "string") -> dict[str, Any]:
+    return {"type": "record", "name": "R", "fields": [{"name": field, "type": kind}]}
+
+
+def sent(document: object, **attributes: str) -> Message:
+    return message(base64.b64encode(json.dumps(document).encode()).decode(), attributes)
+
+
+@pytest.fixture
+async def schemas(use_cases: UseCases) -> Schemas:
+    """A schema with the revisions 1 (a text a), 2 (a text b) and 3 (bytes b), attached to the topic."""
+    made = Schemas(use_cases.engines.registry, use_cases.engines.log, use_cases.validators)
+    await made.create(use_cases.caller, X, SchemaBody(type="avro", schema=record("a")))
+    await commit(use_cases, made, record("b"))
+    await commit(use_cases, made, record("b", "bytes"))
+    await attach(use_cases)
+    return made
+
+
+async def commit(use_cases: UseCases, schemas: Schemas, schema: dict[str, Any]) -> int:
+    before = await schemas.show(use_cases.caller, X)
+    return (await schemas.update(use_cases.caller, before, SchemaBody(schema=schema))).revision
+
+
+async def attach(use_cases: UseCases, first: int | None = None, last: int | None = None) -> None:
+    await use_cases.engines.topics.attach_schema(
+        use_cases.caller, TOPIC, "projects/P/schemas/X", encoding="JSON", first_revision=first, last_revision=last
+    )
+
+
+async def publish(use_cases: UseCases, *messages: Message, key: str | None = None) -> list[Message]:
+    """Publish; return what was stored."""
+    topic = await use_cases.publisher.topic(use_cases.caller, TOPIC)
+    appended = await use_cases.publisher.publish(topic, messages, key=key, project="P")
+    stored = await use_cases.engines.log.read(topic.id, appended.first, max_messages=100, max_bytes=2**24)
+    return [parse(each.fragment) for each in stored]
+
+
+async def kept(use_cases: UseCases, schemas: Schemas, *messages: Message) -> list[int]:
+    """Publish; return the revisions that the stored messages tell."""
+    schema = await schemas.show(use_cases.caller, X)
+    numbers = {revision_id(schema.id, number): number for number in range(1, 30)}
+    return [numbers[each.attributes[REVISION]] for each in await publish(use_cases, *messages)]
+
+
+async def test_each_message_tells_the_newest_revision_that_it_keeps(use_cases: UseCases, schemas: Schemas) -> None:
+    messages = [sent({"b": "€"}), sent({"b": "x"}), sent({"a": "x"}), sent({"b": "€"})]
+    assert await kept(use_cases, schemas, *messages) == [2, 3, 1, 2]
+
+
+async def test_long_messages_are_checked_by_a_worker_against_every_revision(
+    use_cases: UseCases, schemas: Schemas
+) -> None:
+    long = [sent({"b": text * LONG}) for text in "€x€"]
+    assert await kept(use_cases, schemas, *long, sent({"a": ""})) == [2, 3, 2, 1]
+    with pytest.raises(InvalidInput, match="^Message 1 data is not valid,b: Invalid type"):
+        await publish(use_cases, sent({"b": ""}), sent({"b": ["€" * LONG]}), sent({"b": "€" * LONG}))
+
+
+async def test_what_is_told_is_added_to_what_was_sent(use_cases: UseCases, schemas: Schemas) -> None:
+    schema = await schemas.show(use_cases.caller, X)
+    [stored] = await publish(use_cases, message(sent({"a": "x"}).data, {"site": "A", REVISION: "mine"}, "key"))
+    assert (stored.data, stored.ordering_key) == (sent({"a": "x"}).data, "key")
+    assert stored.attributes == {
+        "site": "A",
+        SCHEMA_NAME: "projects/P/schemas/X",
+        ENCODING: "JSON",
+        REVISION: revision_id(schema.id, 1),
+    }
+
+
+async def test_the_ends_of_the_revisions_hold(use_cases: UseCases, schemas: Schemas) -> None:
+    await attach(use_cases, 2, 2)
+    assert await kept(use_cases, schemas, sent({"b": "x"})) == [2]
+    with pytest.raises(InvalidInput, match="a is not allowed"):
+        await publish(use_cases, sent({"a": "x"}))
+    await attach(use_cases, 3)
+    await commit(use_cases, schemas, record("c"))
+    assert await kept(use_cases, schemas, sent({"b": "x"}), sent({"c": "x"})) == [3, 4]
+    with pytest.raises(InvalidInput, match="Message 0"):
+        await publish(use_cases, sent({"b": "€"}))
+
+
+async def test_deleted_revisions_allow_nothing(use_cases: UseCases, schemas: Schemas) -> None:
+    await attach(use_cases, 3, 3)
+    assert await kept(use_cases, schemas, sent({"b": "x"})) == [3]
+    await schemas.delete_revision(use_cases.caller, X, 3)
+    with pytest.raises(InvalidInput, match=NO_REVISION_LEFT):
+        await publish(use_cases, sent({"b": "x"}))
+    await attach(use_cases, 1)
+    assert await kept(use_cases, schemas, sent({"b": "x"})) == [2]
+
+
+async def test_of_many_revisions_the_newest_20_are_tried(use_cases: UseCases, schemas: Schemas) -> None:
+    while await commit(use_cases, schemas, record("c")) < 21:
+        pass
+    assert await kept(use_cases, schemas, sent({"b": "€"})) == [2]
+    with pytest.raises(InvalidInput):
+        await publish(use_cases, sent({"a": "x"}))
+
+
+async def test_what_is_published_again_under_its_key_is_stored_once(use_cases: UseCases, schemas: Schemas) -> None:
+    """Also when the messages would tell a newer revision now; other messages under the key are refused."""
+    messages = [sent({"b": "x"}), sent({"a": "x"})]
+    first = await publish(use_cases, *messages, key="k")
+    await commit(use_cases, schemas, record("b"))
+    await commit(use_cases, schemas, record("a"))
+    assert await publish(use_cases, *messages, key="k") == first
+    with pytest.raises(KeyReused):
+        await publish(use_cases, messages[0], key="k")
+
+
+async def test_what_was_stored_under_its_key_before_the_schema_is_answered(
+    use_cases: UseCases, schemas: Schemas
+) -> None:
+    await use_cases.engines.topics.detach_schema(use_cases.caller, TOPIC)
+    first = await publish(use_cases, sent(1), key="k")
+    await attach(use_cases)
+    assert await publish(use_cases, sent(1), key="k") == first

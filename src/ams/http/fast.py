@@ -361,8 +361,7 @@ class FastRoutes:
         body = await self.bodies.read(call.scope["headers"], call.receive, SMALL_BODY)
         if time.monotonic() - began > LATE_SECONDS:
             subscription = await self._to_pull_again(call)
-        hands_out = self._hand_out if subscription.parallel is None else self._lease
-        act = partial(hands_out, subscription, call.project, call.caller)
+        act = partial(self._give, subscription, call.project, call.caller)
         self._remember(call, act, is_pull=True)
         if subscription.parallel is not None and self._forwarder is not None:
             return await self._pull_anywhere(self._forwarder, call, subscription, body)
@@ -375,25 +374,27 @@ class FastRoutes:
         return _unless_refused(await forwarder.run(pulled, call.scope, lambda: body, left, most=most))
 
     async def _pulled(self, call: Call, subscription: Subscription, body: bytes) -> bytes:
-        hands_out = self._hand_out if subscription.parallel is None else self._lease
         try:
-            return await hands_out(subscription, call.project, call.caller, body, None)
+            return await self._give(subscription, call.project, call.caller, body)
         except NotOnLane:
             return await self._pull_later(call, subscription, body)
 
-    async def _hand_out(
-        self, subscription: Subscription, project: str, _caller: Caller, body: bytes, _key: str | None
-    ) -> bytes:
+    def _give(
+        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None = None
+    ) -> Coroutine[Any, Any, bytes]:
+        """Answer messages that are there; raise `NotOnLane` when there are none and the client waits for some."""
+        if subscription.parallel is None:
+            return self._hand_out(subscription, project, body)
+        return self._lease(subscription, project, caller, body)
+
+    async def _hand_out(self, subscription: Subscription, project: str, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
         stored = await self._deliverer.pull(subscription, wanted, wait=wait, project=project)
         if wait and not stored:
             raise NotOnLane
         return messages.pulled(ack_prefix(project, subscription.name), stored)
 
-    async def _lease(
-        self, subscription: Subscription, project: str, caller: Caller, body: bytes, _key: str | None
-    ) -> bytes:
-        """Do what `_hand_out` does, with a parallel subscription."""
+    async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
         lots = await self._working.pull(
             subscription, wanted, project=ProjectName(project), holder=holder_of(caller), held_for=project, wait=wait
@@ -409,9 +410,8 @@ class FastRoutes:
         try:
             while await self._wait(call, subscription, until, left):
                 subscription = await self._to_pull_again(call)
-                hands_out = self._hand_out if subscription.parallel is None else self._lease
                 with contextlib.suppress(NotOnLane):
-                    return await hands_out(subscription, call.project, call.caller, body, None)
+                    return await self._give(subscription, call.project, call.caller, body)
         except OwnedElsewhere:  # since it waits: its time is too short to begin anew there
             pass
         finally:

@@ -72,7 +72,7 @@ def no_span(field: str) -> Answer:
 
 BAD_TYPE = bad("Subscription type can only be of 'ordered' or 'parallel'")
 BAD_BACKOFF = bad("Fields minimumBackoff and maximumBackoff should be between 0s and 600s")
-BAD_BACKOFFS = bad("Field minimumBackoff should not be more than maximumBackoff")
+BAD_BACKOFFS = bad("Field minimumBackoff (10s if absent) should not be more than maximumBackoff")
 BAD_ATTEMPTS = bad("Field maxDeliveryAttempts should be between 5 and 100")
 NO_DEAD_LETTER_TOPIC = bad("Field deadLetterPolicy needs a deadLetterTopic")
 NO_FILTER = bad('Invalid filter at character 1: expected NOT, "(", attributes or hasPrefix')
@@ -214,6 +214,12 @@ UPDATING = [
       for field, value, given in (
           ("type", "parallel", PARALLEL), ("type", None, PARALLEL), ("filter", "attributes:a", PARALLEL),
           ("filter", "", ()), ("enableMessageOrdering", True, PARALLEL))),
+    *(Row("19.2", f"{field} is changed by {verb}", update(**{field: value}, retryPolicy={"minimumBackoff": "x"}),
+          bad(f"Field {field} of a subscription is changed by {verb}"), given, AS_MADE if given else ())
+      for field, verb, value, given in (
+          ("ackDeadlineSeconds", ":modifyAckDeadline", 30, PARALLEL),
+          ("ackDeadlineSeconds", ":modifyAckDeadline", None, ()),
+          ("pushConfig", ":modifyPushConfig", {}, PARALLEL))),
     Row("19.2", "the options, before the subscription", update(expirationPolicy={"ttl": "1s"}), BAD_TTL),
     Row("19.2", "an unknown one", update(), NO_SUBSCRIPTION),
     Row("19.2", "an ordered one, before the dead letter topic", update(**DEAD_LETTERS), NOT_PARALLEL, BOTH,

@@ -164,7 +164,7 @@ WRONG = [
     (in_parallel("retryPolicy: {minimumBackoff: 1}"), ":7: '1' is no span such as 10s"),
     (
         in_parallel("retryPolicy: {minimumBackoff: 20s, maximumBackoff: 19s}"),
-        ":7: Field minimumBackoff should not be more",
+        ":7: Field minimumBackoff (10s if absent) should not be more",
     ),
     (
         in_parallel("retryPolicy: {maximumBackoff: 601s}"),

@@ -27,7 +27,7 @@ MIN_ACK_DEADLINE = 10
 
 BAD_TYPE = "Subscription type can only be of 'ordered' or 'parallel'"
 BAD_BACKOFF = "Fields minimumBackoff and maximumBackoff should be between 0s and 600s"
-BAD_BACKOFFS = "Field minimumBackoff should not be more than maximumBackoff"
+BAD_BACKOFFS = "Field minimumBackoff (10s if absent) should not be more than maximumBackoff"
 BAD_ATTEMPTS = f"Field maxDeliveryAttempts should be between {MIN_ATTEMPTS} and {MAX_ATTEMPTS}"
 NO_DEAD_LETTER_TOPIC = "Field deadLetterPolicy needs a deadLetterTopic"
 BAD_TTL = "Field ttl of expirationPolicy should be 86400s or more"
@@ -64,11 +64,11 @@ class ParallelOptions:
     enable_message_ordering: bool = False
     enable_exactly_once_delivery: bool = False
     retain_acked_messages: bool = False
-    """Whether acknowledged messages can be sought for as long as the others."""
+    """Kept and shown for clients of Google's, without an effect: all that the topic keeps can be sought."""
     expiration_ttl: Milliseconds | None = None
     """How long it stays without being used; None: for ever."""
     message_retention: Milliseconds | None = None
-    """How long its messages are kept at least; None: as long as the topic keeps them."""
+    """How long its messages wait at most, before they are passed over; None: as long as the topic keeps them."""
     detached: bool = False
     """Whether it gets nothing any more, for good."""
 

@@ -30,7 +30,8 @@ class NewSubscription(ParallelOptions, frozen=True):
 class SubscriptionChanges(CamelRequest, frozen=True):
     """Options to change of a parallel subscription (contract 19).
 
-    What is absent stays, and null is what it is without being said. The last three are refused: they never change.
+    What is absent stays, and null is what it is without being said. The last five are refused: they never change, or by
+    requests of their own.
     """
 
     retry_policy: RetryBackoffBody | UnsetType | None = UNSET
@@ -42,13 +43,16 @@ class SubscriptionChanges(CamelRequest, frozen=True):
     type: Raw | UnsetType = UNSET
     filter: Raw | UnsetType = UNSET
     enable_message_ordering: Raw | UnsetType = UNSET
+    ack_deadline_seconds: Raw | UnsetType = UNSET
+    push_config: Raw | UnsetType = UNSET
 
 
 class AckDeadline(CamelRequest, frozen=True):
     """Seconds, 0 to 600; absent is 0. With ids of a parallel subscription: from now on, and 0 gives them back."""
 
     ack_deadline_seconds: int | None = None
-    ack_ids: list[str] | None = None
+    ack_ids: list[str] | UnsetType | None = UNSET
+    """Null names none, which is refused."""
 
 
 class Nack(CamelRequest, frozen=True):

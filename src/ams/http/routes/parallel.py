@@ -41,6 +41,11 @@ _OPTIONS = {
 """Fields of a body that only a parallel subscription has."""
 _FIXED = {"type": "type", "filter": "filter", "enableMessageOrdering": "enable_message_ordering"}
 """Those that never change."""
+_OWN_REQUEST = {
+    "ackDeadlineSeconds": ("ack_deadline_seconds", ":modifyAckDeadline"),
+    "pushConfig": ("push_config", ":modifyPushConfig"),
+}
+"""Those that are changed by another request."""
 
 
 def asked_options(body: NewSubscription) -> ParallelOptions | None:
@@ -68,10 +73,16 @@ def asked_options(body: NewSubscription) -> ParallelOptions | None:
 
 
 def asked_changes(body: SubscriptionChanges) -> Changes:
-    """Return the options that a body changes; raise `InvalidInput` for one that never changes, and for no span."""
+    """Return the options that a body changes.
+
+    Raises `InvalidInput` for one that never changes, or not by this request, and for what is no span.
+    """
     for name, field in _FIXED.items():
         if getattr(body, field) is not UNSET:
             raise InvalidInput(f"Field {name} of a subscription cannot change")
+    for name, (field, verb) in _OWN_REQUEST.items():
+        if getattr(body, field) is not UNSET:
+            raise InvalidInput(f"Field {name} of a subscription is changed by {verb}")
     changes = Changes()
     if body.retry_policy is not UNSET:
         changes["retry_policy"] = _retry(body.retry_policy)

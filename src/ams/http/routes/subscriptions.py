@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec import UNSET
 
 from ams.core.clock import Milliseconds, resource_date
 from ams.core.errors import InvalidInput
@@ -153,8 +154,8 @@ class SubscriptionRoutes:
         """Change the acknowledgement deadline; an absent one is 0. With ids: the end of their leases."""
         wanted = _ack_deadline.read(await call.body())
         seconds = wanted.ack_deadline_seconds or 0
-        if wanted.ack_ids is not None:
-            return await self._extended(call, wanted.ack_ids, seconds)
+        if wanted.ack_ids is not UNSET:
+            return await self._extended(call, wanted.ack_ids or [], seconds)
         await self._subscriptions.modify_ack_deadline(call.caller, call.subscription, seconds)
         return answers.EMPTY
 

@@ -2,7 +2,8 @@
 
 Nothing spans log and cursors, so the message is put aside first and acknowledged then. In between everything can
 happen: it is put aside under an idempotency key made of subscription, topic and offset, and a try after a crash finds
-it there.
+it there. Of a parallel subscription the epoch is part of the key: every process that works on it has the same, until a
+seek.
 """
 
 from collections.abc import Mapping
@@ -88,18 +89,19 @@ class DeadLetters:
         logger.info("message.buried", subscription=added[PREFIX + "Subscription"], offset=offset, status=verdict.status)
 
     async def put(
-        self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict
+        self, subscription: Subscription, project: str, source: TopicId, offset: Offset, verdict: Verdict, *, epoch: int
     ) -> None:
         """Put a message of a parallel subscription aside that has failed too often, once however often asked.
 
-        Nothing is acknowledged. One that retention took is left alone. Raises as `dead_letter`.
+        That is once in an `epoch`: after a seek it may fail, and be put aside, again. Nothing is acknowledged. One that
+        retention took is left alone. Raises as `dead_letter`.
         """
         target = await self._target(subscription)
         found = await self.log.read(source, offset, max_messages=1, max_bytes=1)
         if not found or found[0].offset != offset:
             return
         added = _attributes(project, subscription, found[0], verdict)
-        await self._append(target, parse(found[0].fragment), added, _key(subscription, source, offset))
+        await self._append(target, parse(found[0].fragment), added, f"{_key(subscription, source, offset)} {epoch}")
         name = added[PREFIX + "Subscription"]
         logger.info("message.put_aside", subscription=name, offset=offset, attempts=verdict.attempts)
 

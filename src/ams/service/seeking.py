@@ -156,14 +156,16 @@ class Seeker:
         """Return where a subscription stands, of a parallel one with what is above."""
         if subscription.parallel is None:
             return Offsets(bounds.oldest, bounds.end, current)
-        opened = await self.working.here(subscription.id) if self.working else None
+        opened = await self.working.followed(subscription.id) if self.working else None
         if opened is None:
             done = len((await self.cursors.progress(subscription.id)).done)
             return Offsets(bounds.oldest, bounds.end, current, done)
         backlog = opened.backlog
+        current = max(current, backlog.floor)  # what is on the disk may be farther for a moment, or not as far
         return Offsets(
-            bounds.oldest, bounds.end, current, backlog.done_above, backlog.leased, backlog.waiting, backlog.blocked
-        )
+            bounds.oldest, max(bounds.end, current), current, backlog.done_from(current), backlog.leased,
+            backlog.waiting, backlog.blocked,
+        )  # fmt: skip
 
     async def _bounds(self, topic: TopicId, subscription: Subscription) -> Bounds:
         """Return the bounds of what a subscription may get of its topic."""

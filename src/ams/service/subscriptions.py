@@ -1,6 +1,6 @@
 """Administration of subscriptions (HTTP contract 9)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 import structlog
@@ -55,14 +55,20 @@ class Subscriptions:
         *,
         stopped: Callable[[SubscriptionId], None] = lambda _: None,
         used: Callable[[SubscriptionId], None] = lambda _: None,
+        cover: Callable[[Subscription], Awaitable[None]] | None = None,
     ) -> None:
-        """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for."""
+        """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for.
+
+        `cover` is called before exactly-once delivery holds for one that may have messages out: so that they are not
+        given to others after a restart.
+        """
         self._registry = registry
         self._log = log
         self._cursors = cursors
         self._pushing = pushing or Pushing(registry)
         self._stopped = stopped
         self._used = used
+        self._cover = cover
 
     async def list(self, caller: Caller, page: PageRequest) -> Page[Subscription]:
         """Return a page of subscriptions, newest first; a consumer sees those whose access list holds it (3.5).
@@ -141,11 +147,14 @@ class Subscriptions:
         """
         check(ParallelOptions(**changes))
         subscription = await find_subscription(self._registry, caller, name)
-        parallel_options(subscription)
+        options = parallel_options(subscription)
         letters = changes.get("dead_letter_policy")
         if letters is not None:
             found = await self._dead_letters(caller, subscription.topic, letters)
             changes = {**changes, "dead_letter_policy": found}
+        is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
+        if is_new and not options.detached and self._cover is not None:
+            await self._cover(subscription)
         await self._registry.subscriptions.change_options(
             caller.here.id, name, lambda present: replace(_of_parallel(present), **changes)
         )

@@ -129,7 +129,7 @@ class Walk(RuleBasedStateMachine):
     def pull(self, most: int, slow: bool) -> None:
         """Give what is ready again, and behind it what was not seen yet; a slow one gives it later."""
         offsets = self.backlog.again(most)
-        if len(offsets) < most and self.backlog.may_scan:
+        if len(offsets) < most and self.backlog.may_scan("somebody"):
             begin, end = self.backlog.scan, Offset(min(self.backlog.scan + most - len(offsets), self.end))
             offsets += self._new(begin, end)
             self.backlog.scanned(max(begin, end))

@@ -315,6 +315,20 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
 
 
 @with_options(dead_letter_policy=DIES)
+async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
+    await site.publish(0)
+    for _ in range(2):
+        for _ in range(5):
+            await site.nack(await site.pull(1))
+        site.begin_again()  # another process puts it aside
+        await site.pull()
+        await site.look()
+        seeker = Seeker(site.engines.registry, site.engines.log, site.engines.cursors, moved=site.working.forget)
+        await seeker.seek(site.caller, SUB, 0)
+    assert [each["deadLetterAttempts"] for each in await site.letters()] == ["5", "5"]
+
+
+@with_options(dead_letter_policy=DIES)
 async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot_be_stored(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -565,6 +579,21 @@ async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
     assert len(await site.pull(4, "greedy")) == 4
     assert await site.pull(20, "greedy") == []
     assert len(await site.pull(20, "other")) == 4
+
+
+@with_options(message_retention=Milliseconds(600_000))
+async def test_where_it_stands_is_said_of_one_moment_also_when_retention_has_just_passed_it(site: Site) -> None:
+    engines, working = site.engines, site.working
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, working=working, clock=engines.clock)
+    await site.publish(*range(50))
+    ids = await site.pull()
+    await site.extend(ids, 600)
+    await site.acknowledge(ids[1:])
+    engines.clock.advance(599_000)
+    await site.publish(50, 51)
+    engines.clock.advance(2_000)
+    found = await seeker.offsets(site.caller, SUB)
+    assert (found.min, found.current, found.max, found.acknowledged, found.leased) == (50, 50, 52, 0, 0)
 
 
 async def test_a_topic_made_again_begins_at_its_beginning(site: Site) -> None:

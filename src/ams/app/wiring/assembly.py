@@ -188,7 +188,7 @@ def assemble(
         Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
         publisher,
         retention,
-        Subscriptions(registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note),
+        Subscriptions(registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.cover),
         Snapshots(registry, log, cursors, engines.clock),
         Seeker(registry, log, cursors, moved, working.own, working, engines.clock, expiry.note),
         schemas,

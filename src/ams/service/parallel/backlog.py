@@ -45,6 +45,7 @@ from ams.storage.cursors.acks import Progress
 MAX_OUT = 100_000
 """Messages that may be given and not settled; each takes about as much memory as a tuple in a dictionary."""
 MAX_OUT_BYTES = 2**30
+"""Bytes of these."""
 MAX_HELD_BACK = 200_000
 """Messages that wait, are ready again, or are blocked by their key, before no new ones are looked at."""
 KEPT = Milliseconds(10_000)
@@ -78,6 +79,8 @@ class Settling:
     done: list[Offset] = field(default_factory=list)
     failures: dict[Offset, int] = field(default_factory=dict)
     """How often each of these has failed now."""
+    failed_with: dict[Offset, str] = field(default_factory=dict)
+    """Who had them."""
     waits: Milliseconds | None = None
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
@@ -163,10 +166,19 @@ class Backlog:
         """How many messages above the floor are done."""
         return len(self._done)
 
+    def done_from(self, offset: Offset) -> int:
+        """Return how many messages at or above an offset are done, which is not below the floor."""
+        return len(self._done) - int(self._done.range_cardinality(0, offset))
+
     @property
     def held_back(self) -> int:
         """How many wait, are ready again, or are blocked."""
         return self._leases.waiting + len(self._ready) + self._keys.blocked
+
+    @property
+    def held_back_most(self) -> int:
+        """How many wait that failed with the consumer of which most do."""
+        return self._leases.most_waits
 
     @property
     def leased(self) -> int:
@@ -219,14 +231,25 @@ class Backlog:
 
         Each may hold as much as it leaves free: one alone half of all, each of two a third, and so on.
         """
-        if self._leases.bytes >= MAX_OUT_BYTES:
+        if not self.room_bytes(holder):
             return 0
         return max(MAX_OUT - self.out - self.holders.get(holder, 0), 0)
 
-    @property
-    def may_scan(self) -> bool:
-        """Whether messages may be looked at that were not given yet."""
-        return self.held_back < MAX_HELD_BACK and self.scan - self.floor < MAX_SPAN
+    def room_bytes(self, holder: str) -> int:
+        """Return how many bytes of messages a consumer may be given now: as much as it leaves free, likewise."""
+        return max(MAX_OUT_BYTES - self._leases.bytes - self._leases.bytes_held_by(holder), 0)
+
+    def may_scan(self, holder: str) -> bool:
+        """Whether a consumer may be given messages that were not given yet.
+
+        Not when too many are held back already, or as many wait that failed with this consumer as are left to others.
+        """
+        free = MAX_HELD_BACK - self.held_back - self._leases.waits_of(holder)
+        return free > 0 and self.scan - self.floor < MAX_SPAN
+
+    def out_until(self, now: Milliseconds) -> Milliseconds:
+        """Return when the last lease ends, also of those that may be out since before the restart."""
+        return max(now, self._grace_until, self._leases.latest or now)
 
     @property
     def has_failures(self) -> bool:
@@ -389,7 +412,7 @@ class Backlog:
         settling.waits = waits
         for lease, offsets in settling.leases:
             self._leases.end(lease, offsets)
-            self._fail(settling, offsets)
+            self._fail(settling, lease, offsets)
         return settling
 
     def release(self, ids: AckIds, now: Milliseconds) -> list[AckId]:
@@ -410,7 +433,7 @@ class Backlog:
         for each in self._leases.take_due(now):
             if isinstance(each, tuple):
                 settling.leases.append(each)
-                self._fail(settling, each[1])
+                self._fail(settling, *each)
             elif each in self._letters:
                 self.dead.append(each)
             else:
@@ -436,7 +459,8 @@ class Backlog:
                 continue
             self._failures[offset] = failures
             if not self._has_failed_out(offset):
-                self._hold_back(offset, self._rules.wait(failures) if settling.waits is None else settling.waits, now)
+                wait = self._rules.wait(failures) if settling.waits is None else settling.waits
+                self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else it is found dead when it is looked at
                 self.dead.append(offset)
 
@@ -571,8 +595,9 @@ class Backlog:
             settling.late.append(ack_id)
         return is_good
 
-    def _fail(self, settling: Settling, offsets: Sequence[Offset]) -> None:
+    def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
         settling.failures.update([(each, self._failures.get(each, 0) + 1) for each in offsets])
+        settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
         self._failing.update(offsets)
 
     def _has_failed_out(self, offset: Offset) -> bool:
@@ -581,9 +606,9 @@ class Backlog:
 
     # Waits and keys
 
-    def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds) -> None:
+    def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds, holder: str | None = None) -> None:
         if wait > 0:
-            self._leases.wait(offset, Milliseconds(now + wait))
+            self._leases.wait(offset, Milliseconds(now + wait), holder)
         else:
             self.give_back([offset])
 

@@ -1,5 +1,6 @@
 """Finding messages to give: those that come again, then those that were not given yet."""
 
+import asyncio
 from collections.abc import Sequence
 
 import structlog
@@ -14,8 +15,13 @@ from ams.service.retention import oldest_for
 from ams.storage.cursors.base import Cursors
 from ams.storage.log.base import Log
 
-SCANS = 32
-"""Reads of one pull that find nothing for it, as the filter passes everything over."""
+SLICE = 1000
+"""Messages of one read at most, or as many as are asked for, of a pull for which nothing was found at first."""
+SLICE_BYTES = 2**22
+GROWS = 8
+"""By so much the next read is larger."""
+LOOKS_FOR = 1000
+"""Milliseconds for which one pull looks at messages that are not for it, as those the filter passes over."""
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -31,17 +37,18 @@ class Finder:
         self._cursors = cursors
         self._clock = clock
 
-    async def find(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
+    async def find(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
         """Return messages to give, in offset order: those that come again, and behind them as many new ones as fit.
 
-        One at least, or at most so many bytes; what is not to be given now is held back or passed over.
+        None when there is nothing, or nothing was found within `LOOKS_FOR`: the next call goes on from there. One at
+        least, or at most so many bytes; what is not to be given now is held back or passed over.
         """
         again = await self._again(opened, most, max_bytes) if opened.backlog.is_again_ready else []
         left = max_bytes - sizes(again)[0]
         if again and (len(again) == most or left <= 0):
             return again
         try:
-            new = await self._new(opened, most - len(again), left)
+            new = await self._new(opened, most - len(again), left, holder)
         except BaseException:
             opened.backlog.give_back(offsets_of(again))
             raise
@@ -82,33 +89,41 @@ class Finder:
         logger.warning("subscription.lost", subscription=name, first=offsets[0], messages=len(offsets))
         opened.backlog.lose(offsets)
 
-    async def _new(self, opened: Open, most: int, max_bytes: int) -> Sequence[Stored]:
+    async def _new(self, opened: Open, most: int, max_bytes: int, holder: str) -> Sequence[Stored]:
         """Return likewise messages that were not given yet."""
-        backlog = opened.backlog
-        for _ in range(SCANS):
-            if not backlog.may_scan:
-                break
+        backlog, until = opened.backlog, self._clock.monotonic() + LOOKS_FOR
+        many, room = most, max_bytes
+        while backlog.may_scan(holder):
             start = backlog.scan
-            read = await self._log.read(opened.topic, start, max_messages=most, max_bytes=max_bytes)
+            read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
                 break
-            found = self._chosen(opened, read)
-            if found:
+            found = self._chosen(opened, read, most, max_bytes)
+            if found or self._clock.monotonic() >= until:
                 return found
+            many, room = max(most, min(GROWS * many, SLICE)), max(max_bytes, SLICE_BYTES)
+            await asyncio.sleep(0)  # for the other requests
         return ()
 
-    def _chosen(self, opened: Open, read: Sequence[Stored]) -> Sequence[Stored]:
-        """Return which of the messages that were read may be given."""
+    def _chosen(self, opened: Open, read: Sequence[Stored], most: int, max_bytes: int) -> Sequence[Stored]:
+        """Return which of the messages that were read may be given, as many as fit; what is behind was not seen."""
         backlog, now = opened.backlog, self._clock.monotonic()
         looks = opened.filter is not None or opened.options.enable_message_ordering
         runs = runs_of(read)
-        takes_all = bool(runs) and not looks and backlog.may_give_all(runs[0].first, runs[-1].end)
+        fits = len(read) <= most and sum([run.size for run in runs]) <= max_bytes
+        takes_all = bool(runs) and fits and not looks and backlog.may_give_all(runs[0].first, runs[-1].end)
         chosen: list[Stored] = []
+        left = max_bytes
         for run in runs:
             if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
                 backlog.pass_over(backlog.scan, run.first)
-            if not takes_all:
-                chosen += [each for each in run.messages if self._may_give(opened, each, now)]
+            for each in () if takes_all else run.messages:
+                if chosen and (len(chosen) == most or len(each.fragment) > left):
+                    return chosen
+                if self._may_give(opened, each, now):
+                    chosen.append(each)
+                    left -= len(each.fragment)
+                backlog.scanned(Offset(each.offset + 1))
             backlog.scanned(run.end)
         return read if takes_all else chosen
 

@@ -8,6 +8,7 @@ that is found out when its time comes.
 import heapq
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
@@ -70,13 +71,23 @@ class HandOut:
         """Where its end is looked for."""
 
 
+class _Wait(NamedTuple):
+    """A message that is to be given again later."""
+
+    until: Milliseconds
+    holder: str | None
+    """Who had it when it failed; None: nobody did."""
+
+
 class Leases:
     """The leases and waits of one subscription."""
 
     def __init__(self) -> None:
         self._by_offset: dict[Offset, HandOut] = {}
         self._held_by: Counter[str] = Counter()
-        self._waiting: dict[Offset, Milliseconds] = {}
+        self._bytes_held_by: Counter[str] = Counter()
+        self._waiting: dict[Offset, _Wait] = {}
+        self._waits_of: Counter[str] = Counter()
         self._due: dict[int, list[HandOut | Offset]] = {}
         self._slots: list[int] = []
         """A heap of the keys of `_due`."""
@@ -99,6 +110,24 @@ class Leases:
         """How many messages each consumer has."""
         return self._held_by
 
+    def bytes_held_by(self, holder: str) -> int:
+        """Return how many bytes a consumer has, about."""
+        return self._bytes_held_by[holder]
+
+    def waits_of(self, holder: str) -> int:
+        """Return how many messages wait that failed with a consumer."""
+        return self._waits_of[holder]
+
+    @property
+    def most_waits(self) -> int:
+        """How many messages wait that failed with the consumer of which most do."""
+        return max(self._waits_of.values(), default=0)
+
+    @property
+    def latest(self) -> Milliseconds | None:
+        """When the last lease ends; None while there is none. Looks at all hand-outs."""
+        return max((each.deadline for each in set(self._by_offset.values())), default=None)
+
     def get(self, offset: Offset) -> HandOut | None:
         """Return the hand-out by which a message is leased now."""
         return self._by_offset.get(offset)
@@ -109,6 +138,7 @@ class Leases:
         self._held_by[hand_out.holder] += hand_out.live
         size = hand_out.live * hand_out.bytes_each
         self.bytes += size
+        self._bytes_held_by[hand_out.holder] += size
         if hand_out.window is not None:
             hand_out.window.messages -= hand_out.live
             hand_out.window.bytes -= size
@@ -123,11 +153,12 @@ class Leases:
         for offset in offsets:
             del self._by_offset[offset]
         hand_out.live -= len(offsets)
-        self._held_by[hand_out.holder] -= len(offsets)
-        if not self._held_by[hand_out.holder]:
-            del self._held_by[hand_out.holder]
         size = len(offsets) * hand_out.bytes_each
         self.bytes -= size
+        self._held_by[hand_out.holder] -= len(offsets)
+        self._bytes_held_by[hand_out.holder] -= size
+        if not self._held_by[hand_out.holder]:
+            del self._held_by[hand_out.holder], self._bytes_held_by[hand_out.holder]
         if hand_out.window is not None:
             hand_out.window.messages += len(offsets)
             hand_out.window.bytes += size
@@ -160,18 +191,30 @@ class Leases:
         """Whether a message waits."""
         return offset in self._waiting
 
-    def wait(self, offset: Offset, until: Milliseconds) -> None:
-        """Let a message wait until a time, in the place of the one it waited for."""
-        self._waiting[offset] = until
+    def wait(self, offset: Offset, until: Milliseconds, holder: str | None = None) -> None:
+        """Let a message wait until a time, in the place of the one it waited for.
+
+        `holder` is who had it when it failed, None: nobody.
+        """
+        self.stop_waiting(offset)
+        self._waiting[offset] = _Wait(until, holder)
+        if holder is not None:
+            self._waits_of[holder] += 1
         self._add(-(-until // SLOT), offset)
 
     def stop_waiting(self, offset: Offset) -> None:
         """Let a message wait no more, if it does."""
-        self._waiting.pop(offset, None)
+        wait = self._waiting.pop(offset, None)
+        if wait is None or wait.holder is None:
+            return
+        self._waits_of[wait.holder] -= 1
+        if not self._waits_of[wait.holder]:
+            del self._waits_of[wait.holder]
 
     def stop_waiting_below(self, offset: Offset) -> None:
         """Let no message below an offset wait."""
-        self._waiting = {each: until for each, until in self._waiting.items() if each >= offset}
+        for each in [each for each in self._waiting if each < offset]:
+            self.stop_waiting(each)
 
     def next_due(self) -> Milliseconds | None:
         """Return when there may be something to `take_due`; None while there is nothing to wait for."""
@@ -187,8 +230,8 @@ class Leases:
                         offsets = self._live(each)
                         self.end(each, offsets)
                         yield each, offsets
-                elif self._waiting.get(each, now + 1) <= now:
-                    del self._waiting[each]
+                elif each in self._waiting and self._waiting[each].until <= now:
+                    self.stop_waiting(each)
                     yield each
 
     def _goes_on(self, hand_out: HandOut, now: Milliseconds) -> bool:

@@ -1,7 +1,9 @@
 """A parallel subscription that this process works on, and how it begins to."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ams.core.ack_ids import identity_of
 from ams.core.clock import Clock, Milliseconds
@@ -13,6 +15,14 @@ from ams.push.upstream import Verdict
 from ams.service.parallel.backlog import Backlog, Rules, Settling
 from ams.storage.cursors.acks import Horizon, Progress
 from ams.storage.registry.records import Subscription
+
+
+class Waiting(NamedTuple):
+    """What a pull waits for."""
+
+    holder: str
+    for_room: bool
+    """Whether it is for room; else for something to be ready again, as its consumer has room."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,8 +43,10 @@ class Open:
     """Messages put aside since it was opened."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
-    waiting: set[asyncio.Future[None]] = field(default_factory=set)
-    """Pulls that wait for something to be ready again, or for room."""
+    is_covered: bool = True
+    """With exactly-once delivery: whether the stored horizon covers what was given before that held."""
+    waiting: dict[Waiting, set[asyncio.Future[None]]] = field(default_factory=dict)
+    """Pulls that wait."""
     storing: set[asyncio.Task[None]] = field(default_factory=set)
     verdicts: dict[Offset, Verdict] = field(default_factory=dict)
     """Why messages are put aside, of those that are about to be, where their consumer said it."""
@@ -42,11 +54,25 @@ class Open:
     """Why the last message that should be put aside could not be; empty: it could."""
 
     def wake(self) -> None:
-        """Let the pulls that wait look again."""
-        waiting, self.waiting = self.waiting, set()
-        for each in waiting:
-            if not each.done():
-                each.set_result(None)
+        """Let all pulls that wait look again."""
+        self._wake(list(self.waiting))
+
+    def wake_served(self) -> None:
+        """Let those pulls look again that may find something: of many that wait, an acknowledgement wakes none."""
+        if self.waiting:
+            is_ready = self.backlog.is_again_ready
+            self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
+
+    def _may_find(self, each: Waiting, *, is_ready: bool) -> bool:
+        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
+            return False
+        return is_ready or self.backlog.may_scan(each.holder)
+
+    def _wake(self, some: Iterable[Waiting]) -> None:
+        for each in some:
+            for woken in self.waiting.pop(each):
+                if not woken.done():
+                    woken.set_result(None)
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed, of those that failed as often as they may."""
@@ -56,7 +82,10 @@ class Open:
 
     def follow(self, subscription: Subscription) -> None:
         """Go by the options as they are now; leases that were given stay as they were."""
-        self.subscription, self.options = subscription, options_of(subscription)
+        before, self.options = self.options, options_of(subscription)
+        self.subscription = subscription
+        if self.options.enable_exactly_once_delivery and not before.enable_exactly_once_delivery:
+            self.is_covered = False
         self.backlog.go_by(_rules(subscription))
 
 

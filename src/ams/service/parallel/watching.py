@@ -90,6 +90,10 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
     if backlog.held_back >= MAX_HELD_BACK:
         text = f"{_messages(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
         yield Finding(True, text)
+    elif backlog.held_back_most >= MAX_HELD_BACK - backlog.held_back:
+        most = _messages(backlog.held_back_most)
+        text = f"{most} wait to be given again that failed with one consumer: it gets no new ones before."
+        yield Finding(True, text)
     if backlog.scan - backlog.floor >= MAX_SPAN:
         text = f"Message {backlog.floor} is {MAX_SPAN} behind the newest that was given: no new ones before it is done."
         yield Finding(True, text)

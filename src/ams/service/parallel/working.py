@@ -32,7 +32,7 @@ from ams.service.lookup import no_topic_is_a_conflict, topic_of
 from ams.service.parallel.backlog import Backlog, Settling
 from ams.service.parallel.finding import Finder, offsets_of
 from ams.service.parallel.leases import SLOT, Window
-from ams.service.parallel.opened import Open, opened_by
+from ams.service.parallel.opened import Open, Waiting, opened_by
 from ams.service.parallel.ownership import Alone, Ownership
 from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress, ended
 from ams.storage.registry.records import Subscription
@@ -51,7 +51,10 @@ SLICE = 1000
 """Ids that are looked up in one turn of the event loop."""
 LATE = "ack timeout"
 SHOWN_IDS = 100
-"""Ids that an error names at most."""
+"""Ids that an error names at most: who wants to know of each asks for no more at a time, as the client does."""
+LONGEST_LEASE = Milliseconds(600_000)
+COVERED_LONGER = 10_000
+"""Milliseconds by which what is given may last longer, while exactly-once delivery is being switched on."""
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -280,7 +283,7 @@ class Working:
         if opened is None:  # whoever opens it finds them
             return ()
         late = opened.backlog.release(ids, self._clock.monotonic())
-        opened.wake()
+        opened.wake_served()
         return late
 
     def forget(self, subscription: SubscriptionId) -> None:
@@ -305,6 +308,39 @@ class Working:
             return self._open.get(subscription)
         await self._ownership.look(subscription)
         return None
+
+    async def followed(self, subscription: SubscriptionId) -> Open | None:
+        """Return what `here` does, after it has followed what retention took."""
+        opened = await self.here(subscription)
+        if opened is not None:
+            await self._finder.retain(opened)
+        return opened
+
+    async def cover(self, subscription: Subscription) -> None:
+        """Store what may be out, for a subscription that is to have exactly-once delivery from now on.
+
+        Of one that this process does not work on all may be out, for as long as a lease may last.
+        """
+        topic = await self._registry.topics.find(subscription.project_id, subscription.topic)
+        if topic is None:
+            return
+        for _ in range(TRIES):
+            progress = await self._cursors.progress(subscription.id)
+            if not progress.run:  # nobody has pulled yet
+                return
+            until = Milliseconds(self._clock.wall() + self._out_for(subscription.id) + COVERED_LONGER)
+            with no_topic_is_a_conflict:
+                below = Offset((await self._log.bounds(topic.id)).end + HORIZON_AHEAD)
+            change = Change(horizon=Horizon(below, until))
+            if await self._cursors.settle(subscription.id, progress.epoch, progress.run, change):
+                return
+        raise Moved
+
+    def _out_for(self, subscription: SubscriptionId) -> int:
+        """Return for how many milliseconds messages of a subscription may be out that are out now."""
+        opened = self._open.get(subscription) if self._ownership.holds(subscription) else None
+        now = self._clock.monotonic()
+        return LONGEST_LEASE if opened is None else opened.backlog.out_until(now) - now
 
     def leave(self, subscription: SubscriptionId) -> None:
         """Let go of a subscription, so that another node may have it, or as it was deleted."""
@@ -338,15 +374,20 @@ class Working:
     async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
         """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        opened.waiting.add(woken)
+        has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
+        kind = Waiting(holder, for_room=not has_room)
+        opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
-        if opened.backlog.room(holder) and opened.backlog.may_scan:
+        if has_room:
             waits.add(asyncio.ensure_future(self._log.wait(opened.topic, opened.backlog.scan, seconds)))
         try:
             over, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return any(each is woken or each.exception() is not None or each.result() for each in over)
         finally:
-            opened.waiting.discard(woken)
+            others = opened.waiting.get(kind, set())
+            others.discard(woken)
+            if not others:
+                opened.waiting.pop(kind, None)
             for each in waits:
                 each.cancel()
 
@@ -396,9 +437,10 @@ class Working:
         most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
         if taker.window is not None:
             most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
+        max_bytes = min(max_bytes, opened.backlog.room_bytes(taker.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
-        messages = await self._finder.find(opened, most, max_bytes)
+        messages = await self._finder.find(opened, most, max_bytes, taker.holder)
         if opened.backlog.dead:
             self._note_due(opened)
         return await self._lease(opened, messages, taker)
@@ -447,13 +489,16 @@ class Working:
         if not opened.options.enable_exactly_once_delivery:
             return
         until, known = Milliseconds(self._clock.wall() + length), opened.horizon
-        if known is not None and below <= known.below and until <= known.until:
+        if not opened.is_covered:  # exactly-once delivery was switched on: leases of before may last longer
+            now = self._clock.monotonic()
+            until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
+        elif known is not None and below <= known.below and until <= known.until:
             return
         horizon = Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2))
         if known is not None:
             horizon = Horizon(max(horizon.below, known.below), max(horizon.until, known.until))
         await self._store(opened, Settling(), horizon)
-        opened.horizon = horizon
+        opened.horizon, opened.is_covered = horizon, True
 
     # Settling
 
@@ -559,8 +604,7 @@ class Working:
         backlog.stored(settling, self._clock.monotonic())
         opened.failures += len(settling.failures)
         self.failures += len(settling.failures)
-        if opened.waiting:
-            opened.wake()
+        opened.wake_served()
         self._note_due(opened)
 
     # Looking after what is due
@@ -571,8 +615,7 @@ class Working:
             return
         settling = opened.backlog.expire(now)
         await self._settle(opened, settling)
-        if opened.waiting and opened.backlog.is_again_ready:
-            opened.wake()
+        opened.wake_served()
 
     def _note_due(self, opened: Open) -> None:
         due = opened.backlog.next_due()
@@ -616,6 +659,7 @@ class Working:
             self.forget(opened.subscription.id)
             return
         await self._finder.retain(opened)
+        opened.wake_served()
         await self._expire(opened)
         if opened.backlog.dead:
             await self._put_aside(opened)
@@ -632,7 +676,9 @@ class Working:
             offset = backlog.dead.pop()
             verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures_of(offset), 0)
             try:
-                await self._dead_letters.put(opened.subscription, opened.project, opened.topic, offset, verdict)
+                await self._dead_letters.put(
+                    opened.subscription, opened.project, opened.topic, offset, verdict, epoch=backlog.epoch
+                )
                 await self._settle(opened, backlog.put_aside(offset))
                 opened.dead_letters += 1
                 self.dead_letters += 1

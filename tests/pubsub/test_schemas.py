@@ -288,6 +288,28 @@ def test_settings_that_cannot_be_are_refused(world: World, settings: dict[str, s
         world.publisher.get_topic(topic=world.topic())
 
 
+def test_a_topic_whose_schema_was_deleted_takes_nothing_until_it_gets_another(world: World) -> None:
+    made(world, "a")
+    _, subscription = with_topic(world)
+    world.schemas.delete_schema(name=path(world))
+    settings = world.publisher.get_topic(topic=world.topic()).schema_settings
+    assert (settings.schema, settings.encoding) == ("_deleted-schema_", Encoding.JSON)
+    with pytest.raises(InvalidArgument, match="was deleted"):
+        publish(world, b'{"a":1}')
+    made(world, "a")  # another one of that name is not the one that was named
+    with pytest.raises(InvalidArgument, match="was deleted"):
+        publish(world, b'{"a":1}')
+    request = {"name": world.topic(), "schema_settings": {"schema": path(world), "encoding": "BINARY"}}
+    mask = {"paths": ["schema_settings"]}
+    topic = world.publisher.update_topic(request={"topic": request, "update_mask": mask})
+    assert topic.schema_settings.schema == path(world)
+    publish(world, b"\x02")
+    world.schemas.delete_schema(name=path(world))
+    world.publisher.update_topic(request={"topic": {"name": world.topic()}, "update_mask": mask})
+    publish(world, b"anything")
+    assert [each.message.data for each in world.pulled(subscription)] == [b"\x02", b"anything"]
+
+
 def test_a_schema_that_is_missing_is_named(world: World) -> None:
     with pytest.raises(NotFound, match="Resource not found \\(resource=records\\)"):
         with_topic(world)
@@ -363,6 +385,17 @@ def test_a_schema_of_the_http_api_is_one_here(world: World, http: Http) -> None:
     publish(world, b"{}")
     with pytest.raises(InvalidArgument, match="Message 0 data is not valid"):
         publish(world, b"1")
+
+
+def test_the_http_api_refuses_and_detaches_a_deleted_schema_too(world: World, http: Http) -> None:
+    made(world, "a")
+    with_topic(world)
+    assert http.ask("DELETE", "schemas/records", {})[0] == 200
+    status, answer = http.publish(b'{"a":1}')
+    assert (status, answer["error"]["status"]) == (400, "INVALID_ARGUMENT")
+    assert http.ask("POST", "topics/topic:detachSchema", {})[0] == 200
+    assert http.publish(b'{"a":1}')[0] == 200
+    assert "schema_settings" not in world.publisher.get_topic(topic=world.topic())
 
 
 def test_a_schema_attached_by_the_http_api_is_shown_without_an_encoding(world: World, http: Http) -> None:

@@ -236,7 +236,7 @@ async def test_attached_subscriptions_are_paged(engines: Engines, caller: Caller
 @pytest.fixture
 async def schema(engines: Engines, caller: Caller) -> Schema:
     """A schema with two revisions."""
-    content = SchemaContent("json", "{}", None)
+    content = SchemaContent("avro", '{"type":"string"}', None)
     made = await engines.registry.schemas.create(caller.here.id, SchemaName("X"), content)
     changed = await engines.registry.schemas.update(made, content=content)
     assert changed is not None
@@ -254,7 +254,7 @@ async def test_a_topic_says_how_it_uses_its_schema(engines: Engines, caller: Cal
     assert (await engines.topics.show(caller, T)).schema == AttachedSchema(schema.id, schema.name, 2)
 
 
-@pytest.mark.parametrize(
+BAD_USES = pytest.mark.parametrize(
     ("use", "error", "text"),
     [
         ({"encoding": "XML"}, InvalidInput, r"^The encoding of a schema is one of JSON, BINARY$"),
@@ -263,6 +263,17 @@ async def test_a_topic_says_how_it_uses_its_schema(engines: Engines, caller: Cal
         ({"first_revision": 2, "last_revision": 1}, InvalidInput, r"^The first revision of a schema is newer"),
     ],
 )
+
+
+async def test_documents_of_json_schema_have_one_encoding(engines: Engines, caller: Caller, schema: Schema) -> None:
+    await engines.registry.schemas.update(schema, content=SchemaContent("json", "{}", None))
+
+    with pytest.raises(InvalidInput, match=r"^A schema of type json has the encoding JSON$"):
+        await engines.topics.create(caller, T, X, encoding="BINARY")
+    await engines.topics.create(caller, T, X, encoding="JSON")
+
+
+@BAD_USES
 async def test_a_bad_use_of_a_schema_changes_nothing(
     engines: Engines, caller: Caller, schema: Schema, use: Mapping[str, Any], error: type[AmsError], text: str
 ) -> None:

@@ -21,7 +21,7 @@ from ams.core.parallel_options import (
     RetryPolicy,
 )
 from ams.pubsub import fields, protos
-from ams.pubsub.names import DELETED_TOPIC, TOPICS, in_project
+from ams.pubsub.names import DELETED_SCHEMA, DELETED_TOPIC, TOPICS, in_project
 from ams.pubsub.protos import Message
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
 
@@ -73,6 +73,8 @@ def shown_topic(project: str, topic: Topic) -> Message:
         shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
     if topic.schema is not None:
         shown.schema_settings.CopyFrom(_shown_settings(project, topic.schema))
+    elif topic.deleted_schema:
+        shown.schema_settings.CopyFrom(protos.SchemaSettings(schema=DELETED_SCHEMA, encoding=topic.deleted_schema))
     return shown
 
 

@@ -21,6 +21,7 @@ from ams.storage.log.base import Appended, Log
 from ams.storage.registry.records import AttachedSchema, Topic
 from ams.storage.registry.registry import Registry
 
+SCHEMA_DELETED = "The schema of the topic was deleted: attach another one, or none"
 RECORD_OVERHEAD = 100
 """What a stored message costs beside its attributes and data: id, time and framing (contract 12.2)."""
 
@@ -58,7 +59,8 @@ class Publisher:
         `is_allowed` says that the topic's schema is known to allow them (`Validators.allow_now`). `project` is the name
         of the topic's: messages of which it was said how they are written tell by it what schema they keep.
 
-        Raises `InvalidInput` for the first that the topic's schema does not allow, `Unusable` when that schema cannot
+        Raises `InvalidInput` for the first that the topic's schema does not allow, and for all when that was deleted of
+        which it was said how messages are written; `Unusable` when that schema cannot
         be used, `TooLarge` when a message is over the limit, `KeyReused` for a key known with other messages,
         `LogUnavailable` when the log cannot store now; nothing is stored then, but for its `OutcomeUnknown`: that
         leaves it open, and the same under the same key settles it. No messages are no error: they store nothing, and
@@ -67,6 +69,8 @@ class Publisher:
         if not messages:
             return await self._nothing(topic, key)
         sent = batch_of(messages)
+        if topic.deleted_schema:
+            raise InvalidInput(SCHEMA_DELETED)
         if topic.schema is not None and topic.schema.encoding:
             sent = await self._fitted(topic, topic.schema, project, sent, key)
         elif topic.schema is not None and not is_allowed:

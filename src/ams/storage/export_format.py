@@ -192,6 +192,8 @@ class Topic(Line, tag="topic"):
     tally: Tally | None = None
     days: tuple[Day, ...] = ()
     labels: Mapping[str, str] = {}
+    deleted_schema: Literal["", "JSON", "BINARY"] = ""
+    """The encoding that was said of its schema, which was deleted since."""
 
 
 class PushSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

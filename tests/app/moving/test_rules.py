@@ -97,6 +97,9 @@ BAD = {
     ),
     "an encoding of no schema": ([PROJECT, TOPIC | {"schema_encoding": "JSON"}], 3, "without a schema"),
     "an encoding that is none": ([PROJECT, SCHEMA, TOPIC | {"schema": "x", "schema_encoding": "XML"}], 4, "XML"),
+    "a deleted schema and one that is there": (
+        [PROJECT, SCHEMA, TOPIC | {"schema": "x", "deleted_schema": "JSON"}], 4, "deleted_schema",
+    ),
     "a first revision of no schema": ([PROJECT, TOPIC | {"first_revision": 1}], 3, "without a schema"),
     "revisions the wrong way round": (
         [PROJECT, SCHEMA, TOPIC | {"schema": "x", "first_revision": 2, "last_revision": 1}], 4, "2 after",

@@ -113,10 +113,12 @@ async def test_labels_and_what_is_said_of_schemas_are_filled_in_as_they_were(reg
         labels={"a": "1"},
     )
     labelled = [msgspec.structs.replace(each, labels={"b": "2"}) for each in PARALLEL]
+    bare = Topic(project="P", name="T2", deleted_schema="JSON")
 
-    await registry.fill([*LINES[:-1], schema, topic, *labelled], {}, nothing)
+    await registry.fill([*LINES[:-1], schema, topic, bare, *labelled], {}, nothing)
 
-    made, on, subscription, snapshot = (await contents(registry))[-4:]
+    made, on, without, subscription, snapshot = (await contents(registry))[-5:]
+    assert (without.schema, without.deleted_schema, on.deleted_schema) == (None, "JSON", "")
     assert (made.revisions, made.last_revision) == (schema.revisions, 4)
     assert (on.schema, on.schema_encoding, on.first_revision, on.last_revision) == ("X", "BINARY", 1, 3)
     assert (on.labels, subscription.labels, snapshot.labels) == ({"a": "1"}, {"b": "2"}, {"b": "2"})
@@ -133,7 +135,7 @@ async def test_what_older_exports_do_not_say_is_not_there(registry: Registry):
     )
     await registry.fill([decoded(each) for each in bare], {}, nothing)
 
-    new = (b"labels", b"last_revision", b"first_revision", b"schema_encoding")
+    new = (b"labels", b"deleted_schema", b"last_revision", b"first_revision", b"schema_encoding")
     written = b"".join(encoded(each) for each in await contents(registry))
     assert [each for each in new if each in written] == []
     project = await registry.projects.find("P")

@@ -266,3 +266,19 @@ async def test_a_topic_says_how_it_uses_its_schema(registry: Registry, project: 
 
     await registry.topics.set_schema(project.id, T, X)
     assert await attached(registry, project) == AttachedSchema(schema.id, X, 1)
+
+
+async def test_a_topic_remembers_that_its_schema_was_deleted(
+    registry: Registry, project: Project, schema: Schema
+) -> None:
+    """One of which it was not said how messages are written has none any more, and that is all."""
+    other = TopicName("other")
+    await registry.topics.create(new_topic_id(), project.id, T, X, encoding="BINARY")
+    await registry.topics.create(new_topic_id(), project.id, other, X)
+    assert await registry.schemas.delete(schema.id)
+
+    left = [await registry.topics.find(project.id, each) for each in (T, other)]
+    assert [(each.schema, each.deleted_schema) for each in left] == [(None, "BINARY"), (None, "")]
+
+    await registry.topics.set_schema(project.id, T, None)
+    assert (await registry.topics.find(project.id, T)).deleted_schema == ""

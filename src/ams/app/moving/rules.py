@@ -376,6 +376,8 @@ def _check_schema_use(line: Topic) -> None:
     first, last = line.first_revision, line.last_revision
     if line.schema is None and (line.schema_encoding or first or last):
         raise InvalidInput("schema_encoding, first_revision or last_revision without a schema")
+    if line.schema is not None and line.deleted_schema:
+        raise InvalidInput("deleted_schema with a schema")
     if first is not None and last is not None and first > last:
         raise InvalidInput(f"first_revision {first} after last_revision {last}")
 

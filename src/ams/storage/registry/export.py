@@ -178,7 +178,8 @@ class Contents:
         return _line(
             Topic, row, project=row.project, schema=row.schema, authorized=self._listed(topic_access, row.id),
             tally=self._tally(_OF_TOPICS, row.id), days=self._days(daily_messages, daily_messages.c.topic_id == row.id),
-            schema_encoding=row.encoding or "", first_revision=row.first_revision, last_revision=row.last_revision,
+            deleted_schema=row.deleted_schema or "", schema_encoding=row.encoding or "",
+            first_revision=row.first_revision, last_revision=row.last_revision,
         )  # fmt: skip
 
     def _subscription(self, row: Row[Any]) -> Subscription:
@@ -365,7 +366,7 @@ class RegistryImport:
         name = (line.project, line.name)
         log = self._logs.get(name)
         identity = self._topics[name] = topic_id_text(log.topic) if log else line.id or new_uuid()
-        self._insert_line(line, id=identity)
+        self._insert_line(line, id=identity, deleted_schema=line.deleted_schema or None)
         if log and log.bytes:  # for a log that cannot keep them itself (`ams.storage.registry.idempotency`)
             self._insert(topic_sizes, topic_id=identity, bytes=log.bytes)
         if line.schema is not None:

@@ -188,6 +188,8 @@ class Topic:
     authorized: frozenset[UserId] = NO_USERS
     """Its access list, for deciding; filled by `find` only. The names in order are read by `access_list`."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    deleted_schema: str = ""
+    """The encoding that was said of its schema, which was deleted since; empty: none was."""
 
 
 @dataclass(frozen=True, slots=True)

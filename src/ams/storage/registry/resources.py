@@ -254,6 +254,7 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
         def work(connection: Connection) -> None:
             identity = self._identity(connection, project, name)
             connection.execute(delete(topic_schemas).where(topic_schemas.c.topic_id == identity))
+            connection.execute(update(topics).where(topics.c.id == identity).values(deleted_schema=None))
             if schema:
                 _attach(connection, project, identity, schema, use)
 
@@ -309,8 +310,9 @@ class TopicRecords(_ResourceRecords[Topic, TopicName]):
             use = _Use(row.encoding or "", row.first_revision, row.last_revision)
             schema = AttachedSchema(row.schema_id, row.schema_name, row.revision, *use)
         return Topic(
-            topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized, row.labels
-        )
+            topic_id(row.id), row.project_id, row.name, schema, row.retention, row.created_on, authorized, row.labels,
+            row.deleted_schema or "",
+        )  # fmt: skip
 
     def _forget_schema(self, schema: str) -> None:
         self._by_name.forget_where(lambda _, topic: topic.schema is not None and topic.schema.id == schema)

@@ -12,7 +12,7 @@ from ams.core.names import ProjectId, SchemaId, SchemaName, new_uuid
 from ams.storage.database.database import Database
 from ams.storage.database.invalidation import SCHEMA, Invalidation
 from ams.storage.registry.records import Schema, SchemaContent
-from ams.storage.registry.tables import schema_revisions, schemas
+from ams.storage.registry.tables import schema_revisions, schemas, topic_schemas, topics
 
 NO_SCHEMA, NO_REVISION = "Schema doesn't exist", "Schema revision doesn't exist"
 
@@ -103,11 +103,22 @@ class SchemaRecords:
         return await self._database.write(work, Invalidation(SCHEMA, (schema.id,)))
 
     async def delete(self, schema: SchemaId) -> bool:
-        """Remove a schema and its revisions, and detach it from all topics; return whether it was there."""
+        """Remove a schema and its revisions, and detach it from all topics; return whether it was there.
+
+        Topics of which it was said how messages are written remember it (`Topic.deleted_schema`).
+        """
+        uses = select(topic_schemas.c.topic_id).where(topic_schemas.c.schema_id == schema)
+        encoding = select(topic_schemas.c.encoding).where(topic_schemas.c.topic_id == topics.c.id).scalar_subquery()
+        note = update(topics).where(topics.c.id.in_(uses)).values(deleted_schema=encoding)
         removal = delete(schemas).where(schemas.c.id == schema)
-        return await self._database.write(
-            lambda connection: connection.execute(removal).rowcount > 0, Invalidation(SCHEMA, (schema,))
-        )
+        whole = select(schemas.c.id).where(schemas.c.id == schema).with_for_update()
+
+        def work(connection: Connection) -> bool:
+            connection.execute(whole)  # it is attached to no other topic from here on
+            connection.execute(note)
+            return connection.execute(removal).rowcount > 0
+
+        return await self._database.write(work, Invalidation(SCHEMA, (schema,)))
 
     async def delete_revision(self, schema: SchemaId, revision: int) -> Schema:
         """Remove a revision, and return the schema at the newest one left; the number is not given again.

@@ -140,6 +140,7 @@ topics = _identified(
     Column("retention", BigInteger, comment="milliseconds; null: the project's, then the log's default"),
     Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
     _label_column(),
+    Column("deleted_schema", String(8), comment="what encoding was said of a schema that is deleted; null: none"),
     UniqueConstraint("project_id", "name"),
     Index("topics_by_project", "project_id", "number", "created_on"),
 )
@@ -445,7 +446,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0011",
+    head="0012",  # deleted schemas
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

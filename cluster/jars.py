@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +49,7 @@ CONNECTORS = tuple(
 
 def kafka_jars() -> Path:
     """Return the folder of Kafka's jars; the first time they are fetched (44 MB). Raises `CannotFetch`."""
-    return _there(KAFKA)
+    return there(KAFKA)
 
 
 def connector_jars() -> list[Path]:
@@ -61,36 +62,41 @@ def _first_there(choice: tuple[Jars, ...]) -> Path:
     *others, last = choice
     for jars in others:
         try:
-            return _there(jars)
+            return there(jars)
         except CannotFetch:
             continue
-    return _there(last)
+    return there(last)
 
 
-def _there(jars: Jars) -> Path:
-    if not jars.folder.is_dir():
-        jars.folder.parent.mkdir(exist_ok=True)
-        _fetch(jars)
-    return jars.folder
+def there(jars: Jars) -> Path:
+    """Return the folder of these jars; the first time they are fetched. Raises `CannotFetch`."""
+    return once(jars.folder, lambda folder: _maven(jars, folder))
 
 
-def _fetch(jars: Jars) -> None:
-    """Fetch into a folder of another name and rename it, so that two may do this at once and one may be killed."""
-    partial = Path(tempfile.mkdtemp(prefix=f"{jars.name}.", dir=jars.folder.parent))
+def once(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """Return a folder that is filled when it is not there, whole or not at all.
+
+    It is filled under another name and then renamed, so that two may do this at once and one may be killed.
+    """
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
-        _maven(jars, partial)
-        os.rename(partial, jars.folder)
+        fill(partial)
+        os.rename(partial, folder)
     except OSError:
-        if not jars.folder.is_dir():  # else another was faster, and its jars are as good
+        if not folder.is_dir():  # else another was faster, and what it has is as good
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    return folder
 
 
 def _maven(jars: Jars, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise CannotFetch("Maven is missing (the Debian package maven): it fetches Kafka")
+        raise CannotFetch("Maven is missing (the Debian package maven): it fetches jars")
     where = ["-f", str(jars.pom), f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
     which = [f"-D{each}" for each in jars.versions] + [f"-DexcludeArtifactIds={jars.left_out}"]
     run = subprocess.run(

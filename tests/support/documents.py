@@ -17,6 +17,7 @@ ENDPOINT = "https://localhost:8080"
 NOTHING: Mapping[str, str] = {}
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_LANGUAGES = {"python", "js", "go", "java"}
 _CHECKER = doctest.OutputChecker()
 _LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -54,10 +55,10 @@ def blocks(document: Path, kind: str) -> list[str]:
 
 
 def write_programs(document: Path, folder: Path, endpoint: str, instead: Mapping[str, str] = NOTHING) -> None:
-    """Put the blocks marked `python NAME` into the files that a reader would put them into."""
+    """Put the blocks marked `python NAME`, or so in another language, into the files that a reader would make."""
     for fence in _FENCE.finditer(document.read_text()):
-        if fence["kind"].startswith("python "):
-            name = fence["kind"].removeprefix("python ")
+        language, _, name = fence["kind"].partition(" ")
+        if name and language in _LANGUAGES:
             (folder / name).write_text(_placed(fence["text"], endpoint, instead))
 
 

@@ -1,0 +1,80 @@
+"""Google's Pub/Sub clients in other languages, as programs get them: each fetched once by the tool of its language.
+
+The versions are pinned by the files beside this one. Programs are in the documents, which readers follow.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cluster.jars import ROOT, Jars, once, there
+
+HERE = Path(__file__).parent
+_NODE = ROOT / ".parts" / "google-node-6.2.0"
+_JAVA = Jars("google-java-1.150.1", HERE / "pom.xml")
+FETCH_SECONDS = 300
+
+
+def _python(folder: Path) -> None:
+    """Leave all as it is: it is one of our own packages."""
+
+
+def _node(folder: Path) -> None:
+    if not _NODE.is_dir() and shutil.which("npm") is None:
+        pytest.skip("npm is missing, which fetches Google's client for Node")
+    (folder / "node_modules").symlink_to(once(_NODE, _npm) / "node_modules")
+
+
+def _npm(folder: Path) -> None:
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(HERE / name, folder)
+    _run(folder, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+
+
+def _go(folder: Path) -> None:
+    """Go itself keeps what it fetches and builds, for all clones of a machine."""
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(HERE / name, folder)
+    _run(folder, "go", "mod", "download")
+
+
+def _java(folder: Path) -> None:
+    if not _JAVA.folder.is_dir() and shutil.which("mvn") is None:
+        pytest.skip("Maven is missing, which fetches Google's client for Java")
+    (folder / "jars").symlink_to(there(_JAVA))
+
+
+def _run(folder: Path, *command: str) -> None:
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
+    assert ran.returncode == 0, f"{' '.join(command)}: {(ran.stdout + ran.stderr)[-2000:]}"
+
+
+class Language(NamedTuple):
+    """A language of a program."""
+
+    name: str
+    get: Callable[[Path], None]
+    """Puts the client where a program in this folder finds it."""
+    streams: int
+    """How many its program opens, for two subscriptions."""
+
+    @property
+    def page(self) -> Path:
+        """The document with its program."""
+        return ROOT / "docs" / "how-to" / f"google-pubsub-{self.name}.md"
+
+
+def _marked(language: Language, mark: Any = ()) -> Any:
+    return pytest.param(language, marks=mark, id=language.name)
+
+
+LANGUAGES = [
+    _marked(Language("python", _python, 2)),
+    _marked(Language("node", _node, 10), pytest.mark.node),
+    _marked(Language("go", _go, 2), pytest.mark.go),
+    _marked(Language("java", _java, 2), pytest.mark.jdk),
+]

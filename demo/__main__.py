@@ -23,7 +23,7 @@ def main() -> int:
     try:
         with (
             pushing.receiving() as receiver,
-            service.running(options.data, options.port, *_reaching(receiver)) as running,
+            service.running(options.data, options.port, *_reaching(receiver), *_for_google(options)) as running,
         ):
             status = _run(job, running, receiver)
             if options.keep_serving and status == OK:
@@ -65,6 +65,14 @@ def _run(job: Job, running: Service, receiver: Receiver) -> int:
 def _reaching(receiver: Receiver) -> tuple[str, ...]:
     """Return the flags by which the service may deliver to a receiver on this machine."""
     return ("--push-allow", pushing.ALLOWED, "--push-ca-file", receiver.ca)
+
+
+def _for_google(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the flags by which the service that goes on serves Google's clients, as their emulator does."""
+    if not options.keep_serving:
+        return ()
+    port = options.port + service.PUBSUB_PORT - report.DEFAULT_PORT if options.port else 0
+    return ("--pubsub-port", str(port), "--pubsub-emulator")
 
 
 def _keep_serving(running: Service) -> None:

@@ -19,6 +19,8 @@ OK, FAILED, INTERRUPTED = 0, 1, 130
 """How a demo ends."""
 READY = "ready "
 """How the one line begins that says the service is up; its base URL follows."""
+PUBSUB_PORT = 8085
+"""That of Google's emulator, which goes with the default port of the service."""
 PUBSUB = "pubsub "
 """How the line before it begins that says where Google's Pub/Sub is."""
 START_TIMEOUT = 60.0

@@ -15,8 +15,11 @@ KINDS = ["tutorial", "how-to", "reference", "explanation"]
 LINK = re.compile(r"\]\((?!https?://)([^)#]+)(?:#[^)]*)?\)")
 
 
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+
+
 def links(page: Path) -> Iterator[Path]:
-    for target in LINK.findall(page.read_text()):
+    for target in LINK.findall(FENCED.sub("", page.read_text())):
         yield (page.parent / target).resolve()
 
 

@@ -4,7 +4,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
+from google.cloud import pubsub_v1
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
 from tests.support.documents import ROOT, environment, follow, make_clone, run, run_examples
 
@@ -67,6 +70,16 @@ def test_the_commands_make_run_shows_to_try_next_work_and_ctrl_c_ends_it_in_orde
     assert "Stopped; the data stay in ams-data." in ending
     assert ending.splitlines()[-1].startswith("demo: published 600 received 600 acknowledged 600 lost 0 duplicated 0")
     assert "Traceback" not in ending
+
+
+def test_make_run_shows_where_googles_clients_find_it(clone: Clone) -> None:
+    [shown] = [line for line in clone.shown if "PUBSUB_EMULATOR_HOST=" in line]
+
+    with grpc.insecure_channel(shown.strip().partition("=")[2]) as channel:
+        publisher = pubsub_v1.PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        topics = [each.name for each in publisher.list_topics(project="projects/demo")]
+
+    assert "projects/demo/topics/metric_data" in topics
 
 
 def test_the_readme_stays_short() -> None:

@@ -3,6 +3,7 @@
 The versions are pinned by the files beside this one. Programs are in the documents, which readers follow.
 """
 
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -37,6 +38,9 @@ def _npm(folder: Path) -> None:
 
 def _go(folder: Path) -> None:
     """Go itself keeps what it fetches and builds, for all clones of a machine."""
+    wanted, here = _go_version((HERE / "go.mod").read_text()), _go_version(_run(folder, "go", "env", "GOVERSION"))
+    if here < wanted:
+        pytest.skip(f"Google's client for Go needs Go {wanted}, this is {here}")
     for name in ("go.mod", "go.sum"):
         shutil.copy(HERE / name, folder)
     _run(folder, "go", "mod", "download")
@@ -48,9 +52,16 @@ def _java(folder: Path) -> None:
     (folder / "jars").symlink_to(there(_JAVA))
 
 
-def _run(folder: Path, *command: str) -> None:
+def _go_version(text: str) -> tuple[int, ...]:
+    found = re.search(r"^go ?(\d+)\.(\d+)", text, re.MULTILINE)
+    assert found, text
+    return tuple(map(int, found.groups()))
+
+
+def _run(folder: Path, *command: str) -> str:
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_SECONDS, check=False)
     assert ran.returncode == 0, f"{' '.join(command)}: {(ran.stdout + ran.stderr)[-2000:]}"
+    return ran.stdout
 
 
 class Language(NamedTuple):

@@ -4,8 +4,10 @@ import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.cloud import pubsub_v1
 from google.pubsub_v1 import SchemaServiceClient
@@ -27,6 +29,16 @@ class World:
     publisher: pubsub_v1.PublisherClient
     subscriber: pubsub_v1.SubscriberClient
     schemas: SchemaServiceClient
+    channel: grpc.Channel
+    service: LiveService
+
+    def http(self, method: str, path: str, body: object = None) -> Any:
+        """Ask the HTTP API about something of the project; return what it says."""
+        url = f"{self.service.base_url}/v1/projects/{self.project}{path}"
+        headers = {"x-api-key": self.service.token}
+        answer = httpx.request(method, url, json=body, headers=headers, timeout=20, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.content else None
 
     def topic(self, name: str = "topic") -> str:
         return f"projects/{self.project}/topics/{name}"
@@ -54,8 +66,9 @@ class World:
 @pytest.fixture(scope="package")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """A service that serves Google's clients without tokens."""
+    options = "--lenient-data", "--max-message-bytes", "15000000"
     data = tmp_path_factory.mktemp("pubsub") / "data"
-    with live_service(data, "--pubsub-port", "0", "--pubsub-emulator") as service:
+    with live_service(data, "--pubsub-port", "0", "--pubsub-emulator", *options) as service:
         yield service
 
 
@@ -69,5 +82,6 @@ def world(emulator: LiveService) -> Iterator[World]:
     )
     subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
     schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=channel))
-    yield World(f"project-{next(_numbers)}", emulator.pubsub, publisher, subscriber, schemas)
+    project = f"project-{next(_numbers)}"
+    yield World(project, emulator.pubsub, publisher, subscriber, schemas, channel, emulator)
     channel.close()

@@ -8,10 +8,11 @@ from urllib.parse import unquote
 
 import grpc
 import structlog
+from google.protobuf.message import DecodeError
 
 from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
-from ams.core.errors import AlreadyExists, AmsError, NotAuthenticated, OwnedElsewhere
+from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotAuthenticated, OwnedElsewhere, TooLarge
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within
@@ -30,6 +31,8 @@ Scope = MutableMapping[str, Any]
 """What a call says of itself, as an HTTP request would: for rates, logs and the audit log."""
 Headers = list[tuple[bytes, bytes]]
 
+MOST_PAYLOAD = 10 * 2**20
+"""Bytes of a request."""
 PLAIN = "Connections without TLS are only taken from the proxies that the setting trusted_proxies names"
 _VARIABLES = {TOPICS: "topic", SUBSCRIPTIONS: "subscription", SNAPSHOTS: "snapshot", SCHEMAS: "schema"}
 _API_KEY, _USUAL_KEY, _REQUEST_ID = b"x-goog-api-key", b"x-api-key", b"x-request-id"
@@ -75,10 +78,12 @@ class Rpc(NamedTuple):
 
 
 class StreamRpc(NamedTuple):
-    """A method with a stream of requests and one of answers. It lets callers in by itself (`Calls.admit`)."""
+    """A method with a stream of requests and one of answers.
+
+    It lets callers in by itself (`Calls.admit`), and reads requests (`read`), which come as they were sent.
+    """
 
     name: str
-    request: Any
     act: Callable[[Context, Scope], Awaitable[None]]
 
 
@@ -169,14 +174,14 @@ class Calls:
         """Return the handler of a method with one request and one answer."""
         method = f"/{service}/{rpc.name}"
 
-        async def answer(request: Message, context: Context) -> Message:
+        async def answer(said: bytes, context: Context) -> Message:
             scope = self._begin(context)
             try:
-                return await self._answer(rpc, method, request, context, scope)
+                return await self._answer(rpc, method, read(rpc.request, said), context, scope)
             except Exception as error:
                 return await self._fail(context, error, scope.get("leaf", ""))
 
-        return grpc.unary_unary_rpc_method_handler(answer, rpc.request.FromString, _serialized)
+        return grpc.unary_unary_rpc_method_handler(answer, None, _serialized)
 
     def stream(self, rpc: StreamRpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with two streams."""
@@ -189,7 +194,7 @@ class Calls:
                 error = await self._auditor.turned_away(error, scope)
                 await self._fail(context, error, scope.get("leaf", ""), on_stream=True)
 
-        return grpc.stream_stream_rpc_method_handler(answer, rpc.request.FromString, _serialized)
+        return grpc.stream_stream_rpc_method_handler(answer, None, _serialized)
 
     async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> Message:
         action, caller = rpc.action if isinstance(rpc.action, str) else rpc.action(request), None
@@ -237,6 +242,16 @@ class Calls:
         if not isinstance(error, AmsError):
             logger.exception("call.failed")
         await end(context, refusal(error, leaf, on_stream=on_stream))
+
+
+def read(kind: Any, said: bytes) -> Message:
+    """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
+    if len(said) > MOST_PAYLOAD:
+        raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
+    try:
+        return kind.FromString(said)
+    except DecodeError:
+        raise InvalidInput("The request is no valid message of its type.") from None
 
 
 async def end(context: Context, refused: Refusal) -> NoReturn:

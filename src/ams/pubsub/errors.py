@@ -42,7 +42,11 @@ would try it for ever. What may be asked again is UNAVAILABLE, which all clients
 
 
 class NotSupported(errors.InvalidInput):
-    """Something of Google's that there is not here; the message names it. It is no error of a client to ask."""
+    """Something of Google's that there is not here; the message names it."""
+
+
+class ChangedMeanwhile(errors.Conflict):
+    """What a client read and wants to replace has changed since: it is to read that again."""
 
 
 class Missing(errors.NotFound):
@@ -76,6 +80,8 @@ def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) ->
     """
     if isinstance(error, NotSupported):
         return Refusal(Code.UNIMPLEMENTED, error.message)
+    if isinstance(error, ChangedMeanwhile):
+        return Refusal(Code.ABORTED, error.message)
     if isinstance(error, InvalidAckIds):
         return Refusal(Code.INVALID_ARGUMENT, error.message, ((DETAILS, _details(error)),))
     if isinstance(error, MemoryError):

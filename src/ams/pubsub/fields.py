@@ -98,5 +98,14 @@ def merged(current: Message, wanted: Message, update_mask: Any) -> Message:
     """
     if not update_mask.IsValidForDescriptor(current.DESCRIPTOR):
         raise InvalidInput(f"Invalid update_mask provided: '{', '.join(update_mask.paths)}' has an unknown field.")
+    for path in update_mask.paths:
+        _set_outer(wanted, path)
     update_mask.MergeMessage(wanted, current, True, True)
     return current
+
+
+def _set_outer(wanted: Message, path: str) -> None:
+    """Let what a path goes through be there, so that an inner field that is not set is cleared, not left."""
+    for name in path.split(".")[:-1]:
+        wanted = getattr(wanted, name)
+        wanted.SetInParent()

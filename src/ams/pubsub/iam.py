@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ams.access.permissions import CONSUMER, PUBLISHER
-from ams.core.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated, NotFound, UnknownToken
+from ams.core.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, UnknownToken
 from ams.core.names import SubscriptionName, TopicName, UserName
 from ams.pubsub import names, protos
 from ams.pubsub.calls import Call, Rpc
-from ams.pubsub.errors import NotSupported
+from ams.pubsub.errors import ChangedMeanwhile, NotSupported
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.subscriptions import Subscriptions
@@ -132,7 +132,7 @@ class IamRpcs:
             raise NotSupported(f"A policy of {call.name.kind} is not supported: only the roles in the project count.")
         before = _policy(kind.role, await self._users(call))
         if request.policy.etag and request.policy.etag != before.etag:
-            raise Conflict(_CHANGED)
+            raise ChangedMeanwhile(_CHANGED)
         users = _members(request.policy, kind.role)
         try:
             if call.name.kind == TOPICS:

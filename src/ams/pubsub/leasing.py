@@ -25,6 +25,7 @@ ORDERED = (
     "This subscription is an ordered one of AMS: it has one position for all its consumers and no leases of messages."
     " Use the AMS API for it, or a subscription of type parallel."
 )
+BAD_ID = "You have passed an invalid ack ID to the service (one of the request is none)."
 _NO_PULL = "This method is not supported for this subscription type."
 
 
@@ -75,6 +76,8 @@ class Leases:
             await settle(_read(ids))
         except AckTimeout:  # late ids are no error here
             return
+        except InvalidInput:  # one is none, or was never given
+            raise InvalidInput(BAD_ID) from None
 
 
 async def _settle_exactly(ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]) -> None:
@@ -102,7 +105,7 @@ def _read(ids: Sequence[str]) -> AckIds:
     try:
         return ack_ids_of("", ids)
     except InvalidInput:
-        raise InvalidInput("You have passed an invalid ack ID to the service (one of the request is none).") from None
+        raise InvalidInput(BAD_ID) from None
 
 
 class LeasingRpcs:

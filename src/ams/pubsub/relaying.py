@@ -105,8 +105,8 @@ class Relays:
 
 
 async def _pass_on(call: Any, first: Message, context: Context) -> None:
-    request = first
-    while request is not grpc.aio.EOF:
-        await call.write(request.SerializeToString())
-        request = await context.read()
+    said = first.SerializeToString()
+    while said is not grpc.aio.EOF:
+        await call.write(said)
+        said = await context.read()
     await call.done_writing()

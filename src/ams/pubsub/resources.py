@@ -3,7 +3,9 @@
 All defaults are filled in in every answer: clients compare what a create returned with what a get returns later.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import cast
 
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
@@ -12,8 +14,10 @@ from ams.core.parallel_options import (
     DEFAULT_ATTEMPTS,
     DEFAULT_MAXIMUM,
     DEFAULT_MINIMUM,
+    MAX_ATTEMPTS,
     MAX_RETENTION,
     MIN_ACK_DEADLINE,
+    MIN_ATTEMPTS,
     MIN_RETENTION,
     Changes,
     DeadLetterPolicy,
@@ -128,6 +132,10 @@ def shown_subscription(project: str, subscription: Subscription, topic: Topic | 
     return shown
 
 
+_OPTIONS = {"expiration_policy": "expiration_ttl", "message_retention_duration": "message_retention"}
+"""Options that have another name than their fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class AskedSubscription:
     """What a request says of a subscription."""
@@ -135,10 +143,9 @@ class AskedSubscription:
     ack_deadline_seconds: int
     options: ParallelOptions
 
-    @property
-    def changes(self) -> Changes:
-        """The options that can change."""
-        return Changes(
+    def changes(self, changed: Collection[str]) -> Changes:
+        """Return the options behind these fields: others stay as they are, which can be other than as they are shown."""
+        every = Changes(
             retry_policy=self.options.retry_policy,
             dead_letter_policy=self.options.dead_letter_policy,
             enable_exactly_once_delivery=self.options.enable_exactly_once_delivery,
@@ -146,6 +153,8 @@ class AskedSubscription:
             expiration_ttl=self.options.expiration_ttl,
             message_retention=self.options.message_retention,
         )
+        named = {_OPTIONS.get(field, field) for field in changed}
+        return cast("Changes", {option: value for option, value in every.items() if option in named})
 
 
 def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscription:
@@ -212,7 +221,14 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
         return None
     policy = asked.dead_letter_policy
     topic = in_project(policy.dead_letter_topic, project, TOPICS)
-    return DeadLetterPolicy(topic, policy.max_delivery_attempts or DEFAULT_ATTEMPTS)
+    attempts = policy.max_delivery_attempts or DEFAULT_ATTEMPTS
+    if not MIN_ATTEMPTS <= attempts <= MAX_ATTEMPTS:
+        size = "small" if attempts < MIN_ATTEMPTS else "large"
+        raise InvalidInput(
+            f"The value for max_delivery_attempts is too {size}. You passed {attempts} in the request, but it must be"
+            f" between {MIN_ATTEMPTS} and {MAX_ATTEMPTS}."
+        )
+    return DeadLetterPolicy(topic, attempts)
 
 
 def shown_snapshot(project: str, snapshot: Snapshot) -> Message:

@@ -21,7 +21,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
 from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc
+from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc, read
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.leasing import PART, Leases, check_seconds
 from ams.pubsub.names import SUBSCRIPTIONS
@@ -70,7 +70,7 @@ class Streams:
 
     def rpc(self) -> StreamRpc:
         """Return the method."""
-        return StreamRpc("StreamingPull", protos.StreamingPullRequest, self.run)
+        return StreamRpc("StreamingPull", self.run)
 
     @property
     def count(self) -> int:
@@ -132,12 +132,12 @@ class Streams:
 async def _first(context: Context) -> Message:
     try:
         async with asyncio.timeout(FIRST_SECONDS):
-            first = await context.read()
+            said = await context.read()
     except TimeoutError:
         raise Ended("The stream's first request did not come") from None
-    if first is grpc.aio.EOF:
+    if said is grpc.aio.EOF:
         raise InvalidInput("The stream ended before its first request.")
-    return first
+    return read(protos.StreamingPullRequest, said)
 
 
 def _check_first(first: Message) -> None:
@@ -162,6 +162,7 @@ class _Spread:
     def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
         self.subscription = subscription
         self._leases = leases
+        self._path = call.name.path
         self._project = call.project
         self._project_id = call.caller.here.id
         self._streams: set[_Stream] = set()
@@ -219,7 +220,7 @@ class _Spread:
         while not self._turns:
             self._sooner.clear()
             await self._sooner.wait()
-        await self._look()
+        await self.look()
         working, unread = self._leases.working, self._leases.deliverer.unread
         left = unread.left(self._project)
         if not left:
@@ -257,7 +258,7 @@ class _Spread:
             grown.cancel()
             sooner.cancel()
 
-    async def _look(self) -> None:
+    async def look(self) -> None:
         """Look at the subscription as it is now; raise when it is not for streams any more."""
         found = await self._leases.deliverer.registry.subscriptions.find(self._project_id, self.subscription.name)
         if found is self.subscription:
@@ -265,7 +266,7 @@ class _Spread:
         if found is None or found.id != self.subscription.id:
             raise NotFound("Subscription doesn't exist")
         if found.is_detached:
-            raise Conflict(f"Subscription {found.name} is detached.")
+            raise Conflict(f"Subscription {self._path} is detached.")
         if found.push is not None:
             raise Conflict("The subscription was turned to push.")
         self.subscription = found
@@ -339,18 +340,20 @@ class _Stream:
     # What the client says
 
     async def _read_on(self, spread: _Spread, first: Message) -> None:
-        request: Any = first
         loop = asyncio.get_running_loop()
-        began, count = loop.time(), 0
-        while request is not grpc.aio.EOF:
-            if request is not first:
-                _check_later(request)
-            await self._take(spread, request, is_first=request is first)
+        began, count = loop.time(), 1
+        await self._take(spread, first, is_first=True)
+        while (said := await self._context.read()) is not grpc.aio.EOF:
+            request = read(protos.StreamingPullRequest, said)
+            _check_later(request)
+            if self._registry.invalidations.generation != self._generation:
+                await self._look()
+            await spread.look()
+            await self._take(spread, request, is_first=False)
             count += 1
             if count >= REQUESTS_A_SECOND:
                 await asyncio.sleep(max(began + 1 - loop.time(), 0))
                 began, count = loop.time(), 0
-            request = await self._context.read()
 
     async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
         _check_lengths(request)

@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from ams.core.errors import InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
+from ams.core.parallel_options import DeadLetterPolicy
 from ams.pubsub import fields, names, protos, resources
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import Missing
@@ -86,6 +87,7 @@ class SubscriberRpcs:
         wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
         topic = names.in_project(asked.topic, call.project, TOPICS)
         await self._require_topic(call, topic)
+        await self._require_letters(call, wanted.options.dead_letter_policy)
         made = await self._subscriptions.create(
             call.caller,
             SubscriptionName(call.name.leaf),
@@ -108,10 +110,13 @@ class SubscriberRpcs:
         shown = await self._shown(call, before)
         wanted = fields.merged(shown, request.subscription, request.update_mask)
         asked, labels = resources.asked_subscription(call.project, wanted), fields.labels(wanted.labels)
-        if before.parallel is not None:
-            await self._subscriptions.change(call.caller, before.name, asked.changes)
-        elif not set(changed) <= {"labels", "ack_deadline_seconds"}:
+        if before.parallel is None and not set(changed) <= {"labels", "ack_deadline_seconds"}:
             raise InvalidInput("An ordered subscription has labels and an ack deadline only.")
+        changes = asked.changes(changed)
+        if "dead_letter_policy" in changes:
+            await self._require_letters(call, asked.options.dead_letter_policy)
+        if changes:
+            await self._subscriptions.change(call.caller, before.name, changes)
         if "ack_deadline_seconds" in changed:
             await self._subscriptions.modify_ack_deadline(call.caller, before.name, asked.ack_deadline_seconds)
         if "labels" in changed:
@@ -150,9 +155,10 @@ class SubscriberRpcs:
         """Change labels or the end of a snapshot."""
         known = frozenset(protos.Snapshot.DESCRIPTOR.fields_by_name)
         changed = fields.mask(request, "Snapshot", known, frozenset({"labels", "expire_time"}))
-        labels, name = fields.labels(request.snapshot.labels), SnapshotName(call.name.leaf)
+        wanted = fields.merged(protos.Snapshot(), request.snapshot, request.update_mask)
+        labels, name = fields.labels(wanted.labels), SnapshotName(call.name.leaf)
         if "expire_time" in changed:
-            await self._snapshots.set_expiry(call.caller, name, fields.moment(request.snapshot.expire_time))
+            await self._snapshots.set_expiry(call.caller, name, fields.moment(wanted.expire_time))
         if "labels" in changed:
             await self._snapshots.set_labels(call.caller, name, labels)
         return await self.get_snapshot(call, request)
@@ -194,6 +200,10 @@ class SubscriberRpcs:
     async def _require_topic(self, call: Call, topic: str) -> None:
         if await self._registry.topics.find(call.caller.here.id, TopicName(topic)) is None:
             raise Missing(topic)
+
+    async def _require_letters(self, call: Call, policy: DeadLetterPolicy | None) -> None:
+        if policy is not None:
+            await self._require_topic(call, policy.topic)
 
 
 class _about:  # noqa: N801 - reads as a context

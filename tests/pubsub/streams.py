@@ -1,0 +1,91 @@
+"""Streams whose requests and responses a test has in its own hand, and calls as bare messages."""
+
+import queue
+from typing import Any
+
+import grpc
+from google.iam.v1 import iam_policy_pb2, policy_pb2
+from google.protobuf import empty_pb2
+from google.pubsub_v1 import types
+
+SECONDS = 20
+STREAMING_PULL = "/google.pubsub.v1.Subscriber/StreamingPull"
+Request: Any = types.StreamingPullRequest.pb()
+Response: Any = types.StreamingPullResponse.pb()
+Metadata = tuple[tuple[str, str], ...]
+
+
+class Stream:
+    """One stream."""
+
+    def __init__(self, channel: grpc.Channel, *, seconds: float = SECONDS, metadata: Metadata = ()) -> None:
+        """Open it; it lasts so many seconds at most."""
+        self.ended_with = 0
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        begin = channel.stream_stream(STREAMING_PULL, _bytes, Response.FromString)
+        self.call: Any = begin(iter(self._requests.get, None), seconds, metadata)
+
+    def send(self, request: bytes | None = None, **fields: object) -> None:
+        """Send a request of these fields, or these bytes."""
+        self._requests.put(Request(**fields) if request is None else request)
+
+    def close(self) -> None:
+        """Say that there are no more requests."""
+        self._requests.put(None)
+
+    def next(self) -> Any:
+        """Return the next response."""
+        return next(self.call)
+
+    def messages(self, count: int) -> list[Any]:
+        """Return that many messages."""
+        found: list[Any] = []
+        while len(found) < count:
+            found += self.next().received_messages
+        return found
+
+    def end(self) -> tuple[grpc.StatusCode, str]:
+        """Read to the end; return code and text of that, and keep how many messages came before (`ended_with`)."""
+        try:
+            for each in self.call:
+                self.ended_with += len(each.received_messages)
+        except grpc.RpcError:
+            pass
+        finally:
+            self._requests.put(None)
+        return self.call.code(), self.call.details()
+
+
+def opened(channel: grpc.Channel, subscription: str, *, metadata: Metadata = (), **fields: object) -> Stream:
+    """Return a stream of a subscription, of which the first response came."""
+    stream = Stream(channel, metadata=metadata)
+    stream.send(**{"subscription": subscription, "stream_ack_deadline_seconds": 10, **fields})
+    stream.next()
+    return stream
+
+
+def ask(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> bytes:
+    """Return the answer to a call as bytes."""
+    call: Any = channel.unary_unary(method, _bytes)
+    answer: bytes = call(request, timeout=SECONDS, metadata=metadata)
+    return answer
+
+
+def refused(channel: grpc.Channel, method: str, request: object, *, metadata: Metadata = ()) -> tuple[str, str]:
+    """Return code and text of the error that a call ends with."""
+    try:
+        ask(channel, method, request, metadata=metadata)
+    except grpc.RpcError as error:
+        found: Any = error
+        return found.code().name, found.details()
+    return "OK", ""
+
+
+def _bytes(message: Any) -> bytes:
+    found: bytes = message if isinstance(message, bytes) else message.SerializeToString()
+    return found
+
+
+Policy: Any = policy_pb2.Policy
+Empty: Any = empty_pb2.Empty
+iam: Any = iam_policy_pb2

@@ -1,0 +1,264 @@
+"""Who may what on Google's port, which is the same as on the HTTP API; behind a proxy that does TLS, which is here."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from google.pubsub_v1 import types
+
+from tests.pubsub.streams import Policy, Stream, ask, iam, opened, refused
+from tests.support.service import LiveService, live_service
+
+SECONDS = 20
+IAM, PUBLISHER, SUBSCRIBER = (
+    "/google.iam.v1.IAMPolicy/",
+    "/google.pubsub.v1.Publisher/",
+    "/google.pubsub.v1.Subscriber/",
+)
+FAILURES = 5
+TOPIC, SUBSCRIPTION = "projects/P/topics/topic", "projects/P/subscriptions/subscription"
+_numbers = itertools.count()
+pb: Any = types
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """A service that wants tokens, and a connection of a proxy to it."""
+
+    service: LiveService
+    channel: grpc.Channel
+
+    def http(self, method: str, path: str, body: object = None, token: str = "") -> Any:
+        headers = {"x-api-key": token or self.service.token}
+        url = f"{self.service.base_url}/v1{path}"
+        answer = httpx.request(method, url, json=body, headers=headers, timeout=SECONDS, trust_env=False)
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.content else None
+
+    def subscription(self, *users: str) -> str:
+        """Make a topic, and a subscription of it that these users may consume; return the last part of both names."""
+        name = f"own-{next(_numbers)}"
+        self.http("PUT", f"/projects/P/topics/{name}")
+        self.http(
+            "PUT", f"/projects/P/subscriptions/{name}", {"topic": f"projects/P/topics/{name}", "type": "parallel"}
+        )
+        self.allow(name, *users)
+        return name
+
+    def allow(self, subscription: str, *users: str) -> None:
+        """Let these users alone consume it."""
+        path = f"/projects/P/subscriptions/{subscription}:modifyAcl"
+        self.http("POST", path, {"authorized_users": [*users]})
+
+    def user(self, *roles: str) -> tuple[str, str]:
+        """Make a member of the project; return its name and token."""
+        name = f"user-{next(_numbers)}"
+        made = self.http("POST", f"/users/{name}", {"projects": [{"project": "P", "roles": list(roles)}]})
+        return name, made["token"]
+
+    def asked(self, method: str, request: object, token: str = "", **more: str) -> tuple[str, str]:
+        """Return code and text of a call."""
+        token = token or self.service.token
+        metadata = (*bearer(token), *more.items())
+        return refused(self.channel, method, request, metadata=metadata)
+
+    def answer(self, kind: Any, method: str, request: object, token: str = "") -> Any:
+        metadata = bearer(token or self.service.token)
+        return kind.FromString(ask(self.channel, method, request, metadata=metadata))
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    data = tmp_path_factory.mktemp("guarded") / "data"
+    options = "--trusted-proxies", "127.0.0.1/32", "--failed-logins-per-minute", str(FAILURES)
+    with contextlib.ExitStack() as stack:
+        service = stack.enter_context(live_service(data, "--pubsub-port", "0", *options))
+        made = Guarded(service, stack.enter_context(grpc.insecure_channel(service.pubsub)))
+        made.http("POST", "/projects/P", {})
+        made.http("PUT", "/projects/P/topics/topic")
+        made.http("PUT", "/projects/P/subscriptions/subscription", {"topic": TOPIC, "type": "parallel"})
+        yield made
+
+
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def publish(topic: str = "topic", data: bytes = b"x") -> Any:
+    return pb.PublishRequest.pb()(topic=f"projects/P/topics/{topic}", messages=[pb.PubsubMessage.pb()(data=data)])
+
+
+def pull() -> Any:
+    return pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=1, return_immediately=True)
+
+
+def policy(*users: str, role: str = "roles/pubsub.publisher", etag: bytes = b"") -> Any:
+    found = Policy(etag=etag)
+    if users:
+        found.bindings.add(role=role, members=[f"user:{each}" for each in users])
+    return found
+
+
+def test_a_token_comes_as_bearer_or_as_an_api_key(guarded: Guarded) -> None:
+    _, token = guarded.user("publisher")
+    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": []})
+    admin = guarded.service.token
+    for metadata in ((("authorization", f"Bearer {admin}"),), (("x-goog-api-key", admin),)):
+        assert refused(guarded.channel, PUBLISHER + "Publish", publish(), metadata=metadata) == ("OK", "")
+    assert guarded.asked(SUBSCRIBER + "Pull", pull(), token)[0] == "PERMISSION_DENIED"
+    absent = pb.GetTopicRequest.pb()(topic="projects/Q/topics/topic")
+    assert guarded.asked(PUBLISHER + "GetTopic", absent, token)[0] in ("PERMISSION_DENIED", "NOT_FOUND")
+
+
+def test_a_call_without_a_token_or_with_a_bad_one_is_not_let_in(guarded: Guarded) -> None:
+    for number, metadata in enumerate(((), (("authorization", "Bearer no"),), (("x-goog-api-key", "no"),))):
+        hop = (("x-forwarded-for", f"192.0.2.{number}"),)
+        code, _ = refused(guarded.channel, PUBLISHER + "Publish", publish(), metadata=(*metadata, *hop))
+        assert code == "UNAUTHENTICATED"
+
+
+def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(guarded: Guarded) -> None:
+    here, there = {"x-forwarded-for": "198.51.100.7"}, {"x-forwarded-for": "198.51.100.8"}
+    codes = [guarded.asked(PUBLISHER + "Publish", publish(), "bad", **here)[0] for _ in range(FAILURES + 2)]
+    assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"] * 2
+    assert guarded.asked(PUBLISHER + "Publish", publish(), "bad", **there)[0] == "UNAUTHENTICATED"
+    assert guarded.asked(PUBLISHER + "Publish", publish(), **here) == ("OK", "")
+    url = f"{guarded.service.base_url}/v1/projects/P"
+    headers = {"x-api-key": "bad", **here}
+    assert httpx.get(url, headers=headers, timeout=SECONDS, trust_env=False).status_code == 429
+    stream = Stream(guarded.channel, metadata=(("authorization", "Bearer bad"), *here.items()))
+    stream.send(subscription=SUBSCRIPTION, stream_ack_deadline_seconds=10)
+    assert stream.end()[0] is grpc.StatusCode.UNAVAILABLE
+    events = recorded(guarded, "login", lambda found: any(each["address"] == "198.51.100.7" for each in found))
+    assert {each["result"] for each in events} == {"refused"}
+
+
+def recorded(guarded: Guarded, action: str, is_enough: Any) -> list[Any]:
+    """Return events of the audit log, which gets them a little later."""
+    ended = time.monotonic() + SECONDS
+    while True:
+        found = [*guarded.http("GET", f"/audit?action={action}&pageSize=1000")["events"]]
+        if is_enough(found) or time.monotonic() > ended:
+            return found
+        time.sleep(0.1)
+
+
+def test_what_administers_is_recorded_and_what_consumes_is_not(guarded: Guarded) -> None:
+    name, token = guarded.user("project_admin")
+    _, poor = guarded.user("consumer")
+    topic = pb.Topic.pb()(name="projects/P/topics/recorded")
+    assert guarded.asked(PUBLISHER + "CreateTopic", topic, token) == ("OK", "")
+    assert guarded.asked(PUBLISHER + "CreateTopic", topic, poor)[0] == "PERMISSION_DENIED"
+    assert guarded.asked(PUBLISHER + "Publish", publish(), guarded.service.token) == ("OK", "")
+    events = recorded(guarded, "topics:", lambda found: len(found) >= 3)
+    about = [each for each in events if each["resource"].endswith("/topics/recorded")]
+    assert {(each["action"], each["result"]) for each in about} == {
+        ("topics:create", "done"),
+        ("topics:create", "refused"),
+    }
+    assert {each["actor"] for each in about if each["result"] == "done"} == {name}
+    assert not [each for each in events if each["action"] == "topics:publish"]
+
+
+def test_an_access_list_is_the_one_of_the_http_api(guarded: Guarded) -> None:
+    name, token = guarded.user("publisher")
+    other, _ = guarded.user("publisher")
+    get = iam.GetIamPolicyRequest(resource=TOPIC)
+    assert guarded.asked(PUBLISHER + "Publish", publish(), token)[0] == "PERMISSION_DENIED"
+    wanted = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name))
+    shown = guarded.answer(Policy, IAM + "SetIamPolicy", wanted)
+    assert shown == guarded.answer(Policy, IAM + "GetIamPolicy", get)
+    assert [(each.role, list(each.members)) for each in shown.bindings] == [
+        ("roles/pubsub.publisher", [f"user:{name}"])
+    ]
+    assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == [name]
+    assert guarded.asked(PUBLISHER + "Publish", publish(), token) == ("OK", "")
+    # The other way round, and what was read before counts no more.
+    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": [other]})
+    assert list(guarded.answer(Policy, IAM + "GetIamPolicy", get).bindings[0].members) == [f"user:{other}"]
+    late = iam.SetIamPolicyRequest(resource=TOPIC, policy=policy(name, etag=shown.etag))
+    code, text = guarded.asked(IAM + "SetIamPolicy", late)
+    assert (code, "concurrent policy changes" in text) == ("ABORTED", True)
+    emptied = guarded.answer(Policy, IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=Policy()))
+    assert list(emptied.bindings) == []
+    assert guarded.http("GET", "/projects/P/topics/topic:acl")["authorized_users"] == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        (policy("absent"), "absent"),
+        (policy("absent", role="roles/owner"), "Role roles/owner is not supported for this resource"),
+        (Policy(bindings=[{"role": "roles/pubsub.publisher", "members": ["allUsers"]}]), "The member allUsers"),
+    ],
+)
+def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) -> None:
+    before = guarded.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=TOPIC))
+    code, said = guarded.asked(IAM + "SetIamPolicy", iam.SetIamPolicyRequest(resource=TOPIC, policy=wanted))
+    assert code == "INVALID_ARGUMENT"
+    assert text in said
+    assert guarded.answer(Policy, IAM + "GetIamPolicy", iam.GetIamPolicyRequest(resource=TOPIC)) == before
+
+
+def test_a_policy_of_what_is_not_there_is_not_found(guarded: Guarded) -> None:
+    for resource in ("projects/P/topics/absent", "projects/P/subscriptions/absent"):
+        for method, request in (
+            ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
+            ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy())),
+        ):
+            assert guarded.asked(IAM + method, request) == ("NOT_FOUND", "Resource not found (resource=absent).")
+
+
+def test_permissions_are_those_of_who_asks(guarded: Guarded) -> None:
+    every = ["pubsub.topics.get", "pubsub.topics.publish", "pubsub.topics.delete"]
+    name, token = guarded.user("publisher")
+
+    def granted(resource: str, token: str, permissions: list[str]) -> list[str]:
+        request = iam.TestIamPermissionsRequest(resource=resource, permissions=permissions)
+        kind = iam.TestIamPermissionsResponse
+        return list(guarded.answer(kind, IAM + "TestIamPermissions", request, token).permissions)
+
+    assert granted(TOPIC, guarded.service.token, every) == every
+    assert granted(TOPIC, token, every) == ["pubsub.topics.get"]
+    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": [name]})
+    assert granted(TOPIC, token, every) == every[:2]
+    assert granted("projects/P/topics/absent", token, every) == []
+    assert granted(SUBSCRIPTION, token, ["pubsub.subscriptions.consume"]) == []
+    bad = iam.TestIamPermissionsRequest(resource=TOPIC, permissions=["pubsub.topics.paint"])
+    assert guarded.asked(IAM + "TestIamPermissions", bad)[0] == "INVALID_ARGUMENT"
+    guarded.http("POST", "/projects/P/topics/topic:modifyAcl", {"authorized_users": []})
+
+
+@pytest.mark.parametrize("way", ["delete", "take off the list", "take the role"])
+def test_a_stream_of_a_user_who_may_no_more_gets_nothing_and_ends(guarded: Guarded, way: str) -> None:
+    name, token = guarded.user("consumer")
+    own = guarded.subscription(name)
+    stream = opened(guarded.channel, f"projects/P/subscriptions/{own}", metadata=bearer(token))
+    if way == "delete":
+        guarded.http("DELETE", f"/users/{name}")
+    elif way == "take off the list":
+        guarded.allow(own)
+    else:
+        guarded.http("PUT", f"/users/{name}", {"projects": [{"project": "P", "roles": ["publisher"]}]})
+    assert guarded.asked(PUBLISHER + "Publish", publish(own, b"secret")) == ("OK", "")
+    wanted = grpc.StatusCode.UNAUTHENTICATED if way == "delete" else grpc.StatusCode.PERMISSION_DENIED
+    assert stream.end()[0] is wanted
+    assert stream.ended_with == 0
+    other = opened(guarded.channel, f"projects/P/subscriptions/{own}", metadata=bearer(guarded.service.token))
+    assert [each.message.data for each in other.messages(1)] == [b"secret"]
+    other.call.cancel()
+
+
+def test_a_ping_of_a_user_who_may_no_more_ends_the_stream(guarded: Guarded) -> None:
+    name, token = guarded.user("consumer")
+    own = guarded.subscription(name)
+    stream = opened(guarded.channel, f"projects/P/subscriptions/{own}", metadata=bearer(token))
+    guarded.http("DELETE", f"/users/{name}")
+    stream.send()
+    assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED

@@ -1,0 +1,370 @@
+"""Google's client administers subscriptions."""
+
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import (
+    AlreadyExists,
+    FailedPrecondition,
+    GoogleAPICallError,
+    InvalidArgument,
+    MethodNotImplemented,
+    NotFound,
+)
+from google.protobuf import field_mask_pb2
+from google.pubsub_v1 import types
+
+from tests.pubsub.conftest import World
+from tests.pubsub.streams import refused
+
+UPDATE = "/google.pubsub.v1.Subscriber/UpdateSubscription"
+DAY = 86_400
+
+
+def updated(world: World, paths: list[str], **fields: object) -> types.Subscription:
+    subscription = {"name": world.subscription(), **fields}
+    request = {"subscription": subscription, "update_mask": {"paths": paths}}
+    return world.subscriber.update_subscription(request=request)
+
+
+def got(world: World) -> types.Subscription:
+    return world.subscriber.get_subscription(request={"subscription": world.subscription()})
+
+
+def create(world: World, **options: object) -> types.Subscription:
+    request = {"name": world.subscription(), "topic": world.topic(), **options}
+    return world.subscriber.create_subscription(request=request)
+
+
+@pytest.fixture
+def topic(world: World) -> str:
+    return str(world.publisher.create_topic(request={"name": world.topic()}).name)
+
+
+def test_a_subscription_without_options_has_the_defaults_in_every_answer(world: World, topic: str) -> None:
+    made = create(world)
+    assert made == got(world)
+    listed = list(world.subscriber.list_subscriptions(request={"project": f"projects/{world.project}"}))
+    assert listed == [made]
+    assert updated(world, ["labels"]) == made
+    plain = types.Subscription.pb(made)
+    assert plain.topic == topic
+    assert plain.ack_deadline_seconds == 10
+    assert plain.message_retention_duration.seconds == 7 * DAY
+    assert plain.expiration_policy.ttl.seconds == 31 * DAY
+    assert plain.HasField("push_config")
+    assert plain.push_config.push_endpoint == ""
+    assert not plain.HasField("dead_letter_policy")
+    assert not plain.HasField("retry_policy")
+    assert (plain.filter, plain.enable_message_ordering, plain.enable_exactly_once_delivery) == ("", False, False)
+    assert (plain.retain_acked_messages, plain.detached) == (False, False)
+    assert made.state == types.Subscription.State.ACTIVE
+
+
+def test_a_subscription_is_shown_as_it_was_made(world: World, topic: str) -> None:
+    letters = world.topic("letters")
+    world.publisher.create_topic(request={"name": letters})
+    made = create(
+        world,
+        ack_deadline_seconds=600,
+        retain_acked_messages=True,
+        message_retention_duration={"seconds": 600},
+        labels={"a": "b"},
+        enable_message_ordering=True,
+        expiration_policy={"ttl": {"seconds": DAY}},
+        filter='attributes:kind AND attributes.kind != "x"',
+        dead_letter_policy={"dead_letter_topic": letters},
+        retry_policy={"minimum_backoff": {"seconds": 1, "nanos": 500_000_000}},
+        enable_exactly_once_delivery=True,
+    )
+    assert made == got(world)
+    assert made.ack_deadline_seconds == 600
+    assert made.message_retention_duration.total_seconds() == 600
+    assert made.expiration_policy.ttl.total_seconds() == DAY
+    assert made.filter == 'attributes:kind AND attributes.kind != "x"'
+    assert made.dead_letter_policy.dead_letter_topic == letters
+    assert made.dead_letter_policy.max_delivery_attempts == 5
+    assert made.retry_policy.minimum_backoff.total_seconds() == 1.5
+    assert made.retry_policy.maximum_backoff.total_seconds() == 600
+    assert made.retain_acked_messages
+    assert made.enable_message_ordering
+    assert made.enable_exactly_once_delivery
+    assert dict(made.labels) == {"a": "b"}
+
+
+def test_a_policy_without_a_ttl_never_ends_a_subscription(world: World, topic: str) -> None:
+    made = create(world, expiration_policy={})
+    plain = types.Subscription.pb(made)
+    assert plain.HasField("expiration_policy")
+    assert not plain.expiration_policy.HasField("ttl")
+    assert made == got(world)
+
+
+def test_messages_are_not_kept_longer_than_the_subscription_by_default(world: World, topic: str) -> None:
+    assert create(world, expiration_policy={"ttl": {"seconds": DAY}}).message_retention_duration.days == 1
+
+
+def test_an_empty_retry_policy_has_its_defaults(world: World, topic: str) -> None:
+    policy = create(world, retry_policy={}).retry_policy
+    assert (policy.minimum_backoff.total_seconds(), policy.maximum_backoff.total_seconds()) == (10, 600)
+
+
+def test_the_retention_of_the_topic_is_shown(world: World) -> None:
+    world.publisher.create_topic(request={"name": world.topic(), "message_retention_duration": {"seconds": 900}})
+    assert create(world).topic_message_retention_duration.total_seconds() == 900
+
+
+def test_a_subscription_without_a_name_gets_one(world: World, topic: str) -> None:
+    request = types.Subscription(topic=topic)
+    plain: Any = types.Subscription.pb(request)
+    ask: Any = world.channel.unary_unary(
+        "/google.pubsub.v1.Subscriber/CreateSubscription",
+        lambda each: each.SerializeToString(),
+        type(plain).FromString,
+    )
+    made = ask(plain, timeout=20)
+    assert made.name.startswith(f"projects/{world.project}/subscriptions/")
+    assert world.subscriber.get_subscription(request={"subscription": made.name}).topic == topic
+
+
+def test_lists_come_in_pages_to_their_end(world: World, topic: str) -> None:
+    names = {world.subscription(f"sub-{n}") for n in range(5)}
+    for each in names:
+        world.subscriber.create_subscription(request={"name": each, "topic": topic})
+    request = {"project": f"projects/{world.project}", "page_size": 2}
+    pages = list(world.subscriber.list_subscriptions(request=request).pages)
+    assert [len(each.subscriptions) for each in pages] == [2, 2, 1]
+    assert {each.name for page in pages for each in page.subscriptions} == names
+
+
+CHANGES: dict[str, Any] = {
+    "ack_deadline_seconds": 20,
+    "retain_acked_messages": True,
+    "message_retention_duration": {"seconds": 3600},
+    "labels": {"c": "d"},
+    "expiration_policy": {"ttl": {"seconds": 2 * DAY}},
+    "retry_policy": {"minimum_backoff": {"seconds": 1}, "maximum_backoff": {"seconds": 2}},
+    "enable_exactly_once_delivery": True,
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_each_changeable_field_changes_alone_and_goes_back_to_its_default(world: World, topic: str, field: str) -> None:
+    before = create(world)
+    shown = updated(world, [field], **CHANGES)
+    assert shown == got(world)
+    wanted = types.Subscription(before)
+    setattr(wanted, field, CHANGES[field])
+    assert shown == wanted
+    cleared = updated(world, [field])
+    if field == "expiration_policy":
+        before = types.Subscription(before)
+        assert cleared.expiration_policy.ttl.days == 31
+    assert cleared == before
+
+
+def test_dead_letters_are_turned_on_and_off(world: World, topic: str) -> None:
+    before = create(world)
+    letters = world.topic("letters")
+    world.publisher.create_topic(request={"name": letters})
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": 7}
+    shown = updated(world, ["dead_letter_policy"], dead_letter_policy=policy)
+    assert shown.dead_letter_policy.max_delivery_attempts == 7
+    nested = updated(
+        world, ["dead_letter_policy.max_delivery_attempts"], dead_letter_policy={"max_delivery_attempts": 9}
+    )
+    assert nested.dead_letter_policy.max_delivery_attempts == 9
+    assert nested.dead_letter_policy.dead_letter_topic == letters
+    assert updated(world, ["dead_letter_policy"]) == before
+
+
+def test_a_nested_path_changes_what_it_names(world: World, topic: str) -> None:
+    create(world, retry_policy={"minimum_backoff": {"seconds": 3}, "maximum_backoff": {"seconds": 30}})
+    policy = {"minimum_backoff": {"seconds": 5}, "maximum_backoff": {"seconds": 50}}
+    shown = updated(world, ["retry_policy.minimum_backoff"], retry_policy=policy)
+    assert shown.retry_policy.minimum_backoff.total_seconds() == 5
+    assert shown.retry_policy.maximum_backoff.total_seconds() == 30
+    ttl = {"expiration_policy": {"ttl": {"seconds": 5 * DAY}}}
+    assert updated(world, ["expiration_policy.ttl"], **ttl).expiration_policy.ttl.days == 5
+    never = updated(world, ["expiration_policy.ttl"])
+    assert not types.Subscription.pb(never).expiration_policy.HasField("ttl")
+    assert never == got(world)
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        ([], "The update_mask in the UpdateSubscriptionRequest must be set, and must contain a non-empty paths list."),
+        *(
+            (
+                ["labels", field],
+                "Invalid update_mask provided in the UpdateSubscriptionRequest:"
+                f" the '{field}' field in the Subscription is not mutable.",
+            )
+            for field in ("name", "topic", "filter", "enable_message_ordering", "detached", "state")
+        ),
+        (
+            ["labels", "colour"],
+            "Invalid update_mask provided in the UpdateSubscriptionRequest:"
+            " 'colour' is not a known Subscription field.",
+        ),
+        (["labels", "retry_policy.colour"], "Invalid update_mask provided"),
+        (["labels", "ackDeadlineSeconds"], "'ackDeadlineSeconds' is not a known Subscription field."),
+        (["labels", "labels.x"], "Invalid update_mask provided"),
+        (["*"], "'*' is not a known Subscription field."),
+    ],
+)
+def test_a_bad_mask_changes_nothing(world: World, topic: str, paths: list[str], text: str) -> None:
+    before = create(world)
+    subscription = types.Subscription(name=world.subscription(), labels={"b": "2"}, filter="attributes:x")
+    mask = field_mask_pb2.FieldMask(paths=paths)
+    request = types.UpdateSubscriptionRequest.pb()(subscription=types.Subscription.pb(subscription), update_mask=mask)
+    code, said = refused(world.channel, UPDATE, request)
+    assert code == "INVALID_ARGUMENT"
+    assert text in said
+    assert got(world) == before
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    *(
+        (
+            {"ack_deadline_seconds": seconds},
+            f"Invalid ack deadline given (ack_deadline={seconds}). The ack deadline must be between 10 and 600",
+        )
+        for seconds in (-1, 9, 601)
+    ),
+    *(
+        ({"message_retention_duration": {"seconds": seconds}}, "The value for message retention duration is out of")
+        for seconds in (0, 599, 2_678_401)
+    ),
+    *(
+        ({"expiration_policy": {"ttl": {"seconds": seconds}}}, "The value for expiration duration is too small")
+        for seconds in (0, DAY - 1)
+    ),
+    ({"retry_policy": {"minimum_backoff": {"seconds": -1}}}, "should be between 0s and 600s"),
+    ({"retry_policy": {"maximum_backoff": {"seconds": 601}}}, "should be between 0s and 600s"),
+    (
+        {"retry_policy": {"minimum_backoff": {"seconds": 9}, "maximum_backoff": {"seconds": 8}}},
+        "minimumBackoff should not be more than maximumBackoff",
+    ),
+    ({"labels": {"A": ""}}, "Invalid labels: "),
+    ({"filter": "attributes.a = 'x'"}, "Invalid filter"),
+    ({"filter": "attributes:a AND attributes:b OR attributes:c"}, "Invalid filter"),
+    ({"filter": f'attributes.a = "{"x" * 250}"'}, "Invalid filter: it has more than 256 bytes"),
+    ({"name": "subscriptions/x"}, "Invalid resource name given (name=subscriptions/x). Refer to "),
+    ({"topic": "topics/x"}, "Invalid resource name given (name=topics/x). Refer to "),
+    ({"topic": "projects/elsewhere/topics/topic"}, "must be in the same project"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), BAD, ids=str)
+def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
+    world: World, topic: str, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        create(world, **options)
+    assert text in error.value.message
+    with pytest.raises(NotFound):
+        got(world)
+
+
+@pytest.mark.parametrize("attempts", [-1, 1, 4, 101])
+def test_dead_letters_have_5_to_100_attempts(world: World, topic: str, attempts: int) -> None:
+    letters = world.topic("letters")
+    world.publisher.create_topic(request={"name": letters})
+    policy = {"dead_letter_topic": letters, "max_delivery_attempts": attempts}
+    size = "large" if attempts > 100 else "small"
+    with pytest.raises(InvalidArgument, match=f"The value for max_delivery_attempts is too {size}"):
+        create(world, dead_letter_policy=policy)
+
+
+def test_a_topic_that_is_not_there_is_named(world: World, topic: str) -> None:
+    for options in (
+        {"topic": world.topic("absent")},
+        {"dead_letter_policy": {"dead_letter_topic": world.topic("absent")}},
+    ):
+        with pytest.raises(NotFound) as error:
+            create(world, **options)
+        assert error.value.message == "Resource not found (resource=absent)."
+
+
+def test_a_subscription_is_made_once(world: World, topic: str) -> None:
+    create(world)
+    with pytest.raises(AlreadyExists) as error:
+        create(world, ack_deadline_seconds=20)
+    assert error.value.message == "Resource already exists in the project (resource=subscription)."
+    assert got(world).ack_deadline_seconds == 10
+
+
+REFUSED: dict[str, Any] = {
+    "bigquery_config": {"table": "p.d.t"},
+    "cloud_storage_config": {"bucket": "b"},
+    "bigtable_config": {"table": "t"},
+    "message_transforms": [{"javascript_udf": {"function_name": "f", "code": "x"}}],
+}
+
+
+@pytest.mark.parametrize("field", REFUSED)
+def test_what_is_not_there_is_refused_by_name(world: World, topic: str, field: str) -> None:
+    with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+        create(world, **{field: REFUSED[field]})
+    create(world)
+    with pytest.raises(MethodNotImplemented, match=f"The field {field} is not supported"):
+        updated(world, [field], **{field: REFUSED[field]})
+
+
+def test_a_detached_subscription_is_shown_so_and_gives_nothing(world: World, topic: str) -> None:
+    create(world)
+    other = world.subscription("other")
+    world.subscriber.create_subscription(request={"name": other, "topic": topic})
+    world.publisher.detach_subscription(request={"subscription": world.subscription()})
+    assert got(world).detached
+    assert list(world.publisher.list_topic_subscriptions(request={"topic": topic})) == [other]
+    with pytest.raises(FailedPrecondition) as error:
+        world.pulled(world.subscription())
+    assert error.value.message == f"Subscription {world.subscription()} is detached."
+    world.subscriber.delete_subscription(request={"subscription": world.subscription()})
+    with pytest.raises(NotFound):
+        got(world)
+
+
+def test_a_subscription_that_was_made_again_starts_empty(world: World, topic: str) -> None:
+    create(world)
+    world.publisher.publish(topic, b"before").result(20)
+    world.subscriber.delete_subscription(request={"subscription": world.subscription()})
+    create(world)
+    assert world.pulled(world.subscription()) == []
+
+
+def test_an_ordered_subscription_of_ams_is_shown_and_refuses_consumers_with_why(world: World, topic: str) -> None:
+    world.http("PUT", "/subscriptions/subscription", {"topic": f"projects/{world.project}/topics/topic"})
+    assert got(world).topic == topic
+    assert updated(world, ["labels"], labels={"a": "b"}) == got(world)
+    with pytest.raises(InvalidArgument, match="An ordered subscription has labels and an ack deadline only"):
+        updated(world, ["retry_policy"], retry_policy={})
+    assert dict(got(world).labels) == {"a": "b"}
+    calls = (
+        lambda: world.pulled(world.subscription()),
+        lambda: world.subscriber.acknowledge(request={"subscription": world.subscription(), "ack_ids": ["1-2"]}),
+        lambda: world.subscriber.modify_ack_deadline(
+            request={"subscription": world.subscription(), "ack_ids": ["1-2"], "ack_deadline_seconds": 0}
+        ),
+    )
+    for each in calls:
+        with pytest.raises(FailedPrecondition, match="ordered one of AMS.*AMS API"):
+            each()
+    with pytest.raises(GoogleAPICallError) as error:
+        world.subscriber.subscribe(world.subscription(), print).result(20)
+    assert "ordered one of AMS" in str(error.value)
+
+
+def test_what_one_api_makes_the_other_shows(world: World, topic: str) -> None:
+    world.http(
+        "PUT",
+        "/subscriptions/subscription",
+        {"topic": f"projects/{world.project}/topics/topic", "type": "parallel", "enableMessageOrdering": True},
+    )
+    assert got(world).enable_message_ordering
+    shown = updated(world, ["ack_deadline_seconds"], ack_deadline_seconds=33)
+    assert shown.ack_deadline_seconds == 33
+    assert world.http("GET", "/subscriptions/subscription")["ackDeadlineSeconds"] == 33

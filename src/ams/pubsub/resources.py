@@ -144,7 +144,7 @@ class AskedSubscription:
     options: ParallelOptions
 
     def changes(self, changed: Collection[str]) -> Changes:
-        """Return the options behind these fields: others stay as they are, which can be other than as they are shown."""
+        """Return the options behind these fields: others stay, which can be other than as they are shown."""
         every = Changes(
             retry_policy=self.options.retry_policy,
             dead_letter_policy=self.options.dead_letter_policy,

@@ -10,7 +10,7 @@ at once; every response has the subscription's properties; a stream is never end
 
 import asyncio
 import contextlib
-from collections import Counter, deque
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -166,7 +166,7 @@ class _Spread:
         self._project = call.project
         self._project_id = call.caller.here.id
         self._streams: set[_Stream] = set()
-        self._turns: deque[_Stream] = deque()
+        self._turns: OrderedDict[_Stream, None] = OrderedDict()
         """Streams that may be given something, in the order of their turns."""
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -186,13 +186,12 @@ class _Spread:
         """Let a stream get nothing any more."""
         self._streams.discard(stream)
         stream.window.freed = lambda: None
-        with contextlib.suppress(ValueError):
-            self._turns.remove(stream)
+        self._turns.pop(stream, None)
 
     def offer(self, stream: "_Stream") -> None:
         """Give a stream a turn, if it has room and has sent what it was given."""
         if stream.may_get and stream in self._streams and stream not in self._turns:
-            self._turns.append(stream)
+            self._turns[stream] = None
             self._sooner.set()
 
     def fail(self, error: Exception) -> None:
@@ -226,23 +225,25 @@ class _Spread:
         if not left:
             await asyncio.sleep(SHORT)
             return
-        holder = self._turns[0].holder
-        for _ in range(len(self._turns)):
-            stream = self._turns.popleft() if self._turns else None
-            if stream is None or not stream.may_get:
+        self._sooner.clear()
+        idle: dict[str, None] = {}  # users for whom there is nothing: not for any stream of theirs
+        for stream in list(self._turns):
+            if stream.holder in idle:
+                continue
+            if not stream.may_get:
+                self._turns.pop(stream, None)
                 continue
             lots = await working.pull(
                 self.subscription, PORTION, project=self._project, holder=stream.holder, wait=True,
                 max_bytes=min(PART, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
             if lots:
+                self._turns.pop(stream, None)
                 stream.give(_Given(self.subscription, lots))
                 return
-            if stream.may_get and stream in self._streams and stream not in self._turns:
-                self._turns.append(stream)
-                holder = stream.holder
-        self._sooner.clear()
-        await self._wait(holder)
+            idle[stream.holder] = None
+        if idle:
+            await self._wait(next(iter(idle)))
 
     async def _wait(self, holder: str) -> None:
         """Wait for a message, or for a stream that may be given what others may not."""
@@ -285,7 +286,7 @@ class _Stream:
         # Leases count messages as they are stored, as base64.
         self.window = Window(most if most > 0 else MAX_OUT, size * 4 // 3 if size > 0 else MAX_OUT_BYTES)
         self._given: _Given | None = None
-        self._is_sending = False
+        self._is_sending = self._is_over = False
         self._is_given = asyncio.Event()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._writing = asyncio.Lock()
@@ -301,8 +302,10 @@ class _Stream:
         return self._given is None and not self.window.is_full
 
     def give(self, given: _Given) -> None:
-        """Have messages sent."""
+        """Have messages sent; a stream that ended just then gives them back."""
         self._given = given
+        if self._is_over:
+            self._take_back()
         self._is_given.set()
 
     def fail(self, error: Exception) -> None:
@@ -312,7 +315,15 @@ class _Stream:
 
     async def run(self, spread: _Spread, first: Message) -> None:
         """Send and take, until the client leaves or something ends it."""
-        await self._write(spread.subscription, ())
+        try:
+            await self._write(spread.subscription, ())
+            await self._run(spread, first)
+        finally:
+            self._is_over = True
+            self._failed.cancel()
+            self._take_back()
+
+    async def _run(self, spread: _Spread, first: Message) -> None:
         reading = asyncio.create_task(self._read_on(spread, first))
         sending = asyncio.create_task(self._send_on(spread))
         try:
@@ -328,8 +339,6 @@ class _Stream:
             for task in (reading, sending):
                 task.cancel()
             await asyncio.wait((reading, sending))
-            self._failed.cancel()
-            self._take_back()
 
     async def _look(self) -> None:
         """Raise when its user may not have it any more."""

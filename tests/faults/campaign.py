@@ -4,32 +4,37 @@
 JSON line. The exit code is 1 when a law was broken; the data folder and the history are kept then, and named.
 
 The kills are aimed in turn at publishes of 100 messages and more, at acknowledgements, at acknowledgements and nacks of
-leases, and at any moment. What was really hit (a request of that kind that never got its answer) is counted apart.
+leases, at those of Google's clients, and at any moment. What was really hit (a request of that kind that never got its
+answer) is counted apart.
 
-Beside ordered subscriptions there are parallel ones of three kinds (`tests.faults.parallel`). When the kills are over
-their consumers go on until nothing is left.
+Beside ordered subscriptions there are parallel ones of three kinds (`tests.faults.parallel`), and as many of another
+topic whose consumers are Google's client for Python. When the kills are over the consumers go on until nothing is left.
 """
 
 import argparse
 import asyncio
 import contextlib
+import logging
 import random
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tests.faults import recycling, scene
-from tests.faults.attempts import Ending
+from tests.faults.attempts import Attempt, Ending
 from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Kind, Traffic
-from tests.faults.parallel import laws, short_leases
+from tests.faults.parallel import google, laws, short_leases
 from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.attempts import Settle, worked
+from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.observed import Observer
 from tests.faults.parallel.workload import workers_of
 from tests.faults.result import AIMS, Result
-from tests.faults.target import Target
+from tests.faults.target import SMALL, Target
 from tests.faults.workload import BULK, Consumer, Publisher, Seeker
 
 TOPICS = ("jobs", "results", "alarms")
@@ -58,14 +63,17 @@ class Campaign:
 
     def __init__(self, data: Path, kills: int, seed: int, say: Say) -> None:
         self._result = Result(seed, kills)
-        self._target = Target(data, program=short_leases.__name__)
+        self._port = google.free_port()
+        environment = {**SMALL, "AMS_PUBSUB_PORT": str(self._port), "AMS_PUBSUB_EMULATOR": "true"}
+        self._target = Target(data, environment, program=short_leases.__name__)
         subscriptions = {name.format(topic): topic for topic in TOPICS for name in (STEADY, SOUGHT)}
-        subscriptions[STEADY.format(parallel.TOPIC)] = parallel.TOPIC
+        subscriptions |= {STEADY.format(topic): topic for topic in (parallel.TOPIC, google.TOPIC)}
         self.history = History(subscriptions, restarts=self._target.restarts)
         self._random = random.Random(seed)
         self._say = say
         self._admin = self._client("admin")
         self._workers = workers_of(parallel.KINDS, WORKERS, self._client, self.history, self._random)
+        self._subscribers: list[google.Subscriber] = []
 
     async def run(self) -> Result:
         """Do it all; the service is gone at the end."""
@@ -74,33 +82,45 @@ class Campaign:
             await self._target.start()
             await scene.prepare(self._admin, self.history.subscriptions)
             await parallel.prepare(self._admin)
+            await parallel.prepare(self._admin, google.KINDS)
+            self._subscribers = google.subscribers_of(google.KINDS, WORKERS, self._observer, self._random)
+            for each in self._subscribers:
+                each.start(f"127.0.0.1:{self._port}")
             await self._kill_while_used()
             self._say("working until nothing is left")
+            for each in self._subscribers:
+                each.has_whims = False
             await parallel.drain(self._workers)
+            await parallel.wait_for_end(self._admin, google.KINDS)
+            ended = [sentence for each in self._subscribers for sentence in each.violations()]
             self._say("reading all topics from their beginning")
             ending = await scene.ending(self._admin, self.history.subscriptions)
-            parallel_ending = await parallel.ending(self._admin)
+            endings = {kinds: await parallel.ending(self._admin, kinds) for kinds in (parallel.KINDS, google.KINDS)}
         finally:
+            await google.stop(self._subscribers)
             for client in (self._admin, *(each.client for each in self._workers)):
                 client.close()
             await self._target.stop()
         result = self._result
         result.violations = [
-            *await asyncio.to_thread(self._violations, ending, parallel_ending),
+            *await asyncio.to_thread(self._violations, ending, endings),
+            *ended,
             *result.traffic.violations(),
         ]
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
-        result.letters = len(parallel_ending.letters)
+        result.letters = sum(len(each.letters) for each in endings.values())
+        result.streamed = sum(worked(_of(each, self.history)) for each in google.KINDS)
         result.reused, result.ahead = self._target.told(recycling.REUSED), self._target.told(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
 
-    def _violations(self, ending: Ending, parallel_ending: laws.ParallelEnding) -> list[str]:
+    def _violations(self, ending: Ending, endings: Mapping[tuple[Parallel, ...], laws.ParallelEnding]) -> list[str]:
         found = self.history.violations(ending)
-        for each in parallel.KINDS:
-            held = ending.topics[each.topic]
-            found += laws.violations(each, held, self.history.attempts, parallel_ending)
+        for kinds, parallel_ending in endings.items():
+            for each in kinds:
+                held = ending.topics[each.topic]
+                found += laws.violations(each, held, self.history.attempts, parallel_ending)
         return found
 
     async def _kill_while_used(self) -> None:
@@ -119,20 +139,10 @@ class Campaign:
         publishers += [
             self._publisher(f"keyed{number}", ((1, 1), (BULK, BULK)), 0.05, keyed=True) for number in range(2)
         ]
-        publishers += [
-            Publisher(
-                self._client(f"work{number}"),
-                self.history,
-                self._fork(),
-                (parallel.TOPIC,),
-                ((1, 20),),
-                0.1,
-                ordered=True,
-            )
-            for number in range(2)
-        ]
-        steady = self._consumer(f"{parallel.TOPIC}-c1", STEADY.format(parallel.TOPIC))
-        return [*publishers, steady, *(user for topic in TOPICS for user in self._users_of(topic))]
+        publishers += [self._ordered(f"work{number}", parallel.TOPIC, 0.1) for number in range(2)]
+        publishers += [self._ordered("google1", google.TOPIC, 0.15)]
+        steady = [self._consumer(f"{topic}-c1", STEADY.format(topic)) for topic in (parallel.TOPIC, google.TOPIC)]
+        return [*publishers, *steady, *(user for topic in TOPICS for user in self._users_of(topic))]
 
     def _users_of(self, topic: str) -> list[Consumer | Seeker]:
         return [
@@ -149,6 +159,13 @@ class Campaign:
         self, name: str, sizes: tuple[tuple[int, int], ...], pause: float, *, keyed: bool = False
     ) -> Publisher:
         return Publisher(self._client(name), self.history, self._fork(), TOPICS, sizes, pause, keyed)
+
+    def _ordered(self, name: str, topic: str, pause: float) -> Publisher:
+        client, chance = self._client(name), self._fork()
+        return Publisher(client, self.history, chance, (topic,), ((1, 20),), pause, ordered=True)
+
+    def _observer(self, name: str, kind: Parallel) -> Observer:
+        return Observer(name, kind, self.history, self._target, self._result.traffic)
 
     def _client(self, name: str) -> HttpClient:
         return HttpClient(name, self._target, self._result.traffic)
@@ -188,12 +205,17 @@ class Campaign:
             self._say(f"kill {number} of {kills}: {hits}; {len(self.history.attempts)} attempts so far")
 
 
+def _of(kind: Parallel, history: History) -> list[Attempt]:
+    return [each for each in history.attempts if isinstance(each, Settle) and each.subscription == kind.name]
+
+
 def main() -> int:
     """Run a campaign from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.campaign", description=__doc__)
     parser.add_argument("--kills", type=int, default=200, metavar="N")
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the clients' decisions")
     options = parser.parse_args()
+    logging.getLogger("google").setLevel(logging.CRITICAL)  # its clients tell of every kill
     seed = random.randrange(2**32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-"))
     _say(f"seed {seed}, data in {folder}")

@@ -27,6 +27,7 @@ class Kind(Enum):
     BULK = "publishes of 100 messages and more"
     ACK = "acks"
     SETTLE = "acks and nacks of leases"
+    GOOGLE = "acks and nacks of Google's clients"
     OTHER = "other requests"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tests.faults.attempts import Attempt
 from tests.faults.http_client import Kind, Traffic
 
-AIMS = (Kind.BULK, Kind.ACK, Kind.SETTLE, Kind.OTHER)
+AIMS = (Kind.BULK, Kind.ACK, Kind.SETTLE, Kind.GOOGLE, Kind.OTHER)
 """What kills are aimed at, in turn; `OTHER` is any moment."""
 
 
@@ -26,6 +26,8 @@ class Result:
     """Found in the topics at the end."""
     letters: int = 0
     """Dead letters."""
+    streamed: int = 0
+    """Messages that clients of Google have acknowledged for sure."""
     reused: int = 0
     """Segments that were written over the records of others."""
     ahead: int = 0
@@ -48,6 +50,7 @@ class Result:
                 "attempts": self._attempts(),
                 "messages": self.messages,
                 "dead_letters": self.letters,
+                "streamed": self.streamed,
                 "segments_reused": self.reused,
                 "steps_ahead": self.ahead,
                 "refused": dict(self.traffic.refusals),

@@ -20,4 +20,6 @@ async def test_nothing_is_lost_and_no_law_broken_over_ten_kills(tmp_path: Path) 
     assert result.hit(Kind.BULK) >= 2
     assert result.hit(Kind.ACK) >= 2
     assert result.hit(Kind.SETTLE) >= 2
+    assert result.hit(Kind.GOOGLE) >= 2
+    assert result.streamed > 0
     assert result.letters > 0

@@ -68,6 +68,17 @@ async def _drain(worker: Worker, until: float) -> None:
             await asyncio.sleep(0.05)
 
 
+async def wait_for_end(admin: Client, kinds: Sequence[Parallel], seconds: float = DRAIN_SECONDS) -> None:
+    """Wait until others have worked every subscription to its end, or for so long."""
+    until = time.monotonic() + seconds
+    for each in kinds:
+        while time.monotonic() < until:
+            offsets = await _offsets(admin, each.name)
+            if offsets["current"] == offsets["max"]:
+                break
+            await asyncio.sleep(0.2)
+
+
 async def ending(admin: Client, kinds: Sequence[Parallel] = KINDS) -> ParallelEnding:
     """Read the dead letters, and where the subscriptions stand."""
     floors = {each.name: (await _offsets(admin, each.name))["current"] for each in kinds}

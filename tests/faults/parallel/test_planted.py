@@ -4,7 +4,6 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,9 +20,12 @@ from ams.storage.cursors.sqlite import SqliteCursors
 from tests.faults import scene
 from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Traffic
-from tests.faults.parallel import laws
+from tests.faults.parallel import google, laws
 from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.stage import Stage
 from tests.faults.parallel.workload import Worker
 from tests.faults.payload import is_poisoned
 from tests.faults.target import Target
@@ -35,32 +37,15 @@ pytestmark = pytest.mark.embedded("faults are planted in the embedded engines")
 MESSAGES = 60
 PLAIN, ONCE, KEYED = (each._replace(deadline=1) for each in parallel.KINDS)
 """Plain, exactly-once, keyed; leases of a second."""
+STREAMED_PLAIN, STREAMED_ONCE, STREAMED_KEYED = google.KINDS
+"""The same for clients of Google."""
 DRAIN_SECONDS, FAULTY_SECONDS = 8.0, 3.0
 """How long the drain of a service may take: one that keeps the laws, and one that may never come to its end."""
+STREAM_SECONDS = 40.0
+"""The same of one whose consumers are clients of Google: their leases are longer."""
 
 Patch = pytest.MonkeyPatch
 Use = Callable[[Worker], Awaitable[None]]
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a service in this process is, as `LiveService` tells it."""
-
-    base_url: str
-    token: str
-
-
-@dataclass
-class Stage:
-    """A target that is started again in this process: what memory alone knows is forgotten, as by a kill."""
-
-    up: asyncio.Event = field(default_factory=asyncio.Event)
-    deaths: int = 0
-    live: Place | None = None
-
-    def is_at(self, base_url: str, token: str) -> None:
-        self.live = Place(base_url, token)
-        self.up.set()
 
 
 async def use(worker: Worker) -> None:
@@ -113,6 +98,46 @@ async def used(folder: Path, kind: Parallel, how: Use, seconds: float) -> list[s
             stage.up.clear()
     held = ending.topics[kind.topic]
     return [*traffic.violations(), *laws.violations(kind, held, history.attempts, left)]
+
+
+async def streamed(folder: Path, kind: Parallel, seconds: float) -> list[str]:
+    """Let Google's client use a subscription over a restart of the service, until its end; return what is found."""
+    port, stage, traffic = google.free_port(), Stage(), Traffic()
+    target, steady = cast("Target", stage), f"{kind.topic}-steady"
+    history = History({steady: kind.topic})
+    clients = [HttpClient(name, target, traffic) for name in ("admin", "p")]
+    admin, publishing = clients
+    generator = random.Random(1)
+    publisher = Publisher(publishing, history, generator, (kind.topic,), ((1, 1),), 0, ordered=True)
+    subscriber = google.Subscriber(kind, Observer("g", kind, history, target, traffic), generator)
+    try:
+        for life in range(2):
+            async with running_service(folder, pubsub_port=port, pubsub_emulator=True) as (run, token):
+                stage.is_at(run.base_url, token)
+                if life == 0:
+                    await scene.prepare(admin, history.subscriptions)
+                    await parallel.prepare(admin, [kind])
+                    subscriber.start(f"127.0.0.1:{port}")
+                    await publisher.publish(kind.topic, MESSAGES)
+                    await until(lambda: worked(history.attempts) >= MESSAGES // 3)
+                else:
+                    history.restarts.append(time.monotonic())
+                    await parallel.wait_for_end(admin, [kind], seconds)
+                    ending = await scene.ending(admin, history.subscriptions)
+                    left = await parallel.ending(admin, [kind])
+                for client in clients:
+                    client.close()
+                stage.up.clear()
+                stage.deaths += 1
+    finally:
+        await google.stop([subscriber])
+    return [*traffic.violations(), *laws.violations(kind, ending.topics[kind.topic], history.attempts, left)]
+
+
+async def until(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DRAIN_SECONDS):
+        while not there():
+            await asyncio.sleep(0.02)
 
 
 def change_stored(patch: Patch, changed: Callable[[Change], Change]) -> None:
@@ -227,5 +252,31 @@ async def test_a_service_that_breaks_a_law_is_caught(
 
     # Who acknowledges late is caught while it is used; where no lease ends the drain has no end.
     found = await used(tmp_path / "data", kind, how, 0.5 if how is dawdle else FAULTY_SECONDS)
+
+    assert any(sentence in each for each in found), found
+
+
+@pytest.mark.parametrize("kind", [STREAMED_PLAIN, STREAMED_KEYED], ids=lambda kind: kind.name)
+async def test_the_service_as_it_is_keeps_the_laws_for_clients_of_google(tmp_path: Path, kind: Parallel) -> None:
+    assert await streamed(tmp_path / "data", kind, STREAM_SECONDS) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "sentence"),
+    [
+        (forget_acks, STREAMED_PLAIN, "came back: message"),
+        (forget_acks, STREAMED_ONCE, "came back: message"),
+        (lose_dead_letters, STREAMED_PLAIN, "nobody acknowledged it nor is it put aside"),
+        (free_all_keys, STREAMED_KEYED, "out of order: of key"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+async def test_a_service_that_breaks_a_law_for_clients_of_google_is_caught(
+    tmp_path: Path, monkeypatch: Patch, fault: Callable[[Patch], None], kind: Parallel, sentence: str
+) -> None:
+    fault(monkeypatch)
+
+    # With exactly-once delivery nothing comes again before the leases of before the restart have ended.
+    found = await streamed(tmp_path / "data", kind, FAULTY_SECONDS + (google.LEASE if kind.exactly_once else 0))
 
     assert any(sentence in each for each in found), found

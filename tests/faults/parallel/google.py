@@ -1,0 +1,119 @@
+"""Consumers that are Google's client for Python, by streams: their callbacks acknowledge, fail, dawdle, and forget."""
+
+import asyncio
+import base64
+import random
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from typing import Any
+
+import grpc
+from google.cloud import pubsub_v1
+from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeStatus
+from google.cloud.pubsub_v1.subscriber.message import Message
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from tests.faults.http_client import PROJECT
+from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.scene import kinds_of
+from tests.faults.payload import is_poisoned, name_of
+
+TOPIC = "google"
+LEASE = 10
+"""Seconds that the clients ask for, always: the least there can be on a stream."""
+KINDS = tuple(each._replace(deadline=LEASE) for each in kinds_of(TOPIC))
+MOST = 200
+"""Messages that a client has at a time."""
+_PORTS = range(20_000, 30_000)
+"""None that a system gives to connections of its own."""
+_SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
+"""A channel looks for the service again before the next kill."""
+
+
+class Subscriber:
+    """One of Google's clients on one subscription; messages that are poisoned fail always."""
+
+    def __init__(self, kind: Parallel, observer: Observer, chance: random.Random) -> None:
+        self._kind, self._observer, self._random = kind, observer, chance
+        self._stream: Any = None
+        self._channel: Any = None
+        self.has_whims = True
+
+    def start(self, address: str) -> None:
+        """Begin to consume; the client connects again by itself, as often as the service is killed."""
+        self._channel = grpc.insecure_channel(address, options=_SOON)
+        channel = grpc.intercept_channel(self._channel, self._observer)
+        client = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+        control = pubsub_v1.types.FlowControl(
+            max_messages=MOST, min_duration_per_lease_extension=LEASE, max_duration_per_lease_extension=LEASE
+        )
+        path = f"{PROJECT.removeprefix('/v1/')}/subscriptions/{self._kind.name}"
+        self._stream = client.subscribe(path, self._handle, flow_control=control, await_callbacks_on_shutdown=True)
+
+    def violations(self) -> Iterator[str]:
+        """Yield why it has ended by itself, which it may not."""
+        if self._stream is not None and self._stream.done():
+            yield f"the client of subscription {self._kind.name} ended: {self._stream.exception(0)!r}"
+
+    def stop(self) -> None:
+        """End it; it gives back what it has not begun with. Why it had ended before is told by `violations`."""
+        if self._stream is not None:
+            self._stream.cancel()
+            with suppress(Exception, CancelledError):
+                self._stream.result()
+            self._channel.close()
+
+    def _handle(self, message: Message) -> None:
+        if is_poisoned(name_of(message.attributes, base64.b64encode(message.data).decode())):
+            message.nack()
+            return
+        mood = self._random.random() if self.has_whims else 1.0
+        if mood < 0.005:
+            message.drop()  # is forgotten: it comes again when its lease has ended
+        elif mood < 0.05:
+            message.nack()
+        else:
+            if mood < 0.1:
+                time.sleep(self._random.uniform(0, 0.5))
+            self._acknowledge(message)
+
+    def _acknowledge(self, message: Message) -> None:
+        if not self._kind.exactly_once:
+            message.ack()
+            return
+        started = time.monotonic()
+
+        def note(answer: Any) -> None:
+            if answer.exception() is None and answer.result() is AcknowledgeStatus.SUCCESS:
+                self._observer.confirmed(message.ack_id, started)
+
+        message.ack_with_response().add_done_callback(note)
+
+
+def subscribers_of(
+    kinds: Sequence[Parallel], each: int, observer: Callable[[str, Parallel], Observer], chance: random.Random
+) -> list[Subscriber]:
+    """Make so many clients of each subscription; `observer` makes who watches one of them, by a name."""
+    return [
+        Subscriber(kind, observer(f"{kind.name}-g{number}", kind), random.Random(chance.random()))
+        for kind in kinds
+        for number in range(each)
+    ]
+
+
+async def stop(subscribers: Sequence[Subscriber]) -> None:
+    """End all of them."""
+    await asyncio.gather(*(asyncio.to_thread(each.stop) for each in subscribers))
+
+
+def free_port() -> int:
+    """Return a port that stays free while the service is away: its clients come back to the same one."""
+    for port in random.sample(_PORTS, 50):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")

@@ -1,0 +1,193 @@
+"""What Google's client for Python asks on the wire, and is answered, as attempts of a history.
+
+It stands between the client and its channel, as interceptors do, so that the client is as it is.
+
+Messages that come by a stream were given some time before: after the stream was opened, and not long before they came.
+Where a subscription has no exactly-once delivery, its service says OK to ids that count no more, too. So an answer says
+something only while the lease surely runs; any other is noted as unknown.
+"""
+
+import asyncio
+import base64
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import grpc
+from google.rpc import error_details_pb2, status_pb2
+
+from tests.faults.attempts import Facts, Outcome
+from tests.faults.history import History
+from tests.faults.http_client import Kind, Traffic
+from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Settle
+from tests.faults.parallel.laws import Parallel
+from tests.faults.payload import name_of
+from tests.faults.target import Target
+
+ON_ITS_WAY = 2.0
+"""Seconds for which a message may be on its way to the client, on a machine with much to do."""
+_SERVICE = "/google.pubsub.v1.Subscriber/"
+_DETAILS = "grpc-status-details-bin"
+_WAITS = {"wait_for_ready": True}
+"""The service is away for half of the time here. Without this the client opens a stream five times at once and pauses
+for ten seconds then, and it gives up what has failed for a minute, also when that was bad luck."""
+
+
+class _Moment(NamedTuple):
+    """When something happened, and which life of the service that was in."""
+
+    time: float
+    deaths: int
+    is_up: bool
+
+
+class _Came(NamedTuple):
+    """When a message was given at the earliest, and in which life."""
+
+    since: float
+    deaths: int
+
+
+class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
+    """Notes what one client of one subscription does."""
+
+    def __init__(self, name: str, kind: Parallel, history: History, target: Target, traffic: Traffic) -> None:
+        """Make it in the loop of the campaign; the client calls it in threads of its own."""
+        self._name, self._kind, self._history = name, kind, history
+        self._target, self._traffic = target, traffic
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(1)
+        self._came: dict[str, _Came] = {}
+
+    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+        """Open a stream and note what comes by it."""
+        opened = self._now()
+        call = continuation(details._replace(**_WAITS), requests)
+        return _Responses(call, lambda response: self._note_given(response, opened))
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        """Settle, and note it."""
+        verb = details.method.removeprefix(_SERVICE)
+        seconds = request.ack_deadline_seconds if verb == "ModifyAckDeadline" else 0
+        noted = ACK if verb == "Acknowledge" else EXTEND if seconds else NACK
+        with self._flight():
+            began = self._now()
+            call = continuation(details._replace(**_WAITS), request)
+            ended = self._now()
+        self._note_settled(noted, tuple(request.ack_ids), seconds, call, began, ended)
+        return call
+
+    def confirmed(self, ack_id: str, started: float) -> None:
+        """Note an acknowledgement of which the client told its program that it holds."""
+        facts = self._facts(started, time.monotonic(), Outcome.DONE)
+        self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
+
+    def _note_given(self, response: Any, opened: _Moment) -> None:
+        now = time.monotonic()
+        since = max(opened.time, now - ON_ITS_WAY)
+        messages = tuple(_leased(each) for each in response.received_messages)
+        if not messages:
+            return
+        self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
+        self._history.add(
+            Lease(**self._facts(since, now, Outcome.DONE), subscription=self._kind.name, messages=messages)
+        )
+
+    def _note_settled(
+        self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: _Moment, ended: _Moment
+    ) -> None:
+        late = _late(call)
+        outcome = self._outcome(call, late, began, ended)
+        unknown = tuple(each for each in ids if outcome is Outcome.DONE and not self._tells(each, began, ended))
+        until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
+        said = tuple(each for each in ids if each not in unknown)
+        for some, came in ((said, outcome), (unknown, Outcome.UNKNOWN)):
+            if some:
+                facts, named = self._facts(began.time, until, came), tuple(each for each in some if each in late)
+                name = self._kind.name
+                self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
+
+    def _tells(self, ack_id: str, began: _Moment, ended: _Moment) -> bool:
+        """Whether an answer that it is done says that it is."""
+        if self._kind.exactly_once:
+            return True
+        came = self._came.get(ack_id)
+        if came is None or not came.deaths == began.deaths == ended.deaths:
+            return False
+        return ended.time < came.since + self._kind.deadline
+
+    def _outcome(self, call: Any, late: Sequence[str], began: _Moment, ended: _Moment) -> Outcome:
+        if call.code() is grpc.StatusCode.OK or late:
+            return Outcome.DONE
+        if _may_have_died(began, ended):
+            self._on_loop(self._traffic.hits.add, (ended.deaths, Kind.GOOGLE))
+        else:
+            self._on_loop(self._refused, f"{Kind.GOOGLE.value}: {call.code().name} {call.details()}")
+        return Outcome.UNKNOWN
+
+    def _refused(self, refusal: str) -> None:
+        self._traffic.refusals[refusal] += 1
+
+    @contextmanager
+    def _flight(self) -> Iterator[None]:
+        flight = self._traffic.flight(Kind.GOOGLE)
+        self._on_loop(flight.__enter__)
+        try:
+            yield
+        finally:
+            self._on_loop(flight.__exit__, None, None, None)
+
+    def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
+        self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _now(self) -> _Moment:
+        return _Moment(time.monotonic(), self._target.deaths, self._target.up.is_set())
+
+    def _facts(self, started: float, ended: float, outcome: Outcome) -> Facts:
+        return Facts(request=f"{self._name}-{next(self._numbers)}", started=started, ended=ended, outcome=outcome)
+
+
+class _Responses:
+    """A stream of responses; in everything else the call that it is of."""
+
+    def __init__(self, call: Any, note: Callable[[Any], None]) -> None:
+        self._call, self._note = call, note
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        response = next(self._call)
+        self._note(response)
+        return response
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._call, name)
+
+
+def _may_have_died(began: _Moment, ended: _Moment) -> bool:
+    """Whether the service was killed meanwhile, or was away."""
+    return not began.is_up or not ended.is_up or began.deaths != ended.deaths
+
+
+def _leased(received: Any) -> Leased:
+    message = received.message
+    name = name_of(message.attributes, base64.b64encode(message.data).decode())
+    if received.ack_id.partition("-")[0] != message.message_id:
+        name += f" (altered: acknowledged as {received.ack_id})"
+    return Leased(int(message.message_id), name, received.ack_id)
+
+
+def _late(call: Any) -> tuple[str, ...]:
+    """Return which ids an error names as those that count no more."""
+    if call.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+        return ()
+    found: list[str] = []
+    for key, value in call.trailing_metadata() or ():
+        for detail in status_pb2.Status.FromString(value).details if key == _DETAILS else ():
+            info = error_details_pb2.ErrorInfo()
+            detail.Unpack(info)
+            found += info.metadata
+    return tuple(found)

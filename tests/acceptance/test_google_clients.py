@@ -4,9 +4,9 @@ import asyncio
 import re
 import shlex
 import subprocess
-from collections import Counter
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +25,8 @@ SECONDS = 300
 """Until a program has surely failed; the first time, Go compiles the client."""
 IDLE_SECONDS = 70
 """Longer than any client keeps a stream whose pings nobody answers."""
+PAUSE_SECONDS = 15
+"""For the service to stop and to start; a program that publishes before it is back waits for it."""
 
 
 @pytest.fixture
@@ -67,28 +69,58 @@ def test_a_program_of_a_guide_works_over_tls_with_a_token(language: Language, cl
     assert is_shown("..." + block(language.page, "text"), done.stdout)
 
 
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Streams]:
+    """Whose streams were opened in this process, one entry for each."""
+    serve, opened = Streams.run, list[Streams]()
+
+    async def noted(streams: Streams, context: Any, scope: Any) -> None:
+        opened.append(streams)
+        await serve(streams, context, scope)
+
+    monkeypatch.setattr(Streams, "run", noted)
+    return opened
+
+
+async def run_pausing(language: Language, seconds: int, clone: Path, address: str) -> None:
+    """Run the program of a guide, which publishes so long after it opened its streams."""
+    [only] = steps(language.page)
+    commands = f"{only.commands.rstrip()} {seconds}".replace(EMULATOR, address)
+    done = await asyncio.to_thread(run, commands, clone, SECONDS)
+    assert done.returncode == 0, done.stdout
+    assert is_shown("..." + (only.shown or ""), done.stdout)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("language", LANGUAGES)
 async def test_streams_live_through_a_minute_without_a_message(
-    language: Language, clone: Path, monkeypatch: pytest.MonkeyPatch
+    language: Language, clone: Path, opened: list[Streams]
 ) -> None:
     language.get(clone)
     write_programs(language.page, clone, "")
-    serve, opened = Streams.run, Counter[str]()
-
-    async def counted(streams: Streams, *arguments: object) -> None:
-        opened["streams"] += 1
-        await serve(streams, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Streams, "run", counted)
     async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
-        [only] = steps(language.page)
-        commands = f"{only.commands.rstrip()} {IDLE_SECONDS}".replace(EMULATOR, service.pubsub)
-        done = await asyncio.to_thread(run, commands, clone, SECONDS)
+        await run_pausing(language, IDLE_SECONDS, clone, service.pubsub)
 
-    assert done.returncode == 0, done.stdout
-    assert is_shown("..." + (only.shown or ""), done.stdout)
-    assert opened["streams"] == language.streams
+    assert len(opened) == language.streams
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_streams_are_opened_again_when_the_service_comes_back(
+    language: Language, clone: Path, opened: list[Streams]
+) -> None:
+    language.get(clone)
+    write_programs(language.page, clone, "")
+    async with running_service(clone / "ams-data", pubsub_port=0, pubsub_emulator=True) as (service, _):
+        address = service.pubsub
+        program = asyncio.create_task(run_pausing(language, PAUSE_SECONDS, clone, address))
+        while len(opened) < language.streams and not program.done():
+            await asyncio.sleep(0.1)
+    port = int(address.rpartition(":")[2])
+    async with running_service(clone / "ams-data", pubsub_port=port, pubsub_emulator=True):
+        await program
+
+    assert len(set(opened)) == 2
 
 
 def test_the_tutorial_works_and_a_stop_in_the_middle_loses_nothing(clone: Path) -> None:

@@ -61,10 +61,11 @@ def test_a_program_publishes_by_its_file_until_that_is_revoked(service: LiveServ
     ):
         ran(service, tmp_path, *ams, *arguments)
 
-    def published(topic: str) -> str:
-        return ran(service, tmp_path, "-c", PROGRAM, service.pubsub, f"projects/garden/topics/{topic}")
+    def published(topic: str, project: str = "garden") -> str:
+        return ran(service, tmp_path, "-c", PROGRAM, service.pubsub, f"projects/{project}/topics/{topic}")
 
     assert published("readings") == "0"
     assert published("alarms").startswith("FORBIDDEN ")
+    assert published("readings", "orchard") == "NOT_FOUND Resource not found (resource=orchard)."
     ran(service, tmp_path, *ams, "token", "revoke", "robot")
     assert published("readings").startswith("UNAUTHORIZED ")

@@ -12,7 +12,15 @@ from google.protobuf.message import DecodeError
 
 from ams.access.admission import Caller
 from ams.access.permissions import SERVICE_ADMIN
-from ams.core.errors import AlreadyExists, AmsError, InvalidInput, NotAuthenticated, OwnedElsewhere, TooLarge
+from ams.core.errors import (
+    AlreadyExists,
+    AmsError,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+    OwnedElsewhere,
+    TooLarge,
+)
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within
@@ -20,7 +28,7 @@ from ams.http.auditing import Auditor, log_change
 from ams.http.fast import Gate
 from ams.http.limits import Bodies
 from ams.outgoing.guard import Network
-from ams.pubsub.errors import Refusal, refusal
+from ams.pubsub.errors import Missing, Refusal, refusal
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.service.projects import Projects
@@ -103,7 +111,10 @@ class TokenDoor:
 
     async def __call__(self, action: str, names: Mapping[str, str], headers: Headers, *, counted: bool) -> Caller:
         """Let a caller in."""
-        return await self._gate.admit(action, names, headers, b"", counted=counted)
+        try:
+            return await self._gate.admit(action, names, headers, b"", counted=counted)
+        except NotFound as error:  # nothing else is looked for yet
+            raise Missing(names["project"], error.message) from error
 
 
 class EmulatorDoor:

@@ -50,10 +50,10 @@ class ChangedMeanwhile(errors.Conflict):
 
 
 class Missing(errors.NotFound):
-    """A resource that a request names beside the one it is about."""
+    """A resource that a request names beside the one it is about, or its project."""
 
-    def __init__(self, leaf: str) -> None:
-        super().__init__()
+    def __init__(self, leaf: str, message: str = "") -> None:
+        super().__init__(message)
         self.leaf = leaf
 
 

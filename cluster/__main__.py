@@ -50,6 +50,7 @@ def up(folder: Path, secure: bool) -> None:
         print(f"The service is ready at {cluster.haproxy.url}. For ams and curl:\n")
         print(f"  export AMS_ENDPOINT={cluster.haproxy.url} AMS_CA={cluster.ca} AMS_TOKEN_FILE={cluster.token_file}")
         print(f'  curl --cacert $AMS_CA -H "x-api-key: $(cat $AMS_TOKEN_FILE)" {cluster.haproxy.url}/v1/projects\n')
+        print(f"For Google's clients, by TLS and with the same token: {cluster.haproxy.pubsub}\n")
         print("Kill what you like by its pid (kill -9 PID): it is brought back. Ctrl-C stops everything.", flush=True)
         signal.pause()
 

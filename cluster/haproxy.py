@@ -22,12 +22,18 @@ CONNECTIONS = 2000
 """Clients that are let in; each takes two open files, of which there may be few."""
 
 
+PUBSUB_PORT = ":8085 "
+"""What a deployed server has in its line for Google's clients."""
+
+
 class Backend(NamedTuple):
     """A node as haproxy sees it."""
 
     name: str
     port: int
     ops_port: int
+    pubsub_port: int = 1
+    """Of Google's clients; a node without one answers nothing there."""
 
 
 class Haproxy(Startable):
@@ -39,6 +45,7 @@ class Haproxy(Startable):
     def __init__(self, folder: Path, nodes: Sequence[Backend], certificate: Path, nodes_ca: Path | None = None) -> None:
         self.folder = folder.absolute()
         self.port = free_port()
+        self.pubsub_port = free_port()
         self.figures_port = free_port()
         self._nodes = tuple(nodes)
         self._certificate = certificate
@@ -57,6 +64,11 @@ class Haproxy(Startable):
     def url(self) -> str:
         """Return the base URL of the service."""
         return f"https://{self.endpoint}"
+
+    @property
+    def pubsub(self) -> str:
+        """Return `host:port` of Google's Pub/Sub, by TLS."""
+        return f"{LOOPBACK}:{self.pubsub_port}"
 
     def start(self) -> None:
         """Write the configuration, start, and return when connections are taken; raises `DidNotStart`."""
@@ -106,16 +118,24 @@ class Haproxy(Startable):
         text = text.replace("bind :443", f"bind {self.endpoint}").replace(
             "/etc/haproxy/ams.pem", str(self._certificate)
         )
+        text = text.replace("bind :8443", f"bind {self.pubsub}")
         text = text.replace("bind 127.0.0.1:8405", f"bind {LOOPBACK}:{self.figures_port}")
         if self._nodes_ca is None:
-            text = re.sub(r" ssl verify required ca-file \S+( no-check-ssl)?", "", text)
+            text = re.sub(r" ssl verify required ca-file \S+( no-check-ssl| alpn h2)?", "", text)
             text = re.sub(r"^ +default-server\n", "", text, flags=re.MULTILINE)
         text = text.replace("/etc/haproxy/nodes-ca.pem", str(self._nodes_ca))
+        return re.sub(r"(^ +server .*\n)+", self._servers, text, flags=re.MULTILINE)
+
+    def _servers(self, deployed: re.Match[str]) -> str:
+        """Return our nodes in the place of a list of those that are deployed."""
         verified = "" if self._nodes_ca is None else " verifyhost localhost"
-        servers = "".join(
-            f"    server {name} {LOOPBACK}:{port} port {ops_port}{verified}\n" for name, port, ops_port in self._nodes
-        )
-        return re.sub(r"(^ +server .*\n)+", lambda _: servers, text, flags=re.MULTILINE)
+        if PUBSUB_PORT not in deployed[0]:
+            lines = [f"{name} {LOOPBACK}:{port} port {ops_port}" for name, port, ops_port, _ in self._nodes]
+        elif "track" in deployed[0]:
+            lines = [f"{each.name} {LOOPBACK}:{each.pubsub_port} track ams_nodes/{each.name}" for each in self._nodes]
+        else:
+            lines = [f"{each.name} {LOOPBACK}:{each.pubsub_port}" for each in self._nodes]
+        return "".join([f"    server {line}{verified}\n" for line in lines])
 
 
 class SingleHaproxy(Startable):

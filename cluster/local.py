@@ -58,7 +58,7 @@ class Cluster(Startable):
         self._more = dict(more or {})
         self._token_key = secrets.token_hex(32)
         self.nodes = {name: Node(name, self.folder, self.settings(name), program=program) for name in names}
-        backends = [Backend(name, node.port, node.ops_port) for name, node in self.nodes.items()]
+        backends = [Backend(name, node.port, node.ops_port, node.pubsub_port) for name, node in self.nodes.items()]
         nodes_ca = self.authority.ca if secure else None
         self.haproxy = Haproxy(self.folder, backends, self.authority.sign("haproxy").both, nodes_ca)
 

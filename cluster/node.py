@@ -30,7 +30,7 @@ class Node:
         self.name = name
         self._program = program
         self.data = folder.absolute() / name
-        self.port, self.ops_port = free_port(), free_port()
+        self.port, self.ops_port, self.pubsub_port = free_port(), free_port(), free_port()
         self.process = Process(name, self._command(clock_off), folder.absolute() / f"{name}.log")
         self.set(settings)
 
@@ -52,6 +52,7 @@ class Node:
             "host": LOOPBACK,
             "port": str(self.port),
             "ops_port": str(self.ops_port),
+            "pubsub_port": str(self.pubsub_port),
             "trusted_proxies": LOOPBACK,
             "drain_seconds": f"{DRAIN_SECONDS:g}s",
             **settings,

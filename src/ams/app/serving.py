@@ -41,6 +41,8 @@ FAILED_SECONDS = 1.0
 OWN_FILES = 512
 """Open files kept for segments, indexes, databases and sockets of our own."""
 _LOST = "Messages that retention took before subscriptions had acknowledged them, ever."
+_CODES = ("OK", "INTERNAL", "UNAVAILABLE")
+"""Codes of gRPC that are counted from 0, so that what comes of them first is seen as a change."""
 GARBAGE_THRESHOLDS = (50_000, 20, 100)
 """Requests leave no cycles behind: looking for them every 700 objects, Python's default, was a tenth of all work."""
 
@@ -81,6 +83,7 @@ class State:
         made = self.service
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
         yield from made.watched.gauges()
+        yield figure("ams_pubsub_streams", "Streams of messages that are open.", made.working.streams.total())
         if made.embedded:
             yield figure("ams_log_bytes", "Bytes of the log on disk.", made.embedded.usage())
         if made.push.runner:
@@ -101,6 +104,9 @@ class State:
         yield figure("ams_lost_messages", _LOST, made.losses.messages)
         classes = [({"status": f"{digit}xx"}, made.api.answered[digit]) for digit in (2, 3, 4, 5)]
         yield Figure("ams_requests", "Requests answered, by class of status.", classes)
+        codes = {code: made.pubsub_calls[code] for code in (*_CODES, *made.pubsub_calls)}
+        said = "Calls of Google's clients that ended, by code of gRPC."
+        yield Figure("ams_pubsub_calls", said, [({"code": code}, number) for code, number in codes.items()])
         failed = "Logins that failed: requests with a token that no user has."
         yield figure("ams_failed_logins", failed, made.failed_logins.failures)
         unwritten = "Events of the audit log whose line could not be written; the table may have them."

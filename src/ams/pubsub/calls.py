@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -157,15 +159,17 @@ class Calls:
         auditor: Auditor,
         bodies: Bodies,
         new_id: Callable[[], bytes],
+        ended: Counter[str],
         *,
         plain_from: Sequence[Network] | None = None,
         relay: Relay | None = None,
     ) -> None:
-        """`plain_from`: only these networks are answered; None: all are."""
+        """`ended` counts calls by their codes. `plain_from`: only these networks are answered; None: all are."""
         self._door = door
         self._auditor = auditor
         self._bodies = bodies
         self._new_id = new_id
+        self._ended = ended
         self._plain_from = plain_from
         self._relay = relay
 
@@ -234,14 +238,21 @@ class Calls:
     def _begin(self, context: Context) -> Scope:
         """Note what the call says of itself as an HTTP request would, for logs, rates and the audit log."""
         REQUEST.set(self._new_id())
+        note_end: Any = partial(self._note_end, asyncio.current_task())
+        context.add_done_callback(note_end)
         scope: dict[str, Any] = {
             "path": "/v1/",
             "headers": list(_headers(context)),
             "query_string": b"",
-            "client": _client(context),
+            "client": client_of(context),
         }
         SCOPE.set(scope)
         return scope
+
+    def _note_end(self, task: "asyncio.Task[Any] | None", context: Context) -> None:
+        code: Any = context.code()
+        has_left = task is not None and task.cancelling()  # the library ends the work for a client that left
+        self._ended["CANCELLED" if has_left else code.name if code else "OK"] += 1
 
     def _check_network(self, scope: Scope) -> None:
         if self._plain_from is not None and not is_within(scope["client"][0], self._plain_from):
@@ -283,7 +294,7 @@ def _headers(context: Context) -> Iterator[tuple[bytes, bytes]]:
         yield (_USUAL_KEY if key == _API_KEY else key), value if isinstance(value, bytes) else value.encode()
 
 
-def _client(context: Context) -> tuple[str, int]:
+def client_of(context: Context) -> tuple[str, int]:
     """Return address and port of who calls; an empty address when it is not known."""
     kind, _, rest = unquote(context.peer()).partition(":")
     address, _, port = rest.rpartition(":")

@@ -12,13 +12,14 @@ import grpc
 
 from ams.core.errors import OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.calls import Context, end
+from ams.pubsub.calls import Context, client_of, end
 from ams.pubsub.errors import DETAILS, Refusal
 from ams.pubsub.protos import Message
 from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
 
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
+_FORWARDED_FOR = "x-forwarded-for"
 _SECONDS = 30.0
 """For an answer of another node."""
 _OPTIONS = (("grpc.max_receive_message_length", MOST_ANSWER), ("grpc.max_send_message_length", MOST_REQUEST))
@@ -92,8 +93,12 @@ class Relays:
         return known
 
     def _metadata(self, context: Context) -> tuple[tuple[str, str | bytes], ...]:
-        said = [(name, value) for name, value in context.invocation_metadata() or () if name in _PASSED_ON]
-        return (*said, (MARK, self._node))
+        """Return what the owner is to know: whose token it is, where the client is, and who asks."""
+        given = context.invocation_metadata() or ()
+        hops = [str(value) for name, value in given if name == _FORWARDED_FOR]
+        hops += [address for address, _ in (client_of(context),) if address]
+        said = [(name, value) for name, value in given if name in _PASSED_ON]
+        return (*said, *([(_FORWARDED_FOR, ", ".join(hops))] if hops else ()), (MARK, self._node))
 
     async def _end(
         self, elsewhere: OwnedElsewhere, context: Context, code: Any, details: str | None, trailing: Any

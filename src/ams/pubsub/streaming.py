@@ -179,12 +179,17 @@ class _Spread:
     def add(self, stream: "_Stream") -> None:
         """Let a stream get messages."""
         self._streams.add(stream)
+        self._leases.working.streams[self.subscription.id] += 1
         stream.window.freed = lambda: self.offer(stream)
         self.offer(stream)
 
     def remove(self, stream: "_Stream") -> None:
         """Let a stream get nothing any more."""
         self._streams.discard(stream)
+        streams = self._leases.working.streams
+        streams[self.subscription.id] -= 1
+        if not streams[self.subscription.id]:
+            del streams[self.subscription.id]
         stream.window.freed = lambda: None
         self._turns.pop(stream, None)
 
@@ -424,9 +429,17 @@ class _Stream:
         for group in messages.in_answers(received, LARGE):
             size = sum([each.ByteSize() for each in group])
             if size > LARGE:
-                logger.warning("stream.large_message", subscription=given.subscription.name, bytes=size)
+                self._note_large(given.subscription, group[0], size)
             with self._leases.deliverer.unread.held(self._call.project, size):
                 await self._write(given.subscription, group)
+
+    def _note_large(self, subscription: Subscription, received: Message, size: int) -> None:
+        """Say that a client may not take a message, and so never get past it."""
+        message = received.message.message_id
+        logger.warning("stream.large_message", subscription=subscription.name, message=message, bytes=size)
+        opened = self._leases.working.opened(subscription.id)
+        if opened is not None:
+            opened.large = Offset(int(message)), size
 
     async def _write(
         self, subscription: Subscription, received: Sequence[Message], answer: Message | None = None

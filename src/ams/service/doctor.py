@@ -140,7 +140,10 @@ class Doctor:
             text = f"Its dead letter topic {letters.topic} is gone: what failed too often comes again and again."
             found.append(Finding(True, text))
         opened = await self.working.here(subscription.id) if self.working else None
-        return [*found, *(findings(opened, names_holders=caller.sees_push_secrets) if opened else ())]
+        if opened is None or self.working is None:
+            return found
+        streams = self.working.streams[subscription.id]
+        return [*found, *findings(opened, names_holders=caller.sees_push_secrets, streams=streams)]
 
     async def _standing(self, caller: Caller, subscription: Subscription, topic: Topic) -> Standing | None:
         try:

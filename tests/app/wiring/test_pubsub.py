@@ -1,10 +1,12 @@
 """How the port of Google's Pub/Sub is protected."""
 
+from functools import partial
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
-from google.api_core.exceptions import NotFound, Unauthenticated
+from google.api_core.exceptions import NotFound, ResourceExhausted, Unauthenticated
 from google.cloud import pubsub_v1
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
@@ -57,6 +59,24 @@ def test_behind_a_proxy_only_that_is_answered(tmp_path: Path) -> None:
         pytest.raises(Unauthenticated, match="trusted_proxies"),
     ):
         client(channel).get_topic(request={"topic": TOPIC}, metadata=metadata(service.token))
+
+
+def test_the_address_of_a_client_is_what_a_proxy_says(tmp_path: Path) -> None:
+    behind = ("--pubsub-port", "0", "--trusted-proxies", "127.0.0.1")
+    metadata = [("authorization", "Bearer nobody"), ("x-forwarded-for", "192.0.2.1, 203.0.113.9")]
+    with (
+        live_service(tmp_path / "data", *behind, "--failed-logins-per-minute", "1") as service,
+        grpc.insecure_channel(service.pubsub) as channel,
+    ):
+        headers = {"x-api-key": service.token}
+        httpx.post(f"{service.base_url}/v1/projects/garden", json={}, headers=headers, trust_env=False)
+        ask = partial(client(channel).get_topic, request={"topic": TOPIC}, retry=None)
+        with pytest.raises(Unauthenticated):
+            ask(metadata=metadata)
+        with pytest.raises(ResourceExhausted):
+            ask(metadata=metadata)
+        with pytest.raises(Unauthenticated):
+            ask(metadata=[metadata[0], ("x-forwarded-for", "203.0.113.10")])
 
 
 async def test_a_port_without_protection_is_not_opened(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def give_to_everybody(patch: Patch) -> None:
         return text
 
     patch.setattr(Backlog, "give", give)
-    patch.setattr(Backlog, "_is_free", lambda backlog, offset: not backlog._is_done(offset))
+    patch.setattr(Backlog, "_is_free", lambda backlog, offset: not backlog.is_done(offset))
 
 
 def withhold_nothing(patch: Patch) -> None:

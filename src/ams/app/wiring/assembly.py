@@ -1,6 +1,7 @@
 """Assembly: use cases made of the engines, and the application over them."""
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
@@ -117,6 +118,8 @@ class Service:
     """The API as it is served."""
     lane: Lane | None
     """How hot requests are answered past `app`; None where `app` has to see every request."""
+    pubsub_calls: Counter[str] = field(default_factory=Counter)
+    """Calls of Google's clients that ended, by code."""
 
     @property
     def away(self) -> str | None:

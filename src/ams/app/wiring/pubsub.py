@@ -92,7 +92,7 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
         if not proxies:
             raise BadSettings(UNPROTECTED)
     door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else TokenDoor(made.gate)
-    return Calls(door, made.auditor, made.bodies, made.api.new_id, plain_from=proxies, relay=relay)
+    return Calls(door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, plain_from=proxies, relay=relay)
 
 
 def _credentials(certificate: Certificate) -> Any:

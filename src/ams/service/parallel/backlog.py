@@ -282,7 +282,7 @@ class Backlog:
     def give_back(self, offsets: Iterable[Offset]) -> None:
         """Let messages be given again that were taken by `again`, or leased and not sent."""
         for offset in offsets:
-            if offset < self.scan and not self._is_done(offset):  # unseen ones are found when they are looked at
+            if offset < self.scan and not self.is_done(offset):  # unseen ones are found when they are looked at
                 heapq.heappush(self._ready, offset)
 
     def undone(self, begin: Offset, end: Offset) -> Sequence[Offset]:
@@ -455,7 +455,7 @@ class Backlog:
         self._are_done(settling.done)
         for offset, failures in settling.failures.items():
             self._failing.discard(offset)
-            if self._is_done(offset):  # retention took it meanwhile
+            if self.is_done(offset):  # retention took it meanwhile
                 continue
             self._failures[offset] = failures
             if not self._has_failed_out(offset):
@@ -470,7 +470,7 @@ class Backlog:
         self._finishers.forget(settling.done)
         self._failing.difference_update(settling.failures)
         for lease, offsets in settling.leases:
-            kept = [each for each in offsets if not self._is_done(each)]
+            kept = [each for each in offsets if not self.is_done(each)]
             if kept:
                 self._leases.lease_again(lease, kept, lease.deadline)
 
@@ -487,7 +487,7 @@ class Backlog:
 
         It waits as its failures say, and for `KEPT` at least.
         """
-        if not self._is_done(offset):
+        if not self.is_done(offset):
             wait = self._rules.wait(self._failures.get(offset, 1))
             self._hold_back(offset, max(wait, KEPT), now)
 
@@ -572,7 +572,7 @@ class Backlog:
         if given.epoch != self.epoch:
             settling.late.append(ack_id)
             return False
-        if offset in self._acknowledging or self._is_done(offset):
+        if offset in self._acknowledging or self.is_done(offset):
             if self._rules.exactly_once and not self._finishers.is_by(ack_id, given, now):
                 settling.late.append(ack_id)
             elif offset in self._acknowledging:
@@ -614,7 +614,7 @@ class Backlog:
 
     def _free_key(self, offset: Offset) -> None:
         """Let the next message of a key go, as this one is done."""
-        following = self._keys.end(offset, self._is_done)
+        following = self._keys.end(offset, self.is_done)
         if following is not None:
             heapq.heappush(self._ready, following)
 
@@ -623,7 +623,7 @@ class Backlog:
     def _is_free(self, offset: Offset) -> bool:
         """Whether a message is not done, nobody has it, and it does not wait."""
         in_hands = offset in self._leases or offset in self._acknowledging or offset in self._failing
-        return not (in_hands or self._is_done(offset) or self._leases.is_waiting(offset))
+        return not (in_hands or self.is_done(offset) or self._leases.is_waiting(offset))
 
     def _are_free(self, offsets: Sequence[int]) -> bool:
         """Whether all messages, in their order, are free, and nothing between is done."""
@@ -632,7 +632,8 @@ class Backlog:
             return False
         return self._acknowledging.isdisjoint(offsets) and self._failing.isdisjoint(offsets)
 
-    def _is_done(self, offset: Offset) -> bool:
+    def is_done(self, offset: Offset) -> bool:
+        """Whether a message is acknowledged, or was passed over."""
         return offset < self.floor or offset in self._done
 
     def _are_done(self, offsets: Sequence[Offset]) -> None:

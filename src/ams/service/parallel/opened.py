@@ -41,6 +41,8 @@ class Open:
     """Deliveries that failed since it was opened."""
     dead_letters: int = 0
     """Messages put aside since it was opened."""
+    large: tuple[Offset, int] | None = None
+    """The last message that was too large for some clients of streams, and its bytes."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
     is_covered: bool = True

@@ -58,9 +58,15 @@ def underway(opened: Open) -> Underway:
     )  # fmt: skip
 
 
-def findings(opened: Open, *, names_holders: bool) -> Iterator[Finding]:
-    """Yield what is to be said of what is under way; consumers are named if the caller may know them."""
+def findings(opened: Open, *, names_holders: bool, streams: int = 0) -> Iterator[Finding]:
+    """Yield what is to be said of what is under way; consumers are named if the caller may know them.
+
+    `streams` is how many streams consumers have open.
+    """
     backlog = opened.backlog
+    if streams:
+        yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
+    yield from _of_large(opened)
     if backlog.leased:
         yield Finding(False, _holders(backlog, names_holders=names_holders))
     yield from _of_room(backlog)
@@ -113,6 +119,17 @@ def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     yield Finding(
         backlog.done_above >= MANY,
         f"Message {floor} is the oldest that is not acknowledged, while {above} after it {done}: it {state}{often}.",
+    )
+
+
+def _of_large(opened: Open) -> Iterator[Finding]:
+    if opened.large is None or opened.backlog.is_done(opened.large[0]):
+        return
+    offset, size = opened.large
+    yield Finding(
+        True,
+        f"Message {offset} has {size} bytes on a stream, and is not acknowledged: some clients take no more than 4 MiB,"
+        " end their stream upon it, and get it again. Acknowledge it by a pull, or publish less at a time.",
     )
 
 

@@ -10,6 +10,7 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -131,6 +132,8 @@ class Working:
         self._keeper: asyncio.Task[None] | None = None
         self.failures = self.dead_letters = 0
         """Deliveries that failed, and messages put aside, since the start."""
+        self.streams: Counter[SubscriptionId] = Counter()
+        """How many streams consumers have open here; those who have them count them."""
 
     async def start(self, supervisor: Supervisor) -> None:
         """Look after leases in the background, until `close`."""

@@ -71,6 +71,17 @@ async def test_tokens_stay_valid_under_another_key(data: Path) -> None:
     assert await is_let_in(data, token)
 
 
+async def test_another_key_has_deliveries_signed_by_another_one(data: Path) -> None:
+    async with service(settings(data), Supervisor()) as made:
+        [before] = await made.push.identity.keys()
+
+    await rotate_key(str(data))
+
+    async with service(settings(data), Supervisor()) as made:
+        [after] = await made.push.identity.keys()
+    assert after["kid"] != before["kid"]
+
+
 @pytest.mark.parametrize("changes", range(STEPS + 1))
 async def test_killed_before_any_step_the_next_start_finds_the_right_key(data: Path, changes: int) -> None:
     token = (data / "admin.token").read_text().strip()

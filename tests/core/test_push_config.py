@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.core.errors import InvalidInput
+from ams.core.google_push import VERSION, GoogleForm, version_of
 from ams.core.push_config import (
     BAD_ATTEMPTS,
     BAD_COUNT,
@@ -305,3 +306,41 @@ def test_a_parallel_subscription_has_as_many_deliveries_as_asked_and_they_are_ne
 def test_the_dead_letters_of_a_parallel_subscription_are_not_said_here() -> None:
     with pytest.raises(InvalidInput, match=PARALLEL_DEAD_LETTERS):
         created(AskedPush(endpoint=URL, dead_letter_topic="dead"), fresh(), parallel=True)
+
+
+GOOGLE = AskedPush(endpoint=URL, google=GoogleForm(service_account="a@P.iam.gserviceaccount.com"))
+
+
+def test_googles_form_is_delivered_without_verifying_and_nothing_secret_is_made() -> None:
+    made = created(GOOGLE, fresh(), parallel=True)
+
+    assert (made.endpoint, made.verified, made.google) == (URL, True, GOOGLE.google)
+    assert (made.header_value, made.verification_hash) == ("", "")
+
+
+def test_another_form_of_the_same_endpoint_is_verified_anew_and_counts_as_a_change() -> None:
+    made = modified(created(GOOGLE, fresh()), AskedPush(endpoint=URL), fresh())
+    back = modified(made, GOOGLE, fresh())
+
+    assert (made.google, made.verified, made.revision) == (None, False, 1)
+    assert made.verification_hash
+    assert (back.verified, back.revision) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "form"),
+    [("http://a.example", GoogleForm()), ("https://", GoogleForm()), ("https://a.example/" + "a" * 2048, GoogleForm()),
+     (URL, GoogleForm(audience="me")), (URL, GoogleForm(service_account="a" * 2049)),
+     (URL, GoogleForm(service_account="a\nb"))],
+)  # fmt: skip
+def test_googles_form_has_rules_of_its_own(endpoint: str, form: GoogleForm) -> None:
+    with pytest.raises(InvalidInput, match="Invalid (push endpoint|oidc_token) given"):
+        created(AskedPush(endpoint=endpoint, google=form), fresh())
+
+
+def test_a_version_is_one_of_three_and_the_only_attribute() -> None:
+    assert [version_of({VERSION: each}) for each in ("v1", "v1beta1", "v1beta2")] == ["v1", "v1beta1", "v1beta2"]
+    assert version_of({}) == ""
+    for other in ({VERSION: "v2"}, {VERSION: ""}, {"other": "v1"}, {VERSION: "v1", "other": ""}):
+        with pytest.raises(InvalidInput, match="Invalid push endpoint version"):
+            version_of(other)

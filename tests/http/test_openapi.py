@@ -26,7 +26,10 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 
 API = json.loads(description())
 OPERATIONS = [operation for path in API["paths"].values() for operation in path.values()]
-OPEN_OPERATIONS = {"GET /status", "GET /version", "GET /users/profile", "GET /users/usageReport"}
+OPEN_OPERATIONS = {
+    "GET /status", "GET /version", "GET /users/profile", "GET /users/usageReport",
+    "GET /.well-known/openid-configuration", "GET /.well-known/jwks.json",
+}  # fmt: skip
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "6"))
 """Requests made for each operation; `make fuzz` makes many."""
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

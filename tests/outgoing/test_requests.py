@@ -117,12 +117,20 @@ async def test_each_header_of_a_request_goes_out_once(
 
 def test_what_every_request_has_cannot_be_sent_again_in_other_letters() -> None:
     url = httpcore.URL(scheme=b"https", host=b"a.example", port=8443, target=b"/")
-    again = [(each, b"other") for each in (b"host", b"USER-AGENT", b"content-Length", b"connection", b"X-A", b"x-a")]
+    again = [(each, b"other") for each in (b"host", b"content-Length", b"connection", b"X-A", b"x-a")]
 
     made = new_request("POST", url, [(b"x-A", b"1"), *again], b"body", closes=True)
 
     assert [name for name, _ in made.headers] == [b"Host", b"User-Agent", b"Content-Length", b"Connection", b"x-A"]
     assert b"other" not in dict(made.headers).values()
+
+
+def test_a_request_may_say_by_whom_it_is_and_says_it_once() -> None:
+    url = httpcore.URL(scheme=b"https", host=b"a.example", port=443, target=b"/")
+
+    made = new_request("GET", url, [(b"USER-AGENT", b"one"), (b"user-agent", b"two")], b"")
+
+    assert [value for name, value in made.headers if name.lower() == b"user-agent"] == [b"one"]
 
 
 def test_a_post_without_a_body_says_so() -> None:

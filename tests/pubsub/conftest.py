@@ -75,7 +75,12 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 @pytest.fixture
 def world(emulator: LiveService) -> Iterator[World]:
     """A project of its own."""
-    channel = grpc.insecure_channel(emulator.pubsub)
+    with grpc.insecure_channel(emulator.pubsub) as channel:
+        yield world_at(channel, emulator)
+
+
+def world_at(channel: grpc.Channel, service: LiveService) -> World:
+    """Return a project of its own at a service."""
     publisher = pubsub_v1.PublisherClient(
         transport=PublisherGrpcTransport(channel=channel),
         publisher_options=pubsub_v1.types.PublisherOptions(enable_message_ordering=True),
@@ -83,5 +88,4 @@ def world(emulator: LiveService) -> Iterator[World]:
     subscriber = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
     schemas = SchemaServiceClient(transport=SchemaServiceGrpcTransport(channel=channel))
     project = f"project-{next(_numbers)}"
-    yield World(project, emulator.pubsub, publisher, subscriber, schemas, channel, emulator)
-    channel.close()
+    return World(project, service.pubsub, publisher, subscriber, schemas, channel, service)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock
+from ams.core.google_push import GoogleForm
 from ams.core.push_config import EXPONENTIAL
 from ams.push.report import ACKNOWLEDGE, ACTIVE, CONSUME, PARALLEL_ELSEWHERE, RETRYING, STOPPED
 from ams.push.sender import CircuitOpen, EndpointAnswer, SendFailed
@@ -391,3 +392,29 @@ class Keyed(ScriptedSender):
         if answer is OK:
             self.accepted += ids
         return answer
+
+
+# In Google's form
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [SendFailed("refused"), *(EndpointAnswer(status, "no") for status in (203, 301, 408, 410, 429, 500, 503))],
+)
+async def test_in_googles_form_whatever_is_no_success_is_a_nack(trouble: Any) -> None:
+    sender = ScriptedSender(*[trouble] * 5)
+    async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
+        await until(lambda: bench.floor == 1)
+
+        assert bench.hand_outs.dead[0].attempts == 5
+        assert len(sender.sent) == 5
+        assert bench.worker.state().phase != STOPPED
+
+
+async def test_in_googles_form_nothing_fails_that_was_not_sent() -> None:
+    sender = ScriptedSender(CircuitOpen(1), CircuitOpen(1))
+    async with working(1, sender, attempts=5, google=GoogleForm()) as bench:
+        await until(lambda: bench.floor == 1)
+
+        assert bench.hand_outs.failures() == {}
+        assert bench.hand_outs.dead == {}

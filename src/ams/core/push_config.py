@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from ams.core import google_push
 from ams.core.errors import InvalidInput
+from ams.core.google_push import GoogleForm
 
 HTTP_ENDPOINT, MATTERMOST = "http_endpoint", "mattermost"
 AUTOGEN, DISABLED = "autogen", "disabled"
@@ -19,6 +21,8 @@ DEFAULT_PERIOD = 3000
 """Milliseconds between two tries."""
 DEFAULT_BASE = 1000
 """Milliseconds from which exponential grows."""
+GOOGLE_PERIOD = 1000
+"""Milliseconds: the first wait after a failure of what is delivered in Google's form, where no retry policy says it."""
 MOST_PERIOD = 2**32 - 1
 """Milliseconds, seven weeks: the longest period that a push server can be told (push contract 2). A longer one is kept
 as it is, and delivering goes by this."""
@@ -75,6 +79,8 @@ class AskedPush:
     The caller replaces it by the name of the existing topic."""
     max_delivery_attempts: int = 0
     max_outstanding: int = 0
+    google: GoogleForm | None = None
+    """Google's form, to `endpoint`; nothing else is looked at then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ class PushConfig:
     verification_hash: str = field(default="", repr=False)
     """What the endpoint has to answer to prove that its owner agreed to get messages."""
     verified: bool = False
-    """Whether messages are delivered: to an endpoint that was verified, or to any mattermost."""
+    """Whether messages are delivered: to an endpoint that was verified, to any mattermost, or in Google's form."""
     mattermost_url: str = field(default="", repr=False)
     mattermost_username: str = ""
     mattermost_channel: str = ""
@@ -105,6 +111,8 @@ class PushConfig:
     """Refusals after which a message goes there; 0 without a dead letter topic."""
     max_outstanding: int = 0
     """Of a parallel subscription: deliveries that may be under way at a time; 0: `DEFAULT_OUTSTANDING`."""
+    google: GoogleForm | None = None
+    """Google's form, for `HTTP_ENDPOINT`; None: AMS's."""
     revision: int = field(default=0, compare=False)
     """Raised by each modification, also by one that changes nothing else: the delivery begins anew."""
 
@@ -122,6 +130,8 @@ class Header(NamedTuple):
 
 def created(asked: AskedPush, secret: Secret, *, parallel: bool = False) -> PushConfig:
     """Return the configuration of a new subscription; raise `InvalidInput` in the order of HTTP contract 13.2."""
+    if asked.google is not None:
+        return _in_googles_form(asked.endpoint, asked.google)
     asked = _typed(asked)
     _check_target(asked)
     _check_retry(asked)
@@ -135,17 +145,36 @@ def modified(existing: PushConfig | None, asked: AskedPush, secret: Secret, *, p
 
     Raises `InvalidInput`, for the retry policy first.
     """
+    revision = existing.revision + 1 if existing else 0
+    if asked.google is not None:
+        return replace(_in_googles_form(asked.endpoint, asked.google), revision=revision)
     asked = _typed(asked)
     _check_retry(asked)
     _check_target(asked)
     _check_dead_letters(asked)
     _check_type(asked, parallel)
-    return replace(_configured(existing, asked, secret), revision=existing.revision + 1 if existing else 0)
+    # Nobody proved to own an endpoint of Google's form, so nothing of that is kept.
+    kept = existing if existing is not None and existing.google is None else None
+    return replace(_configured(kept, asked, secret), revision=revision)
 
 
 def verified(config: PushConfig) -> PushConfig:
     """Return the configuration of an endpoint that showed its hash; nothing else changes (17.2, A10)."""
     return replace(config, verified=True)
+
+
+def _in_googles_form(endpoint: str, form: GoogleForm) -> PushConfig:
+    """Return a configuration that is delivered at once: receivers know who sends by its token, if they look at all."""
+    google_push.check(form, endpoint, is_https=is_https(endpoint))
+    return PushConfig(
+        HTTP_ENDPOINT,
+        endpoint=endpoint,
+        header_type=DISABLED,
+        retry_policy=LINEAR,
+        retry_period=GOOGLE_PERIOD,
+        verified=True,
+        google=form,
+    )
 
 
 def _typed(asked: AskedPush) -> AskedPush:

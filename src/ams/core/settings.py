@@ -328,7 +328,9 @@ class Settings(SettingsTable):
         "", "Networks that push endpoints may be in, besides public addresses: 127.0.0.0/8,::1/128."
     )
     push_ca_file: str = setting("", "CA certificates (PEM) that push endpoints are checked by, besides the system's.")
-    proxy_hostname: str = setting("", "Host name shown by /v1/version when behind a proxy.")
+    proxy_hostname: str = setting(
+        "", "Host name shown by /v1/version when behind a proxy, and in the issuer of push identity tokens."
+    )
     metrics_labels: bool = setting(
         False, "Whether /metrics on the operations port has labels with the names of projects and topics."
     )

@@ -257,7 +257,7 @@ class App:
                 raise Relayed(made)
             return made
 
-        route = Route("/v1" + row.path, endpoint, methods=[row.method])
+        route = Route(row.operation.whole_path, endpoint, methods=[row.method])
         assert route.methods is not None
         route.methods.discard("HEAD")  # not served (contract 1.3)
         return route

@@ -83,7 +83,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
     operations = list(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault("/v1" + operation.path, {})[operation.method.lower()] = _described(operation)
+        paths.setdefault(operation.whole_path, {})[operation.method.lower()] = _described(operation)
     return {
         "openapi": "3.1.0",
         "info": _INFO,

@@ -182,10 +182,17 @@ class Operation(NamedTuple):
     """Query parameters and, with a capital letter, headers."""
     forms: tuple[str, ...] = ("application/json",)
     """Media types of the body of a 200; `answers` is then the body, or what each line of it is."""
+    at_root: bool = False
+    """Whether the path is not under `/v1`."""
+
+    @property
+    def whole_path(self) -> str:
+        """The path of its URL."""
+        return self.path if self.at_root else f"/v1{self.path}"
 
 
 class Row(NamedTuple):
-    """A method and path under `/v1`, the action whose roles may use it (None: open), and who answers.
+    """A method and path, the action whose roles may use it (None: open), and who answers.
 
     The handler returns the body of a 200, whole or piece by piece; anything else is raised.
     """
@@ -202,14 +209,17 @@ class Row(NamedTuple):
     """Whether an open route counts for the rate of the user whose token it is asked with; all others do."""
     most: int | None = SMALL_BODY
     """Bytes a body may have; None: as many as a publish."""
+    at_root: bool = False
+    """Whether the path is where others look for it, and not under `/v1`."""
 
     @property
     def operation(self) -> Operation:
         """What the route takes and gives; the first line about its handler says what it is for."""
         summary = (self.handler.__doc__ or "").split("\n")[0].rstrip(".;")
         return Operation(
-            self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms
-        )
+            self.method, self.path, self.action, summary, self.reads, self.answers, self.parameters, self.forms,
+            self.at_root,
+        )  # fmt: skip
 
 
 PAGE = ("pageSize", "pageToken")

@@ -57,6 +57,9 @@ class AnswerTooLong(RequestFailed):
     """The body is longer than it may be."""
 
 
+_AGENT = b"User-Agent", f"ams/{ams.__version__}".encode()
+
+
 class Response(NamedTuple):
     """A whole answer."""
 
@@ -76,13 +79,12 @@ def new_request(
 ) -> httpcore.Request:
     """Return a request with `headers` besides those that every request has; with `closes` it is the connection's last.
 
-    Of headers with the same name (case-insensitive) the first is sent: those that every request has come first.
+    Of headers with the same name (case-insensitive) the first is sent: those that every request has come first, but
+    `User-Agent` is as `headers` say it, if they do.
     """
     assert url.port is not None
-    common = [
-        (b"Host", authority(url.scheme, url.host, url.port)),
-        (b"User-Agent", f"ams/{ams.__version__}".encode()),
-    ]
+    agent = next((each for each in headers if each[0].lower() == b"user-agent"), _AGENT)
+    common = [(b"Host", authority(url.scheme, url.host, url.port)), agent]
     if body or method != "GET":
         common.append((b"Content-Length", b"%d" % len(body)))
     if closes:

@@ -27,6 +27,7 @@ from ams.core.parallel_options import (
 from ams.pubsub import fields, protos
 from ams.pubsub.names import DELETED_SCHEMA, DELETED_TOPIC, TOPICS, in_project
 from ams.pubsub.protos import Message
+from ams.pubsub.push import show_push
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
 
 USUAL_TTL, USUAL_RETENTION = Milliseconds(31 * DAY), Milliseconds(7 * DAY)
@@ -117,7 +118,7 @@ def shown_subscription(project: str, subscription: Subscription, topic: Topic | 
         enable_exactly_once_delivery=options.enable_exactly_once_delivery,
         state="ACTIVE",
     )
-    shown.push_config.SetInParent()
+    show_push(shown.push_config, subscription.push)
     shown.expiration_policy.SetInParent()
     if options.expiration_ttl is not None:
         shown.expiration_policy.ttl.CopyFrom(fields.duration(options.expiration_ttl))

@@ -3,14 +3,17 @@
 import secrets
 from operator import attrgetter
 
-from ams.core.errors import InvalidInput, NotFound
+from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
+from ams.core.push_config import AskedPush
 from ams.pubsub import fields, names, protos, resources
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import Missing
 from ams.pubsub.names import SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
+from ams.pubsub.push import ORDERED, asked_push, require_account
+from ams.service.push.pushing import Pushing
 from ams.service.seeking import Seeker
 from ams.service.snapshots import Snapshots
 from ams.service.subscriptions import Subscriptions
@@ -18,16 +21,25 @@ from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
 
 NAME = "google.pubsub.v1.Subscriber"
+_PUSH = "subscriptions:modifyPushConfig"
 
 
 class SubscriberRpcs:
     """Methods of the service Subscriber that administer."""
 
-    def __init__(self, registry: Registry, subscriptions: Subscriptions, snapshots: Snapshots, seeker: Seeker) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        subscriptions: Subscriptions,
+        snapshots: Snapshots,
+        seeker: Seeker,
+        pushing: Pushing,
+    ) -> None:
         self._registry = registry
         self._subscriptions = subscriptions
         self._snapshots = snapshots
         self._seeker = seeker
+        self._pushing = pushing
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
@@ -40,6 +52,14 @@ class SubscriberRpcs:
                 "subscriptions:update",
                 lambda request: names.read(request.subscription.name, SUBSCRIPTIONS),
                 self.update,
+                is_change=True,
+            ),
+            Rpc(
+                "ModifyPushConfig",
+                protos.ModifyPushConfigRequest,
+                _PUSH,
+                _subscription,
+                self.modify_push,
                 is_change=True,
             ),
             Rpc("ListSubscriptions", protos.ListSubscriptionsRequest, "subscriptions:list", _project, self.list),
@@ -85,6 +105,9 @@ class SubscriberRpcs:
         names.check_new(call.name)
         fields.refuse(asked, resources.SUBSCRIPTION_REFUSED)
         wanted, labels = resources.asked_subscription(call.project, asked), fields.labels(asked.labels)
+        push = asked_push(asked.push_config, exactly_once=asked.enable_exactly_once_delivery)
+        if push is not None:
+            require_account(call.caller, call.project, push)
         topic = names.in_project(asked.topic, call.project, TOPICS)
         await self._require_topic(call, topic)
         await self._require_letters(call, wanted.options.dead_letter_policy)
@@ -93,6 +116,7 @@ class SubscriberRpcs:
             SubscriptionName(call.name.leaf),
             resources.topic_path(call.project, topic),
             wanted.ack_deadline_seconds,
+            push=push,
             options=wanted.options,
             labels=labels,
         )
@@ -112,6 +136,12 @@ class SubscriberRpcs:
         asked, labels = resources.asked_subscription(call.project, wanted), fields.labels(wanted.labels)
         if before.parallel is None and not set(changed) <= {"labels", "ack_deadline_seconds"}:
             raise InvalidInput("An ordered subscription has labels and an ack deadline only.")
+        push = None
+        if not {"push_config", "enable_exactly_once_delivery"}.isdisjoint(changed):
+            push = asked_push(wanted.push_config, exactly_once=wanted.enable_exactly_once_delivery)
+        if "push_config" in changed:
+            await call.may(_PUSH)
+            await self._check_push(call, before, push)
         changes = asked.changes(changed)
         if "dead_letter_policy" in changes:
             await self._require_letters(call, asked.options.dead_letter_policy)
@@ -121,7 +151,19 @@ class SubscriberRpcs:
             await self._subscriptions.modify_ack_deadline(call.caller, before.name, asked.ack_deadline_seconds)
         if "labels" in changed:
             await self._subscriptions.set_labels(call.caller, before.name, labels)
+        if "push_config" in changed:
+            await self._pushing.modify(call.caller, before.name, push)
         return await self.get(call, request)
+
+    async def modify_push(self, call: Call, request: Message) -> Message:
+        """Deliver a subscription to another endpoint; an empty configuration makes it a pull subscription."""
+        subscription = await self._found(call)
+        options = subscription.parallel
+        exactly_once = options is not None and options.enable_exactly_once_delivery
+        push = asked_push(request.push_config, exactly_once=exactly_once)
+        await self._check_push(call, subscription, push)
+        await self._pushing.modify(call.caller, subscription.name, push)
+        return protos.Empty()
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's subscriptions."""
@@ -192,6 +234,17 @@ class SubscriberRpcs:
 
     async def _found(self, call: Call) -> Subscription:
         return await self._subscriptions.show(call.caller, SubscriptionName(call.name.leaf))
+
+    async def _check_push(self, call: Call, subscription: Subscription, push: AskedPush | None) -> None:
+        """Raise what a change of a push configuration would, before anything is changed."""
+        if subscription.parallel is None:
+            raise Conflict(ORDERED)
+        if push is None:
+            return
+        if subscription.is_detached:
+            raise Conflict(f"Subscription {call.name.path} is detached.")
+        require_account(call.caller, call.project, push, subscription.push)
+        await self._pushing.for_creation(call.caller, subscription.topic, push, parallel=True)
 
     async def _shown(self, call: Call, subscription: Subscription) -> Message:
         topic = await self._registry.topics.find(subscription.project_id, subscription.topic)

@@ -30,6 +30,7 @@ class Details:
     def __init__(self, target: Target) -> None:
         self._secrets = _secrets(target)
         self._is_mattermost = target.config.type == MATTERMOST
+        self._has_token = target.config.google is not None
 
     def answer(self, text: str) -> str:
         """Return what an endpoint answered as it may be shown; of a page its title and text."""
@@ -39,6 +40,8 @@ class Details:
     def detail(self, text: str) -> str:
         """Return a text as it may be shown."""
         line = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+        if self._has_token:
+            line = _TOKEN.sub(HIDDEN, line)
         for secret in self._secrets:
             line = line.replace(secret, HIDDEN)
         for secret in self._secrets:
@@ -87,6 +90,8 @@ def _carried(messages: Sequence[Pulled]) -> Iterator[str]:
             continue
 
 
+_TOKEN = re.compile(r"\beyJ[\w.-]*")
+"""A JWT, or its beginning where it was cut: it is made anew all the time, so it is known by its form."""
 _UNSEEN = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|$)|<!--.*?(?:-->|$)", re.IGNORECASE | re.DOTALL)
 _TITLE = re.compile(r"<title\b[^>]*>([^<]*)", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>?")

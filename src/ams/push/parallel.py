@@ -3,7 +3,8 @@
 A delivery that is accepted is acknowledged, and what is refused fails: it comes again by itself after a wait, or is put
 aside, while the others go on. A refused delivery of several messages is sent once more in halves, so that a message
 fails only when it was refused alone. When the endpoint is to blame, no message fails: all are given back, and the
-subscription waits, then tries with one delivery until one is accepted.
+subscription waits, then tries with one delivery until one is accepted. In Google's form every answer that is no good
+one, and none at all, is a nack of its message, whoever is to blame.
 """
 
 import asyncio
@@ -12,10 +13,10 @@ from collections.abc import Awaitable
 import structlog
 
 from ams.core.clock import Milliseconds
-from ams.push import retry
+from ams.push import google, retry
 from ams.push.delivery import seconds
 from ams.push.report import ACKNOWLEDGE, CONSUME, PARALLEL_ELSEWHERE, SEND, Report
-from ams.push.sender import CircuitOpen, EndpointAnswer
+from ams.push.sender import NotAsked
 from ams.push.trying import Means, Outcome, Tries
 from ams.push.upstream import Gone, HandOut, NotTaken, Refused, Target, UpstreamError, Verdict
 
@@ -154,16 +155,18 @@ class ParallelCycle:
 
     async def _deliver(self, hand_out: HandOut, wave: int) -> bool:
         """Send messages, in smaller deliveries when they are refused together; return whether to go on sending."""
-        messages, limit = hand_out.messages, seconds(self._means.upstream.patience(self._target))
+        messages, limit = hand_out.messages, self._limit()
         await self._hand_outs.extend(self._target, hand_out, int(limit) + _SPARE_SECONDS)
         try:
             outcome = await self._tries.send(messages, attempt=hand_out.attempt, limit=limit)
-        except CircuitOpen as circuit:
-            self._blamed(wave, self._tries.left_alone(circuit))
+        except NotAsked as reason:
+            self._blamed(wave, self._tries.left_alone(reason))
             return False
         if not outcome.error:
             await self._accepted(hand_out, outcome, limit)
             return True
+        if self._target.config.google is not None:
+            return await self._nack(hand_out, wave, outcome)
         self.batch = retry.halved(len(messages))
         answer = outcome.answer
         if answer is None:
@@ -181,8 +184,30 @@ class ParallelCycle:
             return False
         if len(messages) > 1:
             return await self._deliver_halves(hand_out, wave)
-        await self._fail(hand_out, answer, said)
+        await self._fail(hand_out, answer.status, said)
         self._count_refusal(wave)
+        return wave == self._wave
+
+    def _limit(self) -> float:
+        """Return the seconds that a delivery may take."""
+        if self._target.config.google is not None:
+            return google.seconds(self._target)
+        return seconds(self._means.upstream.patience(self._target))
+
+    async def _nack(self, hand_out: HandOut, wave: int, outcome: Outcome) -> bool:
+        """Let a message fail whatever became of its delivery, as Google's clients expect."""
+        answer = outcome.answer
+        if answer is None:
+            self._tries.failed(SEND, outcome.error)
+            await self._fail(hand_out, 0, outcome.error)
+            self._blamed(wave)
+            return False
+        said = self._tries.refused(hand_out.messages, answer, outcome.error)
+        await self._fail(hand_out, answer.status, said)
+        if answer.status in retry.NOT_OF_THE_MESSAGE:
+            self._blamed(wave, asked=answer.retry_after if answer.status in retry.ASKS_FOR_TIME else None)
+        else:
+            self._count_refusal(wave)
         return wave == self._wave
 
     async def _deliver_halves(self, hand_out: HandOut, wave: int) -> bool:
@@ -202,10 +227,10 @@ class ParallelCycle:
             self.batch, self._tries.most, messages=count, seconds=outcome.milliseconds / 1000, limit=limit
         )
 
-    async def _fail(self, hand_out: HandOut, answer: EndpointAnswer, said: str) -> None:
-        """Let a message fail that was refused alone."""
+    async def _fail(self, hand_out: HandOut, status: int, said: str) -> None:
+        """Let a message fail that was sent alone; `status` 0: there was no answer."""
         wait = retry.message_wait(self._policy, hand_out.attempt, random=self._means.random())
-        verdict = Verdict(said, hand_out.attempt, answer.status)
+        verdict = Verdict(said, hand_out.attempt, status)
         await self._hand_outs.fail(self._target, hand_out, Milliseconds(wait), verdict)
 
     def _count_refusal(self, wave: int) -> None:

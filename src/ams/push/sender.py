@@ -41,13 +41,20 @@ class SendFailed(Exception):
     """There was no whole answer; the text says why, on one line."""
 
 
-class CircuitOpen(SendFailed):
-    """The endpoint was not asked: it has not answered for a while. It costs no connection."""
+class NotAsked(SendFailed):
+    """The endpoint was not asked; it costs no connection."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__("The endpoint does not answer; it is left alone for a while")
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
         self.seconds = seconds
         """Until it may be asked again."""
+
+
+class CircuitOpen(NotAsked):
+    """It has not answered for a while."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__("The endpoint does not answer; it is left alone for a while", seconds)
 
 
 NO_HTTPS = "The URL is no https URL; deliveries go to those only"

@@ -9,10 +9,11 @@ import structlog
 from ams.core.clock import Clock
 from ams.core.push_config import DEFAULT_OUTSTANDING
 from ams.push import retry
-from ams.push.delivery import Deliveries
+from ams.push.delivery import Deliveries, Delivery
 from ams.push.details import Details, cut, repeats
+from ams.push.google import GoogleDeliveries
 from ams.push.report import SEND, Report, Tally
-from ams.push.sender import CircuitOpen, EndpointAnswer, HttpSender, SendFailed
+from ams.push.sender import EndpointAnswer, HttpSender, NotAsked, SendFailed
 from ams.push.upstream import Pulled, Target, Upstream
 from ams.wire.push import Attempt, Failure
 
@@ -26,6 +27,11 @@ _LEAST_WAIT = 100
 """Milliseconds, for an endpoint whose circuit is open."""
 
 
+def own_token(target: Target) -> str:
+    """Return the identity token that a target came with."""
+    return target.identity_token
+
+
 class Means(NamedTuple):
     """What workers work with."""
 
@@ -37,6 +43,8 @@ class Means(NamedTuple):
     tally: Tally
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     """Waits for so many seconds."""
+    token: Callable[[Target], str] = own_token
+    """Returns the present identity token of a target."""
 
 
 class Outcome(NamedTuple):
@@ -58,10 +66,13 @@ class Tries:
     """
 
     def __init__(self, target: Target, means: Means, report: Report) -> None:
+        self._target = target
         self._path = target.path
         self._means = means
         self._report = report
         self._deliveries = Deliveries(target)
+        form = target.config.google
+        self._google = None if form is None else GoogleDeliveries(target, form)
         self._details = Details(target)
         self._accepted = retry.accepted(target.config)
         self._defects: set[type[Exception]] = set()
@@ -71,16 +82,16 @@ class Tries:
         """Messages of one delivery."""
 
     async def send(self, messages: Sequence[Pulled], *, attempt: int, limit: float) -> Outcome:
-        """Send messages; `attempt` from 1, `limit` in seconds. Raises `CircuitOpen`, and nothing was sent."""
+        """Send messages; `attempt` from 1, `limit` in seconds. Raises `NotAsked`, and nothing was sent."""
         means = self._means
         now, began = means.clock.wall(), means.clock.monotonic()
-        delivery = self._deliveries.delivery(messages, attempt=attempt, now=now // 1000)
+        delivery = self._delivery(messages, attempt, now // 1000)
         answer, error = None, ""
         try:
             answer = await means.sender.send(
                 self._deliveries.url, delivery.headers, delivery.body, seconds=limit, at_once=self.at_once
             )
-        except CircuitOpen:
+        except NotAsked:
             raise
         except SendFailed as failed:
             error = self._details.detail(str(failed)) or "no answer"
@@ -90,6 +101,11 @@ class Tries:
         status = answer.status if answer else 0
         self._report.attempted(Attempt(now, len(messages), status, took, len(delivery.body), cut(error, MAX_ERROR)))
         return Outcome(answer, error, took, delivery.undecodable)
+
+    def _delivery(self, messages: Sequence[Pulled], attempt: int, now: int) -> Delivery:
+        if self._google is not None:
+            return self._google.delivery(messages[0], attempt=attempt, token=self._means.token(self._target))
+        return self._deliveries.delivery(messages, attempt=attempt, now=now)
 
     def refused(self, messages: Sequence[Pulled], answer: EndpointAnswer, error: str) -> str:
         """Report an answer that is no good one; return what the endpoint said."""
@@ -103,15 +119,15 @@ class Tries:
         """Report that the endpoint wants nothing any more."""
         self._report.stopped(self._failure(SEND, ENDED, answer.status))
 
-    def left_alone(self, circuit: CircuitOpen) -> int:
+    def left_alone(self, reason: NotAsked) -> int:
         """Report that an endpoint is not asked; return the milliseconds until it may be.
 
         What it last failed with says more than that it is left alone.
         """
         if self._report.failure is None or self._report.failure.what != SEND:
-            self.failed(SEND, str(circuit))
+            self.failed(SEND, str(reason))
         # A little longer for each differently: all subscriptions of the endpoint got the same `Retry-After`.
-        return max(_LEAST_WAIT, int(1000 * circuit.seconds * (1 + retry.JITTER * self._means.random())))
+        return max(_LEAST_WAIT, int(1000 * reason.seconds * (1 + retry.JITTER * self._means.random())))
 
     def late(self, what: str) -> None:
         """Report an acknowledgement that came too late: the endpoint has done nothing wrong (P15)."""

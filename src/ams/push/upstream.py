@@ -35,6 +35,10 @@ class Target:
     """Of the configuration: what was modified is another target, also if it is the same, as after a 410."""
     is_parallel: bool = False
     """Whether messages are leased one by one, so that several deliveries are under way (`ams.push.parallel`)."""
+    counts_attempts: bool = False
+    """Whether the subscription has a dead letter policy, so that deliveries in Google's form say which one they are."""
+    identity_token: str = field(default="", repr=False, compare=False)
+    """Of deliveries in Google's form. It is renewed while a worker goes on: another one makes no other target."""
 
 
 class Pulled(NamedTuple):

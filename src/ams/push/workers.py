@@ -38,7 +38,7 @@ class Workers:
         drain_seconds: float = DRAIN_SECONDS,
     ) -> None:
         self._upstream = Leased(upstream)
-        self._means = Means(self._upstream, sender, clock, random, tally or Tally(), sleep)
+        self._means = Means(self._upstream, sender, clock, random, tally or Tally(), sleep, self._token)
         self._drain_seconds = drain_seconds
         self._wanted: dict[str, Target] = {}
         self._paths: dict[str, str] = {}  # of wanted targets, by the identity of the subscription
@@ -128,6 +128,11 @@ class Workers:
         for worker in self._running.values():
             if worker.target.id in lost:
                 worker.changed = True
+
+    def _token(self, target: Target) -> str:
+        """Return the identity token of a target that came last."""
+        newest = self._wanted.get(target.path)
+        return newest.identity_token if newest is not None and newest == target else target.identity_token
 
     def _is_wanted(self, worker: Worker) -> bool:
         return self._wanted.get(worker.target.path) == worker.target

@@ -250,6 +250,46 @@ class PushReport(CamelObject, frozen=True, kw_only=True):
     """Oldest first."""
 
 
+class OpenIdConfiguration(Object, frozen=True):
+    """Where those who get deliveries find what their tokens are checked with (OpenID Connect Discovery 1.0, 3)."""
+
+    issuer: str
+    jwks_uri: str
+    response_types_supported: Sequence[str]
+    subject_types_supported: Sequence[str]
+    id_token_signing_alg_values_supported: Sequence[str]
+    claims_supported: Sequence[str]
+
+
+class Jwk(Object, frozen=True):
+    """A public key (RFC 7517, RFC 7518)."""
+
+    kty: str
+    use: str
+    alg: str
+    kid: str
+    n: str
+    e: str
+
+
+class Jwks(Object, frozen=True):
+    """The public keys that tokens are checked with."""
+
+    keys: Sequence[Jwk]
+
+
+class GooglePush(CamelObject, frozen=True):
+    """How a delivery in the form of Google's Pub/Sub looks; `identityToken` is what it shows, renewed in time."""
+
+    wrapped: bool
+    write_metadata: bool
+    counts_attempts: bool
+    """Whether it says which attempt it is."""
+    service_account: str
+    """Empty: it shows no token."""
+    identity_token: str
+
+
 class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
     """A subscription to deliver, with all that its deliveries carry; `secrets` are what they are signed with."""
 
@@ -263,6 +303,8 @@ class PushTarget(CamelObject, frozen=True, kw_only=True, omit_defaults=False):
     push_config: PushConfig
     parallel: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether messages are leased one by one; only there when they are."""
+    google: GooglePush | msgspec.UnsetType = msgspec.UNSET
+    """Only there for deliveries in Google's form."""
     secrets: Sequence[str]
     """The newest first."""
 

@@ -118,6 +118,7 @@ BAD = {
     "a cursor beyond the end of nothing": ([PROJECT, TOPIC, sub(offset=1)], 4, "beyond the end of the topic, 0"),
     "a deadline over ten minutes": ([PROJECT, sub(ack_deadline_seconds=601)], 3, "600"),
     "a push of no known type": ([PROJECT, sub(push={"type": "post"})], 3, "post"),
+    "Google's form of an ordered one": ([PROJECT, sub(push=HTTPS | {"google": {}})], 3, "Google"),
     "a push to no https": ([PROJECT, sub(push=HTTPS | {"endpoint": "http://a.example/"})], 3, "https"),
     "dead letters beside a topic": ([PROJECT, sub(push=HTTPS | {"max_delivery_attempts": 5})], 3, "dead_letter_topic"),
     "dead letters to no name": ([PROJECT, sub(push=DEAD | {"dead_letter_topic": "a.b"})], 3, "dead letter topic"),

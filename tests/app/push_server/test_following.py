@@ -12,6 +12,7 @@ from ams.app.push_server.condition import NO_WORKER, OK, Condition
 from ams.app.push_server.following import Follower
 from ams.client import AsyncClient
 from ams.core.backoff import Backoff
+from ams.core.google_push import GoogleForm
 from ams.core.names import SubscriptionId
 from ams.core.push_config import PushConfig
 from ams.core.supervisor import Supervisor
@@ -172,6 +173,14 @@ async def test_a_lease_says_what_is_delivered_and_heartbeats_say_how_it_goes(ser
         [state] = [heartbeat["states"]["id-of-a"] for heartbeat in service.heartbeats if heartbeat["states"]]
         assert state["delivered"] == 7
         await until(lambda: service.heartbeats[-1]["held"] == ["id-of-a"])
+
+        google = {"wrapped": False, "writeMetadata": True, "countsAttempts": True, "serviceAccount": "a@b",
+                  "identityToken": "eyJ"}  # fmt: skip
+        service.leased = [{**service.lease("g"), "parallel": True, "google": google}]
+        await until(lambda: push.names() == ["g"])
+        [target] = push.table.targets.values()
+        assert target.config.google == GoogleForm(is_wrapped=False, write_metadata=True, service_account="a@b")
+        assert (target.counts_attempts, target.identity_token) == (True, "eyJ")
 
         service.leased = []
         await until(lambda: push.names() == [])

@@ -12,6 +12,7 @@ from datetime import date
 from typing import Any, NamedTuple
 
 from ams.app.moving.files import Numbered, bad_line
+from ams.core import google_push
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
@@ -425,6 +426,10 @@ def _check_push_type(push: PushConfig, is_parallel: bool) -> None:
         raise InvalidInput(f"max_outstanding {push.max_outstanding}, and a parallel one has up to {MAX_OUTSTANDING}")
     if is_parallel and push.dead_letter_topic:
         raise InvalidInput("a dead letter topic for push of a parallel subscription, which has a policy for that")
+    if push.google is not None:
+        if not is_parallel or push.type != HTTP_ENDPOINT:
+            raise InvalidInput("push in Google's form that is not to an endpoint, or of one that is not parallel")
+        google_push.check(push.google, push.endpoint, is_https=True)
 
 
 def _check_config(push: PushConfig) -> None:

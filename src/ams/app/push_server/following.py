@@ -13,6 +13,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 import msgspec
@@ -25,6 +26,7 @@ from ams.client import AsyncClient, wire
 from ams.client import errors as client_errors
 from ams.client.wire.call import Call, reader
 from ams.core.backoff import Backoff, Pauses
+from ams.core.google_push import GoogleForm
 from ams.core.supervisor import Supervisor
 from ams.push.holding import Holding, LeaseReply, NoLeases, Unanswered
 from ams.push.leases import Heartbeat
@@ -191,6 +193,10 @@ def _target(leased: wire.PushTarget) -> Target | None:
         return None
     if config is None:
         return None
+    google = leased.google or None
+    if google is not None:
+        form = GoogleForm(google.wrapped, google.write_metadata, google.service_account)
+        config = replace(config, google=form)
     return Target(
         path=leased.name,
         topic=leased.topic,
@@ -201,6 +207,8 @@ def _target(leased: wire.PushTarget) -> Target | None:
         revision=leased.revision,
         topic_id=leased.topic_id,
         is_parallel=leased.parallel is True,
+        counts_attempts=google is not None and google.counts_attempts,
+        identity_token=google.identity_token if google is not None else "",
     )
 
 

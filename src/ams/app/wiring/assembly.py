@@ -22,6 +22,7 @@ from ams.http.limits import Bodies, affordable
 from ams.http.routes.issuers import BindingRoutes, IssuerRoutes
 from ams.http.routes.projects import MemberRoutes, ProjectRoutes
 from ams.http.routes.push import DeadLetterRoutes, PushRoutes, PushStatusRoutes
+from ams.http.routes.push_identity import PushIdentityRoutes
 from ams.http.routes.push_lease import LeaseRoutes, WaitRoutes
 from ams.http.routes.reading import ReadingRoutes
 from ams.http.routes.schemas import SchemaRoutes
@@ -262,6 +263,7 @@ def routes(
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(watcher).rows(),
+        *PushIdentityRoutes(push.identity).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
         *WaitRoutes(deliverer, working, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters, leases).rows(),

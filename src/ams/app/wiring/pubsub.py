@@ -48,7 +48,9 @@ async def pubsub(
             cases.topics, cases.publisher, cases.retention, cases.subscriptions, cases.snapshots, cases.schemas
         ).rpcs(),
         subscriber.NAME: [
-            *SubscriberRpcs(made.registry, cases.subscriptions, cases.snapshots, cases.seeker).rpcs(),
+            *SubscriberRpcs(
+                made.registry, cases.subscriptions, cases.snapshots, cases.seeker, made.push.pushing
+            ).rpcs(),
             *LeasingRpcs(leases).rpcs(),
         ],
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,12 +23,16 @@ from ams.service.delivering import Deliverer
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.service.push.hand_outs import EngineHandOuts
+from ams.service.push.identity import PushIdentity
 from ams.service.push.pushing import Leaseholders, Pushing, no_push_server
 from ams.service.push.runner import Moves, PushRunner
 from ams.service.push.upstream import EnginesUpstream
 
 if TYPE_CHECKING:
     from ams.push.rpc.driving import DrivenPushServer
+
+
+_HTTPS_PORT = 443
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,7 @@ class Push:
     pushing: Pushing
     assignment: Assignment
     dead_letters: DeadLetters
+    identity: PushIdentity
     runner: PushRunner | None
     """The workers of this process; None where others deliver, or none does."""
     reach: Reach | None
@@ -81,6 +87,16 @@ def reach_of(settings: Settings) -> Reach | None:
     return Reach(EndpointCheck(guard, trusted), HttpSender(guard, trusted), _driven(settings))
 
 
+def push_identity(settings: Settings, engines: Engines) -> PushIdentity:
+    """Return who delivers in Google's form, by the URL at which others find the service."""
+    shown = settings.proxy_hostname
+    if not shown:
+        host = socket.gethostname() if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 - not bound
+        shown = f"[{host}]" if ":" in host else host
+        shown += "" if settings.port == _HTTPS_PORT else f":{settings.port}"
+    return PushIdentity(engines.registry.signing_keys, f"https://{shown}", engines.clock)
+
+
 def push_of(
     settings: Settings,
     engines: Engines,
@@ -90,7 +106,7 @@ def push_of(
     reach: Reach | None,
 ) -> Push:
     """Assemble push; without a reach it is disabled."""
-    registry, cursors = engines.registry, engines.cursors
+    registry, cursors, identity = engines.registry, engines.cursors, push_identity(settings, engines)
     is_alone = settings.registry == "sqlite"
     tally, workers = Tally(settings.metrics_labels), None
     if reach is not None and reach.driven is None and settings.push_inside:
@@ -99,7 +115,8 @@ def push_of(
     own = new_uuid()
     alone = RememberedLeases(engines.clock, own, registry.other_holders)
     leases = alone if is_alone else registry.push_leases
-    assignment = Assignment(registry, leases, workers.state_of if workers else None, registry.push_secrets.all_valid)
+    state_of = workers.state_of if workers else None
+    assignment = Assignment(registry, leases, state_of, registry.push_secrets.all_valid, identity.tokens)
     moves = None if is_alone else Moves(cursors, deliverer)
     runner = PushRunner(assignment, workers, tally, moves, holder=own) if workers else None
     pushing = Pushing(registry, worker_token=settings.push_worker_token)
@@ -108,7 +125,7 @@ def push_of(
         pushing = Pushing(
             registry, True, settings.push_worker_token, reach.endpoints, server, assignment, not reach.driven
         )
-    return Push(pushing, assignment, dead_letters, runner, reach)
+    return Push(pushing, assignment, dead_letters, identity, runner, reach)
 
 
 def _driven(settings: Settings) -> "DrivenPushServer | None":

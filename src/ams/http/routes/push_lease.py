@@ -23,7 +23,7 @@ from ams.service.delivering import Deliverer
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
-from ams.wire.push import MAX_STATES, BeatBody, Lease, PushTarget, Ready, WaitBody, WorkerState
+from ams.wire.push import MAX_STATES, BeatBody, GooglePush, Lease, PushTarget, Ready, WaitBody, WorkerState
 
 MAX_HELD = 10_000
 """Subscriptions one process may hold."""
@@ -149,5 +149,15 @@ def _target(target: Target) -> PushTarget:
         ack_deadline_seconds=target.ack_deadline_seconds,
         push_config=shown_push(target.path.split("/")[2], target.config),
         parallel=target.is_parallel or msgspec.UNSET,
+        google=_google(target),
         secrets=target.secrets,
+    )
+
+
+def _google(target: Target) -> GooglePush | msgspec.UnsetType:
+    form = target.config.google
+    if form is None:
+        return msgspec.UNSET
+    return GooglePush(
+        form.is_wrapped, form.write_metadata, target.counts_attempts, form.service_account, target.identity_token
     )

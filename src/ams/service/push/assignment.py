@@ -4,22 +4,31 @@ What is wanted is what the registry holds: every subscription whose push configu
 with every heartbeat of every process that delivers, so no change has to be announced.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ams.core.names import SubscriptionId, subscription_path, topic_path
+from ams.core.push_config import PushConfig
 from ams.push.leases import Heartbeat, Leases
 from ams.push.upstream import Target
+from ams.service.push.identity import Claim, claim_of
 from ams.storage.registry.push import Pushed
 from ams.storage.registry.registry import Registry
 from ams.wire.push import WorkerState
 
 Secrets = Mapping[SubscriptionId, Sequence[str]]
 """What deliveries are signed with, newest first."""
+Tokens = Mapping[Claim, str]
+"""Identity tokens of deliveries in Google's form."""
 
 
 async def no_secrets() -> Secrets:
     """Return that no delivery is signed."""
+    return {}
+
+
+async def no_tokens(_configs: Iterable[PushConfig]) -> Tokens:
+    """Return that no delivery shows a token."""
     return {}
 
 
@@ -37,13 +46,18 @@ class Assignment:
         leases: Leases,
         live: Callable[[SubscriptionId], WorkerState | None] | None = None,
         secrets: Callable[[], Awaitable[Secrets]] = no_secrets,
+        tokens: Callable[[Iterable[PushConfig]], Awaitable[Tokens]] = no_tokens,
     ) -> None:
-        """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions."""
+        """`live` returns the state of a worker of this process; `secrets` the valid ones of all subscriptions.
+
+        `tokens` returns the identity tokens that configurations ask for.
+        """
         self._registry = registry
         self._leases = leases
         self._live = live or no_worker
         self._secrets = secrets
-        self._known = _Known((), {}, ())
+        self._tokens = tokens
+        self._known = _Known((), {}, {}, ())
 
     async def targets(self) -> Sequence[Target]:
         """Return all that shall be delivered, oldest first."""
@@ -69,20 +83,23 @@ class Assignment:
     async def _wanted(self) -> "_Known":
         """Return what is wanted, made anew only when something has changed."""
         pushed, secrets = await self._registry.subscriptions.pushed(), await self._secrets()
-        if pushed is not self._known.pushed or secrets != self._known.secrets:
-            targets = [_target(each, secrets.get(each.id, ())) for each in pushed]
-            self._known = _Known(pushed, secrets, targets, frozenset(each.id for each in pushed))
+        known, tokens = self._known, await self._tokens(each.config for each in pushed)
+        if pushed is not known.pushed or secrets != known.secrets or tokens != known.tokens:
+            targets = [_target(each, secrets.get(each.id, ()), tokens) for each in pushed]
+            self._known = _Known(pushed, secrets, tokens, targets, frozenset(each.id for each in pushed))
         return self._known
 
 
 class _Known(NamedTuple):
     pushed: Sequence[Pushed]
     secrets: Secrets
+    tokens: Tokens
     targets: Sequence[Target]
     ids: frozenset[SubscriptionId] = frozenset()
 
 
-def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:
+def _target(pushed: Pushed, secrets: Sequence[str], tokens: Tokens) -> Target:
+    claim = claim_of(pushed.config)
     return Target(
         path=subscription_path(pushed.project, pushed.name),
         topic=topic_path(pushed.project, pushed.topic),
@@ -93,4 +110,6 @@ def _target(pushed: Pushed, secrets: Sequence[str]) -> Target:
         revision=pushed.config.revision,
         topic_id=pushed.topic_id,
         is_parallel=pushed.is_parallel,
+        counts_attempts=pushed.counts_attempts,
+        identity_token=tokens.get(claim, "") if claim else "",
     )

@@ -15,6 +15,7 @@ from ams.core.names import ProjectName, SubscriptionId, SubscriptionName, TopicN
 from ams.core.push_config import PushConfig
 from ams.push.leases import LEASE_SECONDS, Heartbeat, Holdings, Subscriptions, share
 from ams.storage.database.database import Database
+from ams.storage.registry import parallel
 from ams.storage.registry.statements import NOW, ByDialect, ByRows, among, now
 from ams.storage.registry.tables import (
     projects,
@@ -44,6 +45,8 @@ class Pushed(NamedTuple):
     ack_deadline_seconds: int
     config: PushConfig
     is_parallel: bool = False
+    counts_attempts: bool = False
+    """Whether it is a parallel one with a dead letter policy."""
 
 
 def stored(config: PushConfig | None) -> str | None:
@@ -73,8 +76,32 @@ class PushedRecords:
         if stamp == known[0]:
             return known
         rows = connection.execute(_PUSHED).all()
-        found = [Pushed(*row[:4], row[4] or "", row[5], _config.decode(row[6]), row[7] is not None) for row in rows]
+        found = [_pushed(*row) for row in rows]
         return stamp, [each for each in found if each.config.verified]
+
+
+def _pushed(
+    identity: str,
+    project: str,
+    name: str,
+    topic: str,
+    topic_id: str | None,
+    deadline: int,
+    push: str,
+    options: str | None,
+) -> Pushed:
+    chosen = parallel.read(options)
+    return Pushed(
+        SubscriptionId(identity),
+        ProjectName(project),
+        SubscriptionName(name),
+        TopicName(topic),
+        topic_id or "",
+        deadline,
+        _config.decode(push),
+        is_parallel=chosen is not None,
+        counts_attempts=chosen is not None and chosen.dead_letter_policy is not None,
+    )
 
 
 _PUSHED = (
@@ -97,6 +124,7 @@ _GATHERED = {"sqlite": "group_concat({each}, ' ')", "postgresql": "md5(string_ag
 _EACH = (
     "subscriptions.id || projects.name || ' ' || subscriptions.name || ' ' || subscriptions.topic || ' '"
     " || COALESCE(topics.id, '') || CAST(subscriptions.ack_deadline_seconds AS TEXT) || subscriptions.push"
+    " || COALESCE(subscriptions.parallel, '')"
 )
 _STAMP = {
     dialect: text(

@@ -24,6 +24,7 @@ from ams.storage.registry.projects import ProjectRecords
 from ams.storage.registry.push import OtherHolders, PushSecretRecords, StoredLeases
 from ams.storage.registry.resources import SubscriptionRecords, TopicRecords
 from ams.storage.registry.schemas import SchemaRecords
+from ams.storage.registry.signing_keys import SigningKeyRecords
 from ams.storage.registry.tables import REGISTRY, audit, keys
 from ams.storage.registry.users import RegistrationRecords, UserRecords
 from ams.storage.secrets import Secrets
@@ -51,6 +52,7 @@ class Registry:
         self.subscriptions = SubscriptionRecords(database, clock, cache_size)
         self.snapshots = SnapshotRecords(database, clock)
         self.push_secrets = PushSecretRecords(database, secrets, clock)
+        self.signing_keys = SigningKeyRecords(database, secrets, clock)
         self.owners = OwnerRecords(database, clock)
         self.projects = ProjectRecords(database, clock, cache_size)
         self.registrations = RegistrationRecords(database, clock, self.users)

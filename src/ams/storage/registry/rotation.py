@@ -18,6 +18,7 @@ from ams.storage.database.database import Database
 from ams.storage.database.schema import reason
 from ams.storage.files import Disk
 from ams.storage.registry.logins import hash_of, secret_of
+from ams.storage.registry.signing_keys import forget_all
 from ams.storage.registry.tables import REGISTRY, issuers, keys, named_tokens, push_secrets, users
 from ams.storage.secrets import Secrets, key_file
 
@@ -27,6 +28,8 @@ NEXT = ".next"
 
 def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
     """Encrypt all tokens and secrets with another key, in the connection's transaction; return how many tokens.
+
+    What the installation signs with is forgotten: another one is made at its next use.
 
     Raises `Damaged` for a token or secret that cannot be read.
     """
@@ -42,6 +45,7 @@ def encrypt_anew(connection: Connection, old: Secrets, new: Secrets) -> int:
     named = _encrypt_named_anew(connection, old, new)
     _encrypt_push_anew(connection, old, new)
     _encrypt_issuers_anew(connection, old, new)
+    forget_all(connection)
     connection.execute(update(keys).values(fingerprint=new.fingerprint))
     return len(changed) + named
 

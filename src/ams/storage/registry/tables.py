@@ -341,6 +341,16 @@ push_secrets = _numbered(
 )
 """What deliveries are signed with, the newest last; after a rotation two of them for a while."""
 
+signing_keys = Table(
+    "signing_keys",
+    METADATA,
+    Column("purpose", String(16), primary_key=True),
+    Column("id", String(40), nullable=False, comment="what names the key where something is signed with it"),
+    Column("sealed", LargeBinary, nullable=False, comment="the private key in PEM, encrypted"),
+    Column("created_on", BigInteger, nullable=False, comment="milliseconds since the epoch"),
+)
+"""What the installation signs with, one key for each purpose."""
+
 push_holders = Table(
     "push_holders",
     METADATA,
@@ -446,7 +456,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0012",  # deleted schemas
+    head="0013",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

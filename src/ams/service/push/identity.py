@@ -1,0 +1,139 @@
+"""Identity of deliveries in Google's form: OpenID Connect tokens, and what receivers check them with.
+
+A token is a JWT by RS256 that says which service account delivers, and to whom. It is signed by one key of the whole
+installation, made when it is first needed and kept in the registry, so all nodes sign alike. Its public half is
+published as OpenID Connect Discovery says, at the issuer's URL.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jwt
+import structlog
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from ams.core.clock import Clock
+from ams.core.errors import Damaged
+from ams.core.push_config import PushConfig
+from ams.storage.registry.signing_keys import PUSH, SigningKey, SigningKeyRecords
+
+ALGORITHM = "RS256"
+LIVES_SECONDS, RENEWED_SECONDS = 3600, 1800
+"""How long a token is good, and how old one may be that is still used."""
+CONFIGURATION = "/.well-known/openid-configuration"
+KEYS = "/.well-known/jwks.json"
+_BITS, _EXPONENT, _ID_LENGTH = 2048, 65537, 40
+
+logger = structlog.get_logger("ams.push")
+
+
+class Claim(NamedTuple):
+    """Who delivers to whom, by a token."""
+
+    service_account: str
+    audience: str
+
+
+def claim_of(config: PushConfig) -> Claim | None:
+    """Return what the deliveries of a configuration say of themselves; None: they have no token."""
+    if config.google is None or not config.google.service_account:
+        return None
+    return Claim(config.google.service_account, config.google.audience or config.endpoint)
+
+
+class _Key(NamedTuple):
+    id: str
+    private: rsa.RSAPrivateKey
+
+    @property
+    def public(self) -> Mapping[str, Any]:
+        """The public half, as a JWK."""
+        found = jwt.algorithms.RSAAlgorithm.to_jwk(self.private.public_key(), as_dict=True)
+        return {"kty": found["kty"], "use": "sig", "alg": ALGORITHM, "kid": self.id, "n": found["n"], "e": found["e"]}
+
+
+class _Token(NamedTuple):
+    text: str
+    made: int
+    """Seconds since the epoch."""
+
+
+class PushIdentity:
+    """Signs tokens, and shows what they are checked with. All calls raise `RegistryUnavailable`."""
+
+    def __init__(self, records: SigningKeyRecords, issuer: str, clock: Clock) -> None:
+        """`issuer` is the URL that receivers know the installation by, without a slash at its end."""
+        self.issuer = issuer
+        self._records = records
+        self._clock = clock
+        self._key: _Key | None = None
+        self._making = asyncio.Lock()
+        self._tokens: dict[Claim, _Token] = {}
+
+    async def keys(self) -> Sequence[Mapping[str, Any]]:
+        """Return the public keys, as JWKs. Raises `Damaged`."""
+        return [(await self._own()).public]
+
+    async def tokens(self, configs: Iterable[PushConfig]) -> Mapping[Claim, str]:
+        """Return tokens for the deliveries of these; none at all while the key cannot be read: that is logged."""
+        wanted = {claim for each in configs if (claim := claim_of(each)) is not None}
+        if not wanted:
+            self._tokens = {}
+            return {}
+        try:
+            key = await self._own()
+        except Damaged as error:
+            logger.error("push_key.damaged", reason=str(error))
+            return {}
+        now = self._clock.wall() // 1000
+        self._tokens = {each: self._fresh(each, now) or self._signed(key, each, now) for each in wanted}
+        return {each: token.text for each, token in self._tokens.items()}
+
+    def _fresh(self, claim: Claim, now: int) -> _Token | None:
+        known = self._tokens.get(claim)
+        return known if known is not None and 0 <= now - known.made < RENEWED_SECONDS else None
+
+    def _signed(self, key: _Key, claim: Claim, now: int) -> _Token:
+        said = {
+            "iss": self.issuer,
+            "aud": claim.audience,
+            "azp": claim.service_account,
+            "sub": claim.service_account,
+            "email": claim.service_account,
+            "email_verified": True,
+            "iat": now,
+            "exp": now + LIVES_SECONDS,
+        }
+        return _Token(jwt.encode(said, key.private, ALGORITHM, headers={"kid": key.id}), now)
+
+    async def _own(self) -> _Key:
+        async with self._making:
+            if self._key is None:
+                found = await self._records.find(PUSH)
+                if found is None:
+                    found = await self._records.add(PUSH, await asyncio.to_thread(_made))
+                self._key = _loaded(found)
+            return self._key
+
+
+def _made() -> SigningKey:
+    """Make a key; takes a good part of a second."""
+    key = rsa.generate_private_key(_EXPONENT, _BITS)
+    public = key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return SigningKey(hashlib.sha256(public).hexdigest()[:_ID_LENGTH], pem.decode())
+
+
+def _loaded(key: SigningKey) -> _Key:
+    private = load_pem_private_key(key.pem.encode(), None)
+    assert isinstance(private, rsa.RSAPrivateKey)
+    return _Key(key.id, private)

@@ -305,6 +305,14 @@ def decoded_data(text: str) -> bytes:
         return pybase64.b64decode(text.replace("\r", "").replace("\n", ""), validate=True)
 
 
+def data_or_text(text: str) -> bytes:
+    """Return the data of a message as bytes; what is no base64, as a lenient service takes it, as the text it is."""
+    try:
+        return decoded_data(text)
+    except ValueError:
+        return text.encode()
+
+
 _FRAME = len('"data":""')
 """What a fragment without attributes has beside its data."""
 _SIGN = len('"data":')

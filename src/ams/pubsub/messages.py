@@ -82,20 +82,12 @@ def _message(stored: Stored) -> protos.Message:
     offset, time, fragment = stored
     message = parse(fragment)
     return protos.PubsubMessage(
-        data=_bytes(message.data),
+        data=messages.data_or_text(message.data),
         attributes=message.attributes,
         message_id=str(offset),
         publish_time=timestamp(time),
         ordering_key=message.ordering_key,
     )
-
-
-def _bytes(data: str) -> bytes:
-    """Return the data of a message; what AMS publishers sent that is no base64 goes out as the text it is."""
-    try:
-        return messages.decoded_data(data)
-    except ValueError:
-        return data.encode()
 
 
 def in_answers(messages: Iterable[protos.Message], most: int) -> list[list[protos.Message]]:

@@ -17,7 +17,7 @@ import msgspec
 import pybase64
 
 from ams.core.google_push import GoogleForm
-from ams.core.messages import Message, decoded_data, parse
+from ams.core.messages import Message, data_or_text, parse
 from ams.push.delivery import Delivery
 from ams.push.sender import Headers, NotAsked
 from ams.push.upstream import Pulled, Target
@@ -57,7 +57,7 @@ class GoogleDeliveries:
         headers += self._metadata(pulled, message) if self._form.write_metadata else []
         if all(name.lower() != "content-type" for name, _ in headers):
             headers.append(("Content-Type", "application/octet-stream"))
-        return Delivery(headers, _data(message), 0)
+        return Delivery(headers, data_or_text(message.data), 0)
 
     def _sender(self, token: str) -> Headers:
         agent = ("User-Agent", "CloudPubSub-Google")
@@ -69,7 +69,7 @@ class GoogleDeliveries:
 
     def _wrapped(self, pulled: Pulled, message: Message, attempt: int) -> bytes:
         shown: dict[str, object] = {
-            "data": pybase64.b64encode(_data(message)).decode(),
+            "data": pybase64.b64encode(data_or_text(message.data)).decode(),
             "messageId": pulled.message_id,
             "message_id": pulled.message_id,
             "publishTime": pulled.publish_time,
@@ -97,14 +97,6 @@ class GoogleDeliveries:
 def seconds(target: Target) -> float:
     """Return how long a delivery may take: as long as the acknowledgement's deadline."""
     return min(float(target.ack_deadline_seconds), MOST_SECONDS)
-
-
-def _data(message: Message) -> bytes:
-    """Return the data; what AMS publishers sent that is no base64 goes out as the text it is."""
-    try:
-        return decoded_data(message.data)
-    except ValueError:
-        return message.data.encode()
 
 
 def _is_free(name: str) -> bool:

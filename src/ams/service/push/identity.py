@@ -95,12 +95,12 @@ class PushIdentity:
             logger.error("push_key.damaged", reason=str(error))
             return {}
         now = self._clock.wall() // 1000
-        self._tokens = {each: self._fresh(each, now) or self._signed(key, each, now) for each in wanted}
-        return {each: token.text for each, token in self._tokens.items()}
-
-    def _fresh(self, claim: Claim, now: int) -> _Token | None:
-        known = self._tokens.get(claim)
-        return known if known is not None and 0 <= now - known.made < RENEWED_SECONDS else None
+        fresh = {each: token for each, token in self._tokens.items() if each in wanted and _is_fresh(token, now)}
+        missing = wanted - fresh.keys()
+        if missing:  # a signature takes about a millisecond, and there may be thousands
+            fresh |= await asyncio.to_thread(lambda: {each: self._signed(key, each, now) for each in missing})
+        self._tokens = fresh
+        return {each: token.text for each, token in fresh.items()}
 
     def _signed(self, key: _Key, claim: Claim, now: int) -> _Token:
         said = {
@@ -123,6 +123,10 @@ class PushIdentity:
                     found = await self._records.add(PUSH, await asyncio.to_thread(_made))
                 self._key = _loaded(found)
             return self._key
+
+
+def _is_fresh(token: _Token, now: int) -> bool:
+    return 0 <= now - token.made < RENEWED_SECONDS
 
 
 def _made() -> SigningKey:

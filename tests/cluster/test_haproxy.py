@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import grpc
 import pytest
+from google.pubsub_v1 import GetTopicRequest
 
 from cluster.certificates import Authority
 from cluster.deployed import haproxy_configuration
 from cluster.haproxy import Backend, Haproxy, check
+from cluster.ports import free_port
+from tests.support.service import live_service
 
 pytestmark = pytest.mark.haproxy
 
@@ -226,3 +231,21 @@ def test_nodes_are_asked_by_tls_and_their_certificates_are_checked(tmp_path: Pat
         haproxy.stop()
         for stub in (right, wrong, ops):
             stub.close()
+
+
+def test_googles_clients_are_passed_on_by_tls_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca")
+    node = authority.sign("node")
+    own, port = ("--cert", str(node.certificate), "--key", str(node.key)), free_port()
+    ops = Stub("ops")
+    with live_service(tmp_path / "data", *own, "--pubsub-port", str(port)) as service:
+        backend = Backend("one", urlsplit(service.base_url).port or 0, ops.server_port, port)
+        with Haproxy(tmp_path, [backend], authority.sign("haproxy").both, authority.ca) as haproxy:
+            eventually(lambda: haproxy.states() == {"one": "UP"})
+            trust = grpc.ssl_channel_credentials(authority.ca.read_bytes())
+            bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(service.token))
+            with grpc.secure_channel(haproxy.pubsub, bearer) as channel:
+                ask = channel.unary_unary("/google.pubsub.v1.Publisher/GetTopic")
+                with pytest.raises(grpc.RpcError, match="Resource not found"):
+                    ask(GetTopicRequest.serialize(GetTopicRequest(topic="projects/none/topics/none")), timeout=20)
+    ops.close()

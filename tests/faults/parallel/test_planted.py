@@ -164,7 +164,7 @@ def forget_failures(patch: Patch) -> None:
 
 
 def lose_dead_letters(patch: Patch) -> None:
-    async def put(*_: object) -> None:
+    async def put(*_: object, **__: object) -> None:
         return
 
     patch.setattr(DeadLetters, "put", put)
@@ -173,9 +173,9 @@ def lose_dead_letters(patch: Patch) -> None:
 def put_aside_twice(patch: Patch) -> None:
     whole, keys = DeadLetters.put, iter(map(str, range(10**6)))
 
-    async def put(*given: Any) -> None:
-        await whole(*given)
-        await whole(*given)
+    async def put(*given: Any, **named: Any) -> None:
+        await whole(*given, **named)
+        await whole(*given, **named)
 
     patch.setattr(DeadLetters, "put", put)
     patch.setattr(dead_letters, "_key", lambda *_: next(keys))

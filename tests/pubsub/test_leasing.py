@@ -107,6 +107,17 @@ def test_an_answer_is_small_enough_for_all_clients(world: World) -> None:
     assert len(set(found)) == 9
 
 
+def test_a_push_subscription_is_not_for_consumers(world: World) -> None:
+    _, subscription = world.made()
+    push = {"type": "http_endpoint", "pushEndpoint": "https://localhost:1/push"}
+    world.http("POST", "/subscriptions/subscription:modifyPushConfig", {"pushConfig": push})
+    request = Pull(subscription=subscription, max_messages=1, return_immediately=True)
+    assert refused(world.channel, SUBSCRIBER + "Pull", request) == (
+        "FAILED_PRECONDITION",
+        "This method is not supported for this subscription type.",
+    )
+
+
 @pytest.mark.parametrize("seconds", [1, 9, 600])
 def test_all_deadlines_up_to_600_seconds_are_taken(world: World, seconds: int) -> None:
     _, subscription = world.made()

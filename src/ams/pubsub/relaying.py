@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from ams.core.errors import OwnedElsewhere
+from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.pubsub.calls import Context, client_of, end
 from ams.pubsub.errors import DETAILS, Refusal
@@ -61,7 +61,7 @@ class Relays:
         up = asyncio.create_task(_pass_on(call, first, context))
         try:
             async for answer in call:
-                await context.write(answer)
+                await _write(context, answer, first.stream_ack_deadline_seconds)
             code = await call.code()
             if code is not grpc.StatusCode.OK:
                 await self._end(elsewhere, context, code, await call.details(), await call.trailing_metadata())
@@ -107,6 +107,15 @@ class Relays:
             self._doubt(SubscriptionId(elsewhere.subscription))
         metadata = tuple((name, value) for name, value in trailing or () if name == DETAILS)
         await end(context, Refusal(code, details or "", metadata))
+
+
+async def _write(context: Context, answer: bytes, seconds: int) -> None:
+    """Send an answer on; raise `Overloaded` when the client does not read it for as long as its leases last."""
+    try:
+        async with asyncio.timeout(seconds):
+            await context.write(answer)
+    except TimeoutError:
+        raise Overloaded("The stream is not read by its client") from None
 
 
 async def _pass_on(call: Any, first: Message, context: Context) -> None:

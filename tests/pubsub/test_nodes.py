@@ -1,0 +1,205 @@
+"""Google's port on two nodes: any of them may be asked; what another node owns is relayed to it.
+
+The nodes are in this process, over a real PostgreSQL and a real Kafka; one that is killed is a process.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.cloud import pubsub_v1
+from google.cloud.pubsub_v1.subscriber.message import Message
+from google.pubsub_v1 import types
+from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
+
+from cluster.node import Node
+from cluster.ports import free_port
+from tests.cluster.nodes import node_served, shared_settings
+from tests.pubsub.streams import ask, opened, refused
+from tests.support.served import Served
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
+SECONDS = 60
+PUBLISHER, SUBSCRIBER = "/google.pubsub.v1.Publisher/", "/google.pubsub.v1.Subscriber/"
+_numbers = count()
+pb: Any = types
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Served]]:
+    folder, settings = tmp_path_factory.mktemp("nodes"), shared_settings()
+    with contextlib.ExitStack() as stack:
+        one, two = (
+            stack.enter_context(
+                node_served(folder / name, settings, pubsub_port=free_port(), pubsub_emulator=True, host="127.0.0.1")
+            )
+            for name in ("one", "two")
+        )
+        yield one, two
+
+
+@pytest.fixture
+def channels(nodes: tuple[Served, Served]) -> Iterator[tuple[grpc.Channel, grpc.Channel]]:
+    with grpc.insecure_channel(nodes[0].run.pubsub) as one, grpc.insecure_channel(nodes[1].run.pubsub) as two:
+        yield one, two
+
+
+def make(channel: grpc.Channel, **options: object) -> str:
+    """Make a topic and a subscription; return the last part of both names."""
+    name = f"own-{next(_numbers)}"
+    topic = f"projects/P/topics/{name}"
+    ask(channel, PUBLISHER + "CreateTopic", pb.Topic.pb()(name=topic))
+    asked = pb.Subscription.pb()(name=f"projects/P/subscriptions/{name}", topic=topic, **options)
+    ask(channel, SUBSCRIBER + "CreateSubscription", asked)
+    return name
+
+
+def publish(channel: grpc.Channel, name: str, *data: bytes) -> None:
+    messages = [pb.PubsubMessage.pb()(data=each) for each in data]
+    ask(channel, PUBLISHER + "Publish", pb.PublishRequest.pb()(topic=f"projects/P/topics/{name}", messages=messages))
+
+
+def pull(channel: grpc.Channel, name: str, most: int = 100) -> dict[bytes, str]:
+    """Return data and ack ids of what a pull gives at once."""
+    request = pb.PullRequest.pb()(
+        subscription=f"projects/P/subscriptions/{name}", max_messages=most, return_immediately=True
+    )
+    answer = pb.PullResponse.pb().FromString(ask(channel, SUBSCRIBER + "Pull", request))
+    return {each.message.data: each.ack_id for each in answer.received_messages}
+
+
+def acknowledge(channel: grpc.Channel, name: str, *ids: str) -> tuple[str, str]:
+    request = pb.AcknowledgeRequest.pb()(subscription=f"projects/P/subscriptions/{name}", ack_ids=ids)
+    return refused(channel, SUBSCRIBER + "Acknowledge", request)
+
+
+def test_what_is_published_on_one_node_comes_to_a_stream_on_the_other(
+    channels: tuple[grpc.Channel, grpc.Channel],
+) -> None:
+    one, two = channels
+    name = make(one)
+    assert pull(one, name) == {}  # so it owns the subscription
+    stream = opened(two, f"projects/P/subscriptions/{name}")
+    data = [b"%d" % n for n in range(8)]
+    publish(one, name, *data[:4])
+    publish(two, name, *data[4:])
+    assert [each.message.data for each in stream.messages(8)] == data
+    assert pull(one, name) == pull(two, name) == {}
+    stream.send()
+    assert list(stream.next().received_messages) == []
+    stream.call.cancel()
+
+
+def test_a_lease_of_a_relayed_stream_is_acknowledged_on_either_node(
+    channels: tuple[grpc.Channel, grpc.Channel],
+) -> None:
+    one, two = channels
+    name = make(one, enable_exactly_once_delivery=True)
+    assert pull(one, name) == {}
+    stream = opened(two, f"projects/P/subscriptions/{name}")
+    publish(one, name, b"0", b"1", b"2")
+    first, second, third = (each.ack_id for each in stream.messages(3))
+    assert acknowledge(one, name, first) == ("OK", "")
+    assert acknowledge(two, name, second) == ("OK", "")
+    stream.send(ack_ids=[third, "1-1.0.9.9.ffffff"])
+    confirmed = stream.next().acknowledge_confirmation
+    assert (list(confirmed.ack_ids), len(confirmed.invalid_ack_ids)) == ([third], 1)
+    code, text = acknowledge(two, name, "2-1.0.9.9.ffffff")
+    assert (code, text.startswith("Some acknowledgement ids in the request were invalid.")) == (
+        "INVALID_ARGUMENT",
+        True,
+    )
+    stream.close()
+    assert stream.end() == (grpc.StatusCode.OK, "")
+    assert pull(two, name) == {}
+
+
+def test_a_relayed_stream_ends_as_the_owner_ends_it(channels: tuple[grpc.Channel, grpc.Channel]) -> None:
+    one, two = channels
+    name = make(one)
+    pull(one, name)
+    stream = opened(two, f"projects/P/subscriptions/{name}")
+    stream.send(client_id="again")
+    assert stream.end() == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "The field client_id can only be set in the first request of a stream.",
+    )
+    stream = opened(two, f"projects/P/subscriptions/{name}")
+    request = pb.DeleteSubscriptionRequest.pb()(subscription=f"projects/P/subscriptions/{name}")
+    ask(one, SUBSCRIBER + "DeleteSubscription", request)
+    assert stream.end() == (grpc.StatusCode.NOT_FOUND, f"Resource not found (resource={name}).")
+
+
+@pytest.mark.long
+def test_a_relayed_client_that_does_not_read_is_ended(channels: tuple[grpc.Channel, grpc.Channel]) -> None:
+    one, two = channels
+    name = make(one)
+    pull(one, name)
+    stream = opened(two, f"projects/P/subscriptions/{name}")
+    for n in range(10):
+        publish(one, name, *[b"%d" % n * 300_000] * 4)
+    time.sleep(11)  # leases are for 10 s, and it does not read for as long
+    assert stream.end() == (UNAVAILABLE, "The stream is not read by its client")
+
+
+def test_a_marked_call_is_not_relayed_again(channels: tuple[grpc.Channel, grpc.Channel]) -> None:
+    one, two = channels
+    name = make(one)
+    publish(one, name, b"x")
+    ack_id = pull(one, name)[b"x"]
+    request = pb.AcknowledgeRequest.pb()(subscription=f"projects/P/subscriptions/{name}", ack_ids=[ack_id])
+    mark = (("x-ams-forwarded-by", "me"),)
+    assert refused(two, SUBSCRIBER + "Acknowledge", request, metadata=mark)[0] == "UNAVAILABLE"
+    assert acknowledge(two, name, ack_id) == ("OK", "")
+
+
+@pytest.mark.long
+def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
+    settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
+    ports = free_port(), free_port()
+    owner, other = (Node(f"node{port}", tmp_path, settings | {"pubsub_port": str(port)}) for port in ports)
+    with contextlib.ExitStack() as stack:
+        for each in (owner, other):
+            stack.callback(each.kill)
+            each.launch()
+        for each in (owner, other):
+            each.wait_ready()
+        at_owner, at_other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+        name = make(at_owner)
+        subscription = f"projects/P/subscriptions/{name}"
+        pull(at_owner, name)
+        raw = opened(at_other, subscription, max_outstanding_messages=1)
+        came: set[bytes] = set()
+
+        def take(message: Message) -> None:
+            came.add(message.data)
+            message.ack()
+
+        def until(wanted: int) -> None:
+            ended = time.monotonic() + SECONDS
+            while len(came) < wanted and time.monotonic() < ended:
+                time.sleep(0.05)
+            assert len(came) >= wanted, came
+
+        raw.close()
+        assert raw.end()[0] is grpc.StatusCode.OK
+        raw = opened(at_other, subscription, max_outstanding_messages=1, stream_ack_deadline_seconds=10)
+        publish(at_other, name, b"held")
+        assert raw.messages(1)[0].message.data == b"held"
+        client = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=at_other))
+        future = client.subscribe(subscription, take)
+        publish(at_other, name, *[b"before %d" % n for n in range(10)])
+        until(10)
+        owner.kill()
+        assert raw.end()[0] is UNAVAILABLE
+        publish(at_other, name, *[b"after %d" % n for n in range(10)])
+        until(21)  # also what the other stream held
+        future.cancel()
+        future.result(SECONDS)

@@ -245,7 +245,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"retry_policy": {"maximum_backoff": {"seconds": 601}}}, "should be between 0s and 600s"),
     (
         {"retry_policy": {"minimum_backoff": {"seconds": 9}, "maximum_backoff": {"seconds": 8}}},
-        "minimumBackoff should not be more than maximumBackoff",
+        "should not be more than maximumBackoff",
     ),
     ({"labels": {"A": ""}}, "Invalid labels: "),
     ({"filter": "attributes.a = 'x'"}, "Invalid filter"),

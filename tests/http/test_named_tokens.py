@@ -133,7 +133,10 @@ def test_what_a_key_signs_makes_no_token_that_outlives_it(service: Served) -> No
     assert "token" not in ask(service, "GET", "/users/profile", token)
 
 
-OPEN = {"/v1/status", "/v1/version", "/v1/users/profile", "/v1/users/usageReport"}
+OPEN = {
+    "/v1/status", "/v1/version", "/v1/users/profile", "/v1/users/usageReport",
+    "/.well-known/openid-configuration", "/.well-known/jwks.json",
+}  # fmt: skip
 """Whoever asks is told something there; what that is for a token with rights is tested below."""
 
 

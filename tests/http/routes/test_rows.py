@@ -15,6 +15,8 @@ def test_every_row_has_an_action_of_the_table_of_permissions_or_is_open() -> Non
         "/version",
         "/users/profile",
         "/users/usageReport",
+        "/.well-known/openid-configuration",
+        "/.well-known/jwks.json",
     }
     assert [row.action for row in TABLE if PERMISSIONS.get(row.action or "") == OPEN] == []
 

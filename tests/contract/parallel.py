@@ -214,7 +214,8 @@ UPDATING = [
       for field, value, given in (
           ("type", "parallel", PARALLEL), ("type", None, PARALLEL), ("filter", "attributes:a", PARALLEL),
           ("filter", "", ()), ("enableMessageOrdering", True, PARALLEL))),
-    *(Row("19.2", f"{field} is changed by {verb}", update(**{field: value}, retryPolicy={"minimumBackoff": "x"}),
+    *(Row("19.2", f"{field} is changed by {verb}, and be it {value!r}",
+          update(**{field: value}, retryPolicy={"minimumBackoff": "x"}),
           bad(f"Field {field} of a subscription is changed by {verb}"), given, AS_MADE if given else ())
       for field, verb, value, given in (
           ("ackDeadlineSeconds", ":modifyAckDeadline", 30, PARALLEL),

@@ -103,7 +103,7 @@ class Streams:
         with self._place(call.caller):
             stream = _Stream(self._leases, call, context, first)
             spread = self._spreads.get(subscription.id)
-            if spread is None:
+            if spread is None or spread.has_ended:
                 spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
             spread.add(stream)
             try:
@@ -175,6 +175,11 @@ class _Spread:
     def is_over(self) -> bool:
         """Whether there are no streams any more."""
         return not self._streams
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it pulls no more, as something failed: the streams that it had are ending."""
+        return self._task.done()
 
     def add(self, stream: "_Stream") -> None:
         """Let a stream get messages."""

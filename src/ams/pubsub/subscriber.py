@@ -1,6 +1,8 @@
 """The service Subscriber, without what consumers do: subscriptions, snapshots, seeking."""
 
+import contextlib
 import secrets
+from collections.abc import Iterator
 from operator import attrgetter
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
@@ -259,18 +261,13 @@ class SubscriberRpcs:
             await self._require_topic(call, policy.topic)
 
 
-class _about:  # noqa: N801 - reads as a context
-    """Says of a resource that is missing which one it is, where a call names several."""
-
-    def __init__(self, leaf: str) -> None:
-        self._leaf = leaf
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, NotFound):
-            raise Missing(self._leaf) from error
+@contextlib.contextmanager
+def _about(leaf: str) -> Iterator[None]:
+    """Say of a resource that is missing which one it is, where a call names several."""
+    try:
+        yield
+    except NotFound as error:
+        raise Missing(leaf) from error
 
 
 def _subscription(request: Message) -> Name:

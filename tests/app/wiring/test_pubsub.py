@@ -40,7 +40,7 @@ def test_with_tls_a_token_of_ams_is_a_bearer_or_an_api_key(tmp_path: Path) -> No
             with pytest.raises(NotFound):
                 client(channel).get_topic(request={"topic": TOPIC}, metadata=[("x-goog-api-key", service.token)])
         bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(service.token))
-        with grpc.secure_channel(address, bearer) as channel, pytest.raises(NotFound, match="resource=plants"):
+        with grpc.secure_channel(address, bearer) as channel, pytest.raises(NotFound, match="resource=garden"):
             client(channel).get_topic(request={"topic": TOPIC})
 
 

@@ -55,7 +55,7 @@ class Subscriptions:
         *,
         stopped: Callable[[SubscriptionId], None] = lambda _: None,
         used: Callable[[SubscriptionId], None] = lambda _: None,
-        cover: Callable[[Subscription], Awaitable[None]] | None = None,
+        cover: Callable[[Subscription, ProjectName], Awaitable[None]] | None = None,
     ) -> None:
         """`stopped` is called for each subscription that was deleted or detached, `used` for each that is asked for.
 
@@ -154,7 +154,7 @@ class Subscriptions:
             changes = {**changes, "dead_letter_policy": found}
         is_new = changes.get("enable_exactly_once_delivery") and not options.enable_exactly_once_delivery
         if is_new and not options.detached and self._cover is not None:
-            await self._cover(subscription)
+            await self._cover(subscription, caller.here.name)
         await self._registry.subscriptions.change_options(
             caller.here.id, name, lambda present: replace(_of_parallel(present), **changes)
         )

@@ -5,11 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from ams.core.ack_ids import AckId
+from ams.core.errors import InvalidInput
+from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
-from ams.service.parallel.working import COVERED_LONGER, LONGEST_LEASE
+from ams.service.parallel.opened import LONGEST_LEASE
 from ams.service.subscriptions import Subscriptions
-from tests.service.parallel.test_working import SUB, Site, offsets
+from tests.service.parallel.test_working import SUB, P, Site, offsets
 from tests.support.engines import open_engines
+
+COVERED_LONGER = 10_000
+"""Milliseconds by which a lease may be taken to last longer than it does."""
 
 
 @pytest.fixture
@@ -69,3 +75,88 @@ async def test_nothing_is_withheld_of_what_nobody_was_given(site: Site) -> None:
     site.begin_again()
     site.engines.clock.advance(2 * COVERED_LONGER)
     assert offsets(await site.pull()) == [0, 1]
+
+
+async def emptied_and_begun_again(site: Site) -> None:
+    """Let the process begin again when all was acknowledged, and let messages come before anybody asks for some."""
+    await site.publish(0, 1)
+    await site.acknowledge(await site.pull())
+    site.begin_again()
+    await site.working._note_ends()  # as `start` does
+
+
+async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
+    await emptied_and_begun_again(site)
+    await site.publish(2, 3)
+    await switch_on(site)
+    assert offsets(await site.pull()) == [2, 3]
+
+
+async def test_what_came_after_this_process_took_over_is_given_at_once(site: Site) -> None:
+    await site.publish(0, 1)
+    await site.acknowledge(await site.pull())
+    site.begin_again()
+    assert await site.pull() == []
+    await site.publish(2, 3)
+    await switch_on(site)
+    assert offsets(await site.pull(1)) == [2]
+    site.begin_again()
+    site.engines.clock.advance(2 * COVERED_LONGER)
+    assert offsets(await site.pull()) == [2, 3]
+
+
+async def test_what_was_not_given_when_it_was_switched_on_is_given_at_once_after_a_restart(site: Site) -> None:
+    await site.publish(0, 1)
+    ids = await site.pull(1)
+    await switch_on(site)
+    await site.publish(2)
+    site.begin_again()
+    assert offsets(await site.pull()) == [1, 2]
+    await site.acknowledge(ids)
+
+
+async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_rest_is_not(site: Site) -> None:
+    await site.publish(0)
+    ids = await site.pull()
+    await site.extend(ids, 600)
+    site.begin_again()
+    await site.working._note_ends()  # as `start` does
+    site.engines.clock.advance(100_000)
+    await site.publish(1)
+    await switch_on(site)
+    assert offsets(await site.pull()) == [1]
+    site.engines.clock.advance(LONGEST_LEASE - 102_000)
+    assert offsets(await site.pull()) == [1]
+    await site.acknowledge(ids)
+    assert await site.floor() == 1
+
+
+async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
+    await site.working._note_ends()  # as `start` does
+    await site.publish(0)
+    await site.extend(await site.pull(), 600)
+    site.working.forget((await site.subscription()).id)
+    await switch_on(site)
+    assert await site.pull() == []
+
+
+async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
+    await site.publish(0, 1)
+    await site.working.cover(await site.subscription(), P)
+    ids = await site.pull(1)  # before the options are changed
+    await switch_on(site, has_cover=False)
+    site.begin_again()
+    assert await site.pull() == []
+    await site.acknowledge(ids)
+
+
+async def test_an_extension_that_is_refused_covers_nothing(site: Site) -> None:
+    await switch_on(site)
+    await site.publish(0, 1)
+    [given] = await site.pull(1)
+    await site.acknowledge([given])
+    with pytest.raises(InvalidInput):
+        await site.extend([AckId(Offset(77), given.hand_out)], 600)
+    site.begin_again()
+    site.engines.clock.advance(2 * COVERED_LONGER)
+    assert offsets(await site.pull()) == [1]

@@ -277,6 +277,28 @@ async def test_what_is_extended_between_a_read_and_its_lease_is_not_given(
     await site.acknowledge([ids[2]])
 
 
+@with_options(dead_letter_policy=DeadLetterPolicy("letters", 5))
+async def test_what_fails_for_the_last_time_between_a_read_and_its_lease_is_not_given(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0, 1)
+    for _ in range(4):
+        await site.nack(await site.pull(1))
+    ids = await site.pull()
+    site.begin_again()
+    whole = site.working._afforded
+
+    async def afforded(*given: object) -> object:
+        found = await whole(*given)  # type: ignore[arg-type]
+        await site.nack(ids[:1])
+        return found
+
+    monkeypatch.setattr(site.working, "_afforded", afforded)
+    assert offsets(await site.pull()) == [1]
+    await site.look()
+    assert [each["n"] for each in await site.letters()] == ["0"]
+
+
 async def test_all_that_repeat_an_acknowledgement_hear_that_it_cannot_be_stored(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

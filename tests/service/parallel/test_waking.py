@@ -73,3 +73,19 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
     async with waiting_for(site, "one"), waiting_for(site, "one"), waiting_for(site, "two"):
         assert [len(each) for each in opened.waiting.values()] == [2, 1]
     assert not opened.waiting
+
+
+async def test_nothing_comes_for_a_consumer_who_has_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
+    await site.publish(*range(9))
+    ids = await site.pull(2, "one")
+    await site.nack(await site.pull(1, "two"), 0)
+    subscription = (await site.subscription()).id
+    for_two = site.working.coming(subscription, 0.02, holder="two")
+    assert for_two is not None
+    await for_two
+    for_one = site.working.coming(subscription, 0.02, holder="one")
+    assert for_one is not None
+    with pytest.raises(TimeoutError):
+        await for_one
+    await site.acknowledge(ids)

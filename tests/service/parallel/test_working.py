@@ -764,16 +764,16 @@ async def _nothing(*_: object, **__: object) -> Sequence[object]:
 async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by_failures(site: Site) -> None:
     await site.publish(0)
     identity = (await site.subscription()).id
-    assert site.working.coming(identity, 1) is None  # nobody works on it
+    assert site.working.coming(identity, 1, holder="one") is None  # nobody works on it
     pulled = await site.pull()
 
-    nothing_comes = site.working.coming(identity, 0.01)
+    nothing_comes = site.working.coming(identity, 0.01, holder="one")
     assert nothing_comes is not None
     with pytest.raises(TimeoutError):
         await nothing_comes
 
     for change in (lambda: site.publish(1), lambda: site.nack(pulled)):
-        coming = site.working.coming(identity, 60)
+        coming = site.working.coming(identity, 60, holder="one")
         assert coming is not None
         waiting = asyncio.create_task(coming)
         await asyncio.sleep(0)

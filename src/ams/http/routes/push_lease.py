@@ -6,6 +6,7 @@ No part of the contract.
 import hashlib
 import re
 import uuid
+from functools import partial
 
 import msgspec
 
@@ -20,6 +21,7 @@ from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
+from ams.service.parallel.requests import holder_of
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
@@ -95,9 +97,10 @@ class WaitRoutes:
             raise InvalidInput(f"A push wait is for {MAX_WAITED_FOR} subscriptions")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
+        coming = partial(self._working.coming, holder=holder_of(call.caller))
         with call.watched() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
-            ready = await self._deliverer.ready(waited_for, seconds, left, self._working.coming)
+            ready = await self._deliverer.ready(waited_for, seconds, left, coming)
         return answers.encode(Ready(sorted(ready)))
 
 

@@ -102,11 +102,19 @@ class Backlog:
     """One subscription's messages, from its floor on."""
 
     def __init__(
-        self, progress: Progress, identity: str, rules: Rules, *, end: Offset, grace_until: Milliseconds
+        self,
+        progress: Progress,
+        identity: str,
+        rules: Rules,
+        *,
+        end: Offset,
+        grace_until: Milliseconds,
+        longest_until: Milliseconds | None = None,
     ) -> None:
-        """This process took the subscription over when its topic ended at `end`.
+        """This process took the subscription over; others gave nothing at or above `end`.
 
-        Ids that were given in the run before are good until `grace_until`.
+        Ids that were given in the run before are good until `grace_until`. The longest leases of then may last until
+        `longest_until`, absent: likewise; it counts when exactly-once delivery is switched on before anything is given.
         """
         self._rules = rules
         self._end_before = self._topic_end = end
@@ -116,6 +124,7 @@ class Backlog:
         """Where to look for messages that were not given yet."""
         self._identity = identity
         self._grace_until = grace_until
+        self._longest_until = grace_until if longest_until is None else longest_until
         self._number = 0
         self._done: BitMap64 = progress.done.copy()
         self._failures = dict(progress.failures)
@@ -126,7 +135,9 @@ class Backlog:
         self._ready: list[Offset] = []
         """A heap. An offset may be there twice, or be given or done by now."""
         self.dead: list[Offset] = []
-        """Messages that have failed as often as they may. They are in nobody's hands until `put_aside` or `keep`."""
+        """Messages that have failed as often as they may, and are to be put aside. Who does takes them from here."""
+        self._dying: set[Offset] = set()
+        """These, and those that are being put aside: they are in nobody's hands until `put_aside` or `keep`."""
         self._withheld_below = Offset(0)
         self._withheld_until = Milliseconds(0)
         self._overtaken: set[Offset] = set()
@@ -147,6 +158,9 @@ class Backlog:
         """Let other rules hold from now on."""
         if rules.exactly_once and not self._rules.exactly_once:
             self._finishers.forget_all(self._number)
+            if self._before_until > self._grace_until:
+                self._grace_until = self._longest_until
+                self.withhold(self._end_before, self._longest_until)
         self._rules = rules
 
     def grow(self, end: Offset) -> bool:
@@ -251,6 +265,20 @@ class Backlog:
         """Return when the last lease ends, also of those that may be out since before the restart."""
         return max(now, self._grace_until, self._leases.latest or now)
 
+    def may_be_out(self, now: Milliseconds) -> tuple[Offset, Milliseconds] | None:
+        """Return below which offset messages may be out, with whomever, and until when; None: nothing is."""
+        before = self._before_until
+        until = max(before, self._leases.latest or now)
+        return (max(self.scan, self._end_before if before else self.scan), until) if until > now else None
+
+    @property
+    def _before_until(self) -> Milliseconds:
+        """Until when messages may be out since before the last start, as far as that counts; 0: nothing is."""
+        left = self._end_before - self.floor
+        if self.run == 1 or left <= 0 or left == self._done.range_cardinality(self.floor, self._end_before):
+            return Milliseconds(0)
+        return self._grace_until if self._number else max(self._grace_until, self._longest_until)
+
     @property
     def has_failures(self) -> bool:
         """Whether some of the messages have failed."""
@@ -312,7 +340,7 @@ class Backlog:
         if not self._is_free(offset):  # by an id of before the restart
             return False
         if self._has_failed_out(offset):  # the process ended before it was put aside
-            self.dead.append(offset)
+            self._die(offset)
             return False
         if offset < self._withheld_below and now < self._withheld_until:
             self._leases.wait(offset, self._withheld_until)
@@ -376,9 +404,10 @@ class Backlog:
 
     # Settling
 
-    def check(self, ids: AckIds, now: Milliseconds) -> None:
-        """Raise what `acknowledge` does for these, and change nothing."""
-        self._named(ids, now)
+    def check(self, ids: AckIds, now: Milliseconds) -> bool:
+        """Return whether one of these has a lease, and change nothing; raises as `acknowledge`."""
+        named = self._named(ids, now)
+        return bool(named.leases or named.from_before)
 
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Return what is to be stored for an acknowledgement of these.
@@ -435,7 +464,7 @@ class Backlog:
                 settling.leases.append(each)
                 self._fail(settling, *each)
             elif each in self._letters:
-                self.dead.append(each)
+                self._die(each)
             else:
                 self.give_back([each])
         return settling
@@ -462,7 +491,7 @@ class Backlog:
                 wait = self._rules.wait(failures) if settling.waits is None else settling.waits
                 self._hold_back(offset, wait, now, settling.failed_with[offset])
             elif offset < self.scan:  # else it is found dead when it is looked at
-                self.dead.append(offset)
+                self._die(offset)
 
     def not_stored(self, settling: Settling) -> None:
         """Let leases go on as they were: nothing of it is on disk."""
@@ -476,6 +505,7 @@ class Backlog:
 
     def put_aside(self, offset: Offset) -> Settling:
         """Return what is to be stored as a dead message was put aside: nobody is given it any more."""
+        self._dying.discard(offset)
         self._acknowledging.add(offset)
         self._letters.add(offset)
         if self._rules.exactly_once:
@@ -487,6 +517,7 @@ class Backlog:
 
         It waits as its failures say, and for `KEPT` at least.
         """
+        self._dying.discard(offset)
         if not self.is_done(offset):
             wait = self._rules.wait(self._failures.get(offset, 1))
             self._hold_back(offset, max(wait, KEPT), now)
@@ -503,6 +534,7 @@ class Backlog:
         self._failures = {offset: failures for offset, failures in self._failures.items() if offset >= oldest}
         self._letters = {offset for offset in self._letters if offset >= oldest}
         self._overtaken = {offset for offset in self._overtaken if offset >= oldest}
+        self._dying = {offset for offset in self._dying if offset >= oldest}
         self._raise_floor(oldest)
         for offset in self._keys.below(oldest):
             self._free_key(offset)
@@ -517,7 +549,8 @@ class Backlog:
     def _leased(self, ids: AckIds, now: Milliseconds, holder: str = SOMEBODY) -> Settling:
         """Find the leases that these name; raises as `acknowledge`.
 
-        Those of before the restart are leases again then, of this holder and for as long as such leases may last.
+        Those of before the restart are leases again then, of this holder and for as long as such leases may last. They
+        count no bytes, as it is not known here how large their messages are.
         """
         settling = self._named(ids, now)
         if not settling.from_before:
@@ -604,6 +637,11 @@ class Backlog:
         """Whether a message has failed as often as it may."""
         return 0 < self._rules.most_attempts <= self.failures_of(offset)
 
+    def _die(self, offset: Offset) -> None:
+        """Let a message be put aside."""
+        self.dead.append(offset)
+        self._dying.add(offset)
+
     # Waits and keys
 
     def _hold_back(self, offset: Offset, wait: Milliseconds, now: Milliseconds, holder: str | None = None) -> None:
@@ -621,16 +659,16 @@ class Backlog:
     # What is done
 
     def _is_free(self, offset: Offset) -> bool:
-        """Whether a message is not done, nobody has it, and it does not wait."""
+        """Whether a message is not done, nobody has it, and it neither waits nor is to be put aside."""
         in_hands = offset in self._leases or offset in self._acknowledging or offset in self._failing
-        return not (in_hands or self.is_done(offset) or self._leases.is_waiting(offset))
+        return not (in_hands or offset in self._dying or self.is_done(offset) or self._leases.is_waiting(offset))
 
     def _are_free(self, offsets: Sequence[int]) -> bool:
         """Whether all messages, in their order, are free, and nothing between is done."""
         begin, end = offsets[0], offsets[-1] + 1
         if begin < self.floor or self._done.range_cardinality(begin, end) or self._leases.has_any(offsets):
             return False
-        return self._acknowledging.isdisjoint(offsets) and self._failing.isdisjoint(offsets)
+        return all(some.isdisjoint(offsets) for some in (self._acknowledging, self._failing, self._dying))
 
     def is_done(self, offset: Offset) -> bool:
         """Whether a message is acknowledged, or was passed over."""
@@ -649,7 +687,7 @@ class Backlog:
         if self._failures:
             for offset in offsets:
                 self._failures.pop(offset, None)
-        for some in (self._letters, self._overtaken):
+        for some in (self._letters, self._overtaken, self._dying):
             if some:
                 some.difference_update(offsets)
         if self._keys:

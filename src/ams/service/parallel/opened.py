@@ -16,6 +16,9 @@ from ams.service.parallel.backlog import Backlog, Rules, Settling
 from ams.storage.cursors.acks import Horizon, Progress
 from ams.storage.registry.records import Subscription
 
+LONGEST_LEASE = 600_000
+"""Milliseconds."""
+
 
 class Waiting(NamedTuple):
     """What a pull waits for."""
@@ -37,6 +40,11 @@ class Open:
     filter: Filter | None
     horizon: Horizon | None
     used: Milliseconds
+    is_covered: bool
+    """Whether the stored horizon covers all that is out: with exactly-once delivery, or just before it is switched on.
+
+    Not where it was switched on, and this process has only heard of it.
+    """
     failures: int = 0
     """Deliveries that failed since it was opened."""
     dead_letters: int = 0
@@ -45,8 +53,6 @@ class Open:
     """The last message that was too large for some clients of streams, and its bytes."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the one pull that is served at a time."""
-    is_covered: bool = True
-    """With exactly-once delivery: whether the stored horizon covers what was given before that held."""
     waiting: dict[Waiting, set[asyncio.Future[None]]] = field(default_factory=dict)
     """Pulls that wait."""
     storing: set[asyncio.Task[None]] = field(default_factory=set)
@@ -86,28 +92,42 @@ class Open:
         """Go by the options as they are now; leases that were given stay as they were."""
         before, self.options = self.options, options_of(subscription)
         self.subscription = subscription
-        if self.options.enable_exactly_once_delivery and not before.enable_exactly_once_delivery:
+        if before.enable_exactly_once_delivery and not self.options.enable_exactly_once_delivery:
             self.is_covered = False
         self.backlog.go_by(_rules(subscription))
 
 
 def opened_by(
-    subscription: Subscription, project: ProjectName, topic: TopicId, progress: Progress, end: Offset, clock: Clock
+    subscription: Subscription,
+    project: ProjectName,
+    topic: TopicId,
+    progress: Progress,
+    end: Offset,
+    since: Milliseconds,
+    clock: Clock,
 ) -> Open:
     """Return a subscription that this process has taken over: what is on disk, and leases that others may have given.
 
-    `end` is that of its topic, before it was taken over.
+    They gave nothing at or above the offset `end`, and nothing after `since`, a time of the monotonic clock.
     """
     now, options, horizon = clock.monotonic(), options_of(subscription), progress.horizon
     left = subscription.ack_deadline_seconds * 1000
     if options.enable_exactly_once_delivery:
         left = max(horizon.until - clock.wall(), 0) if horizon is not None else 0
     until = Milliseconds(now + left)
-    backlog = Backlog(progress, identity_of(subscription.id), _rules(subscription), end=end, grace_until=until)
+    backlog = Backlog(
+        progress,
+        identity_of(subscription.id),
+        _rules(subscription),
+        end=end,
+        grace_until=until,
+        longest_until=Milliseconds(since + LONGEST_LEASE),
+    )
     if horizon is not None and options.enable_exactly_once_delivery:
         backlog.withhold(min(horizon.below, end), until)
     filter_ = parse(options.filter) if options.filter else None
-    return Open(subscription, options, project, topic, backlog, filter_, horizon, now)
+    is_covered = options.enable_exactly_once_delivery
+    return Open(subscription, options, project, topic, backlog, filter_, horizon, now, is_covered)
 
 
 def options_of(subscription: Subscription) -> ParallelOptions:

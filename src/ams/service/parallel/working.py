@@ -11,7 +11,7 @@ What runs up to the first wait may be driven without a task (`ams.http.lane`): n
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
@@ -35,7 +35,7 @@ from ams.service.parallel.finding import Finder, offsets_of
 from ams.service.parallel.leases import SLOT, Window
 from ams.service.parallel.opened import Open, Waiting, opened_by
 from ams.service.parallel.ownership import Alone, Ownership
-from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress, ended
+from ams.storage.cursors.acks import Change, CursorStore, Horizon, Progress, ended, farther
 from ams.storage.registry.records import Subscription
 
 HORIZON_AHEAD = 10_000
@@ -53,9 +53,6 @@ SLICE = 1000
 LATE = "ack timeout"
 SHOWN_IDS = 100
 """Ids that an error names at most: who wants to know of each asks for no more at a time, as the client does."""
-LONGEST_LEASE = Milliseconds(600_000)
-COVERED_LONGER = 10_000
-"""Milliseconds by which what is given may last longer, while exactly-once delivery is being switched on."""
 
 logger = structlog.get_logger("ams.parallel")
 
@@ -120,6 +117,12 @@ class Working:
         """
         self._deliverer = deliverer
         self._ownership = ownership or Alone()
+        self._is_alone = ownership is None
+        self._ends: Mapping[TopicId, Offset] | None = None
+        """Where topics ended when this process began, which works alone; None: that is not known."""
+        self._began = clock.monotonic()
+        self._worked_on: set[SubscriptionId] = set()
+        """What this process has opened since it began; what it was not given before that is known by `_ends`."""
         self._registry, self._log, self._cursors = deliverer.registry, deliverer.log, cursors
         self._dead_letters = dead_letters
         self._clock = clock
@@ -137,8 +140,15 @@ class Working:
 
     async def start(self, supervisor: Supervisor) -> None:
         """Look after leases in the background, until `close`."""
+        await self._note_ends()
         await self._ownership.start(supervisor, self._forget_all)
         self._keeper = supervisor.task("leases of messages", self._keep(supervisor))
+
+    async def _note_ends(self) -> None:
+        """Note where topics end before anything is published: what comes later, no process before this one gave."""
+        if self._is_alone:
+            with contextlib.suppress(AmsError):
+                self._ends = {topic: bounds.end for topic, bounds in (await self._log.all_bounds()).items()}
 
     async def close(self) -> None:
         """End the background work, let what is being stored be stored, and let go of everything."""
@@ -262,7 +272,8 @@ class Working:
         length, late = Milliseconds(seconds * 1000), []
         async for some in self._in_turns(subscription, project, ids):
             opened = await self._opened(subscription, project)
-            await self._reach(opened, opened.backlog.scan, length)
+            if await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic())):
+                await self._reach(opened, opened.backlog.scan, length)
             now = self._clock.monotonic()
             until = Milliseconds(now + length)
             late += await self._looked_up(opened, partial(opened.backlog.extend, some, until, now, holder))
@@ -319,31 +330,37 @@ class Working:
             await self._finder.retain(opened)
         return opened
 
-    async def cover(self, subscription: Subscription) -> None:
+    async def cover(self, subscription: Subscription, project: ProjectName) -> None:
         """Store what may be out, for a subscription that is to have exactly-once delivery from now on.
 
-        Of one that this process does not work on all may be out, for as long as a lease may last.
+        What is given from now on is covered as well, although it does not hold yet. Raises as `pull`.
         """
-        topic = await self._registry.topics.find(subscription.project_id, subscription.topic)
-        if topic is None:
+        if await self._registry.topics.find(subscription.project_id, subscription.topic) is None:
             return
         for _ in range(TRIES):
-            progress = await self._cursors.progress(subscription.id)
-            if not progress.run:  # nobody has pulled yet
-                return
-            until = Milliseconds(self._clock.wall() + self._out_for(subscription.id) + COVERED_LONGER)
             with no_topic_is_a_conflict:
-                below = Offset((await self._log.bounds(topic.id)).end + HORIZON_AHEAD)
-            change = Change(horizon=Horizon(below, until))
-            if await self._cursors.settle(subscription.id, progress.epoch, progress.run, change):
-                return
+                opened = await self._opened(subscription, project)
+            with contextlib.suppress(Moved):
+                async with opened.giving:  # so that no pull is about to give what it has found
+                    if self._open.get(subscription.id) is opened:
+                        await self._cover(opened)
+                        return
         raise Moved
 
-    def _out_for(self, subscription: SubscriptionId) -> int:
-        """Return for how many milliseconds messages of a subscription may be out that are out now."""
-        opened = self._open.get(subscription) if self._ownership.holds(subscription) else None
+    async def _cover(self, opened: Open) -> None:
+        opened.is_covered = True
         now = self._clock.monotonic()
-        return LONGEST_LEASE if opened is None else opened.backlog.out_until(now) - now
+        found = opened.backlog.may_be_out(now)
+        if found is None:
+            return
+        below, until = found
+        horizon = Horizon(below, Milliseconds(self._clock.wall() + until - now))
+        try:
+            await self._store(opened, Settling(), horizon)
+        except BaseException:
+            opened.is_covered = False
+            raise
+        opened.horizon = farther(opened.horizon, horizon)
 
     def leave(self, subscription: SubscriptionId) -> None:
         """Let go of a subscription, so that another node may have it, or as it was deleted."""
@@ -362,16 +379,18 @@ class Working:
         for subscription in list(self._open):
             self.forget(subscription)
 
-    def coming(self, subscription: SubscriptionId, seconds: float) -> Coroutine[Any, Any, None] | None:
-        """Return what ends when a subscription may have something to lease, and raises `TimeoutError` after a while.
+    def coming(self, subscription: SubscriptionId, seconds: float, *, holder: str) -> Coroutine[Any, Any, None] | None:
+        """Return what ends when a consumer may lease something, and raises `TimeoutError` after a while.
 
-        None when this process does not work on it.
+        None when this process does not work on the subscription.
         """
         opened = self._open.get(subscription)
-        return self._come(opened, seconds) if opened and self._ownership.holds(subscription) else None
+        return self._come(opened, holder, seconds) if opened and self._ownership.holds(subscription) else None
 
-    async def _come(self, opened: Open, seconds: float) -> None:
-        if not (opened.backlog.is_again_ready or await self._change(opened, "", seconds)):
+    async def _come(self, opened: Open, holder: str, seconds: float) -> None:
+        backlog = opened.backlog
+        is_ready = backlog.room(holder) and backlog.is_again_ready
+        if not (is_ready or await self._change(opened, holder, seconds)):
             raise TimeoutError
 
     async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
@@ -412,9 +431,11 @@ class Working:
                 return opened
             self.forget(subscription.id)
             progress, end = await self._taken_over(subscription, topic.id)
-            opened = opened_by(subscription, project, topic.id, progress, end, self._clock)
+            end, since = self._given_before(subscription.id, topic.id, end)
+            opened = opened_by(subscription, project, topic.id, progress, end, since, self._clock)
             await self._finder.retain(opened)
             self._open[subscription.id] = opened
+            self._worked_on.add(subscription.id)
         self._opening.pop(subscription.id, None)
         return opened
 
@@ -432,6 +453,12 @@ class Working:
             await self._cursors.restore(subscription.id, topic, kept.floor, kept.done)
             progress = await self._cursors.take_over(subscription.id, topic)
         return progress, end
+
+    def _given_before(self, subscription: SubscriptionId, topic: TopicId, end: Offset) -> tuple[Offset, Milliseconds]:
+        """Return below which offset, and until when, others may have given what this process takes over at `end`."""
+        if self._ends is None or subscription in self._worked_on:
+            return end, self._clock.monotonic()
+        return min(self._ends.get(topic, Offset(0)), end), self._began
 
     # Giving
 
@@ -489,7 +516,7 @@ class Working:
 
     async def _reach(self, opened: Open, below: Offset, length: Milliseconds) -> None:
         """With exactly-once delivery: store that leases may be out below an offset, which last so long."""
-        if not opened.options.enable_exactly_once_delivery:
+        if not (opened.options.enable_exactly_once_delivery or opened.is_covered):
             return
         until, known = Milliseconds(self._clock.wall() + length), opened.horizon
         if not opened.is_covered:  # exactly-once delivery was switched on: leases of before may last longer
@@ -497,9 +524,7 @@ class Working:
             until = max(until, Milliseconds(self._clock.wall() + opened.backlog.out_until(now) - now))
         elif known is not None and below <= known.below and until <= known.until:
             return
-        horizon = Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2))
-        if known is not None:
-            horizon = Horizon(max(horizon.below, known.below), max(horizon.until, known.until))
+        horizon = farther(known, Horizon(Offset(below + HORIZON_AHEAD), Milliseconds(until + length // 2)))
         await self._store(opened, Settling(), horizon)
         opened.horizon, opened.is_covered = horizon, True
 

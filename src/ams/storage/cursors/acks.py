@@ -20,7 +20,7 @@ generation. What is above the floor is here, and checked by `tests/storage/curso
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, overload
 
 from pyroaring import BitMap64
 
@@ -111,7 +111,7 @@ def joined(changes: Iterable[Change]) -> Change:
     for each in changes:
         done += each.done
         failures |= each.failures
-        horizon = _farther(horizon, each.horizon)
+        horizon = farther(horizon, each.horizon)
     return Change(done, failures, horizon)
 
 
@@ -128,7 +128,7 @@ def settled(progress: Progress, change: Change) -> Progress:
     if floor > progress.floor:
         done.remove_range(0, floor)
     failures = _with(failures, change.failures, floor, done)
-    horizon = _above(_farther(progress.horizon, change.horizon), floor)
+    horizon = _above(farther(progress.horizon, change.horizon), floor)
     if not asked and failures is progress.failures and horizon == progress.horizon:
         return progress
     return Progress(floor, progress.epoch, progress.run, done, failures, horizon)
@@ -189,7 +189,12 @@ def copied(progress: Progress) -> Progress:
     return progress._replace(done=progress.done.copy(), failures=dict(progress.failures))
 
 
-def _farther(one: Horizon | None, other: Horizon | None) -> Horizon | None:
+@overload
+def farther(one: Horizon | None, other: Horizon) -> Horizon: ...
+@overload
+def farther(one: Horizon | None, other: Horizon | None) -> Horizon | None: ...
+def farther(one: Horizon | None, other: Horizon | None) -> Horizon | None:
+    """Return what covers both."""
     if one is None or other is None:
         return one or other
     return Horizon(max(one.below, other.below), max(one.until, other.until))

@@ -14,6 +14,7 @@ from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput, LogUna
 from ams.core.messages import attributes_of, message
 from ams.core.names import Offset, ProjectName, SubscriptionName, TopicId, TopicName
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
+from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import NO_TOPIC, DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.backlog import KEPT, MAX_OUT
@@ -780,3 +781,10 @@ async def test_what_waits_for_something_to_lease_is_woken_by_new_messages_and_by
         await change()
         await waiting
         await site.pull()
+
+
+async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
+    await site.working.start(Supervisor())
+    await asyncio.sleep(0.02)
+    site.working._sooner.set()
+    await asyncio.wait_for(site.working.close(), 5)

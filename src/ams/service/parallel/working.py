@@ -658,8 +658,9 @@ class Working:
         while True:
             self._looks_at = self._next_look()
             seconds = (self._looks_at - self._clock.monotonic()) / 1000
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sooner.wait(), max(seconds, 0))
+            with contextlib.suppress(TimeoutError):  # `wait_for` would forget that it is cancelled in some moments
+                async with asyncio.timeout(max(seconds, 0)):
+                    await self._sooner.wait()
             self._sooner.clear()
             await self.look(supervisor.survive)
 

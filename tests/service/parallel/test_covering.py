@@ -10,6 +10,7 @@ from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel.opened import LONGEST_LEASE
+from ams.service.parallel.ownership import Alone
 from ams.service.subscriptions import Subscriptions
 from tests.service.parallel.test_working import SUB, P, Site, offsets
 from tests.support.engines import open_engines
@@ -81,7 +82,7 @@ async def emptied_and_begun_again(site: Site) -> None:
     """Let the process begin again when all was acknowledged, and let messages come before anybody asks for some."""
     await site.publish(0, 1)
     await site.acknowledge(await site.pull())
-    site.begin_again()
+    site.begin_again(Alone())
     await site.working._note_ends()  # as `start` does
 
 

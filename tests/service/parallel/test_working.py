@@ -18,6 +18,7 @@ from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import NO_TOPIC, DeadLetters
 from ams.service.delivering import Deliverer
 from ams.service.parallel.backlog import KEPT, MAX_OUT
+from ams.service.parallel.ownership import Ownership
 from ams.service.parallel.watching import findings
 from ams.service.parallel.working import SHOWN_IDS, SLICE, Lot, Working
 from ams.service.seeking import Seeker
@@ -42,14 +43,14 @@ class Site:
         self.engines, self.options = engines, options
         self.begin_again()
 
-    def begin_again(self) -> None:
+    def begin_again(self, ownership: Ownership | None = None) -> None:
         """Forget what only memory knows, as a process that is killed."""
         engines = self.engines
         letters = DeadLetters(engines.registry, engines.log, engines.cursors, engines.counts)
         self.deliverer = Deliverer(
             engines.registry, engines.log, engines.cursors, 1000, 2**24, 3.0, counts=engines.counts
         )
-        self.working = Working(self.deliverer, engines.cursors, letters, engines.clock)
+        self.working = Working(self.deliverer, engines.cursors, letters, engines.clock, ownership)
 
     async def made(self) -> "Site":
         """Make the topics and the subscription."""

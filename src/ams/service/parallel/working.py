@@ -117,7 +117,7 @@ class Working:
         """
         self._deliverer = deliverer
         self._ownership = ownership or Alone()
-        self._is_alone = ownership is None
+        self._is_alone = isinstance(self._ownership, Alone)
         self._ends: Mapping[TopicId, Offset] | None = None
         """Where topics ended when this process began, which works alone; None: that is not known."""
         self._began = clock.monotonic()

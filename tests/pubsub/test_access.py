@@ -262,3 +262,28 @@ def test_a_ping_of_a_user_who_may_no_more_ends_the_stream(guarded: Guarded) -> N
     guarded.http("DELETE", f"/users/{name}")
     stream.send()
     assert stream.end()[0] is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_who_nobody_knows_is_told_no_permissions(guarded: Guarded) -> None:
+    request = iam.TestIamPermissionsRequest(resource=TOPIC, permissions=["pubsub.topics.get"])
+    assert refused(guarded.channel, IAM + "TestIamPermissions", request)[0] == "UNAUTHENTICATED"
+
+
+def test_an_update_needs_the_right_to_each_thing_that_it_changes(guarded: Guarded) -> None:
+    topic, subscription = "projects/P/topics/topic", guarded.subscription()
+    rights = [
+        {"action": "topics:modifyRetention", "resource": topic},
+        {"action": "subscriptions:update", "resource": f"projects/P/subscriptions/{subscription}"},
+    ]
+    name, _ = guarded.user("project_admin")
+    made = guarded.http("POST", f"/users/{name}/tokens/narrow", {"rights": rights})
+    schema = pb.UpdateTopicRequest.pb()(topic={"name": topic}, update_mask={"paths": ["schema_settings"]})
+    labels = pb.UpdateTopicRequest.pb()(topic={"name": topic}, update_mask={"paths": ["labels"]})
+    deadline = pb.UpdateSubscriptionRequest.pb()(
+        subscription={"name": f"projects/P/subscriptions/{subscription}", "ack_deadline_seconds": 20},
+        update_mask={"paths": ["ack_deadline_seconds"]},
+    )
+    token = made["token"]
+    assert guarded.asked(PUBLISHER + "UpdateTopic", labels, token) == ("OK", "")
+    assert guarded.asked(PUBLISHER + "UpdateTopic", schema, token)[0] == "PERMISSION_DENIED"
+    assert guarded.asked(SUBSCRIBER + "UpdateSubscription", deadline, token)[0] == "PERMISSION_DENIED"

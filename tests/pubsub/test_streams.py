@@ -196,6 +196,19 @@ def test_with_exactly_once_delivery_acknowledgements_on_the_stream_are_confirmed
     assert world.pulled(subscription) == []
 
 
+def test_a_stream_takes_as_many_ids_at_a_time_as_a_call_does(world: World) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    publish(world, b"x")
+    stream = opened(world.channel, subscription)
+    tail = stream.messages(1)[0].ack_id.partition("-")[2]
+    stream.send(ack_ids=[f"{each}-{tail}" for each in range(1000, 11_000)])
+    assert len(stream.next().acknowledge_confirmation.invalid_ack_ids) == 10_000
+    stream.send(ack_ids=[f"{each}-{tail}" for each in range(1000, 61_000)])
+    code, text = stream.end()
+    assert code.name == "INVALID_ARGUMENT"
+    assert "at most 524288 bytes" in text
+
+
 def test_a_stream_acknowledges_what_another_was_given(world: World) -> None:
     _, subscription = world.made()
     publish(world, b"0", b"1")

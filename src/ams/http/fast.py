@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
 from ams.core.ack_ids import AckIds
-from ams.core.errors import OwnedElsewhere
+from ams.core.errors import NotAuthenticated, OwnedElsewhere
 from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
@@ -106,6 +106,18 @@ class Gate:
     async def name(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
         """Return the name of the user whose token it is, whatever its roles; None for no known user."""
         return await self._admission.name_of(self.token(headers, query))
+
+    async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
+        """Count a request of a user, whatever its rights.
+
+        Raises `NotAuthenticated` without a token, `UnknownToken` for one that no user has, `RateLimited`.
+        """
+        token = self.token(headers, query)
+        if not token:
+            raise NotAuthenticated
+        user = await self._admission.principal(token)
+        if user is not None and self._rates is not None:
+            self._rates.count_user(user.id)
 
     async def count(self, token: str | None) -> None:
         """Count a request of a user to an open route; raise `RateLimited`.

@@ -28,7 +28,7 @@ from ams.core.observing import REQUEST, SCOPE
 from ams.http.asgi import is_within
 from ams.http.auditing import Auditor, log_change
 from ams.http.fast import Gate
-from ams.http.limits import Bodies
+from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
 from ams.pubsub.errors import Missing, Refusal, refusal
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
@@ -104,6 +104,10 @@ class Door(Protocol):
         """Return who calls; raise as `Admission.admit`, and `RateLimited`. A `counted` call does not count again."""
         ...
 
+    async def know(self, headers: Headers) -> None:
+        """Count a call of somebody, whatever their rights; raise `NotAuthenticated` for nobody, and `RateLimited`."""
+        ...
+
 
 class TokenDoor:
     """Lets in whose token allows it: a bearer token, or an API key, which is a token of AMS."""
@@ -117,6 +121,10 @@ class TokenDoor:
             return await self._gate.admit(action, names, headers, b"", counted=counted)
         except NotFound as error:  # nothing else is looked for yet
             raise Missing(names["project"], error.message) from error
+
+    async def know(self, headers: Headers) -> None:
+        """Count a call of somebody."""
+        await self._gate.know(headers, b"")
 
 
 class EmulatorDoor:
@@ -136,6 +144,9 @@ class EmulatorDoor:
                 await self._projects.create(nobody, name)
             found = await self._registry.projects.find(name)
         return Caller(None, None, roles, True, found)
+
+    async def know(self, headers: Headers) -> None:
+        """Do nothing: everybody on this machine is known."""
 
 
 class Relay(Protocol):
@@ -182,7 +193,11 @@ class Calls:
         async def may(other: str) -> Caller:
             return await self._door(other, names, scope["headers"], counted=True)
 
-        caller = await self._door(action, names, scope["headers"], counted=False) if action else _NOBODY
+        if action:
+            caller = await self._door(action, names, scope["headers"], counted=False)
+        else:
+            await self._door.know(scope["headers"])
+            caller = _NOBODY
         return Call(caller, name, context, action, may)
 
     def unary(self, service: str, rpc: Rpc) -> "grpc.RpcMethodHandler[Any, Any]":
@@ -205,6 +220,8 @@ class Calls:
             scope = self._begin(context)
             try:
                 await rpc.act(context, scope)
+            except ClientLeft:
+                context.set_code(grpc.StatusCode.CANCELLED)
             except Exception as error:
                 error = await self._auditor.turned_away(error, scope)
                 await self._fail(context, error, scope.get("leaf", ""), on_stream=True)

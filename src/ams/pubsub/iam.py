@@ -151,7 +151,7 @@ class IamRpcs:
         unknown = [each for each in request.permissions if each not in kind.permissions]
         if unknown:
             raise InvalidInput(f"The permission {unknown[0]} is not one of {call.name.kind}.")
-        has = [each for each in request.permissions if await self._has(call, kind, each)]
+        has = [each for each in dict.fromkeys(request.permissions) if await self._has(call, kind, each)]
         return protos.TestIamPermissionsResponse(permissions=has)
 
     async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:

@@ -90,6 +90,8 @@ class PublisherRpcs:
         labels, retention = fields.labels(topic.labels), resources.asked_topic_retention(topic)
         name = TopicName(call.name.leaf)
         use = await self._asked_schema(call, topic)
+        if retention is not None:
+            await call.may("topics:modifyRetention")
         made = await self._topics.create(
             call.caller, name, use.reference, labels=labels,
             encoding=use.encoding, first_revision=use.first, last_revision=use.last,
@@ -108,6 +110,7 @@ class PublisherRpcs:
         labels, retention = fields.labels(wanted.labels), resources.asked_topic_retention(wanted)
         if "schema_settings" in changed:
             use = await self._asked_schema(call, wanted)
+            await call.may("topics:attachSchema" if use.reference else "topics:detachSchema")
             await self._topics.attach_schema(
                 call.caller, name, use.reference,
                 encoding=use.encoding, first_revision=use.first, last_revision=use.last,

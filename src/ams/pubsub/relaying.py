@@ -22,7 +22,12 @@ _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
 _FORWARDED_FOR = "x-forwarded-for"
 _SECONDS = 30.0
 """For an answer of another node."""
-_OPTIONS = (("grpc.max_receive_message_length", MOST_ANSWER), ("grpc.max_send_message_length", MOST_REQUEST))
+_OPTIONS = (
+    ("grpc.max_receive_message_length", MOST_ANSWER),
+    ("grpc.max_send_message_length", MOST_REQUEST),
+    ("grpc.max_metadata_size", 4 * 2**20),  # which of very many ack ids are not good
+    ("grpc.absolute_max_metadata_size", 4 * 2**20),
+)
 
 
 class Relays:

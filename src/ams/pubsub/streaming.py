@@ -11,7 +11,7 @@ at once; every response has the subscription's properties; a stream is never end
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -20,10 +20,11 @@ import structlog
 from ams.access.admission import Caller
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
+from ams.http.limits import ClientLeft
 from ams.pubsub import messages, names, protos
 from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc, read
 from ams.pubsub.errors import InvalidAckIds
-from ams.pubsub.leasing import PART, Leases, check_seconds
+from ams.pubsub.leasing import MOST_ID_BYTES, PART, Leases, check_seconds
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
@@ -375,7 +376,7 @@ class _Stream:
                 began, count = loop.time(), 0
 
     async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
-        _check_lengths(request)
+        _check_size(request)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:
@@ -389,14 +390,8 @@ class _Stream:
             await self._write(spread.subscription, (), answer)
 
     async def _acknowledge(self, subscription: Subscription, ids: Sequence[str], answer: Message) -> None:
-        confirmed = answer.acknowledge_confirmation
-        invalid: Sequence[str] = ()
-        try:
-            await self._leases.acknowledge(self._call, subscription, ids)
-        except InvalidAckIds as error:
-            invalid = error.ids
-        confirmed.ack_ids.extend([each for each in ids if each not in invalid])
-        confirmed.invalid_ack_ids.extend(invalid)
+        settled = self._leases.acknowledge(self._call, subscription, ids)
+        await _confirm(answer.acknowledge_confirmation, ids, settled)
 
     async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
         confirmed = answer.modify_ack_deadline_confirmation
@@ -404,13 +399,7 @@ class _Stream:
         for ack_id, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True):
             by_seconds.setdefault(seconds, []).append(ack_id)
         for seconds, ids in by_seconds.items():
-            invalid: Sequence[str] = ()
-            try:
-                await self._leases.extend(self._call, subscription, ids, seconds)
-            except InvalidAckIds as error:
-                invalid = error.ids
-            confirmed.ack_ids.extend([each for each in ids if each not in invalid])
-            confirmed.invalid_ack_ids.extend(invalid)
+            await _confirm(confirmed, ids, self._leases.extend(self._call, subscription, ids, seconds))
 
     # What it gets
 
@@ -462,6 +451,8 @@ class _Stream:
                 await self._context.write(response)
         except TimeoutError:
             raise Ended("The stream is not read by its client") from None
+        except grpc.aio.InternalError:  # the connection is gone
+            raise ClientLeft from None
 
     def _take_back(self) -> None:
         """Let messages that were not sent be given to others at once; of some that were being sent it is not known."""
@@ -480,7 +471,20 @@ def _check_later(request: Message) -> None:
         _check_first(request)
 
 
-def _check_lengths(request: Message) -> None:
+async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[None]) -> None:
+    """Say of each id whether what was asked for it is done."""
+    invalid: frozenset[str] = frozenset()
+    try:
+        await settled
+    except InvalidAckIds as error:
+        invalid = frozenset(error.ids)
+    confirmed.ack_ids.extend([each for each in ids if each not in invalid])
+    confirmed.invalid_ack_ids.extend(invalid)
+
+
+def _check_size(request: Message) -> None:
+    if request.ByteSize() > MOST_ID_BYTES:
+        raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
     if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
         raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
     for seconds in request.modify_deadline_seconds:

@@ -141,6 +141,8 @@ class SubscriberRpcs:
         push = None
         if not {"push_config", "enable_exactly_once_delivery"}.isdisjoint(changed):
             push = asked_push(wanted.push_config, exactly_once=wanted.enable_exactly_once_delivery)
+        if "ack_deadline_seconds" in changed:
+            await call.may("subscriptions:modifyAckDeadline")
         if "push_config" in changed:
             await call.may(_PUSH)
             await self._check_push(call, before, push)

@@ -11,7 +11,7 @@ at once; every response has the subscription's properties; a stream is never end
 import asyncio
 import contextlib
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import grpc
@@ -38,8 +38,10 @@ MOST_STREAMS = 10_000
 """Of this process; each user may have as many as it leaves free."""
 PORTION = 100
 """Messages that a stream gets at a time: the next ones are for the next stream."""
-FIRST_SECONDS = 30.0
+FIRST_SECONDS = 10.0
 """For a client to say what it wants."""
+MOST_SILENT = 1000
+"""Streams of one address that have not said yet what they want, and so not who they are."""
 LOOK_SECONDS = 30.0
 """Between two looks at the rights of who has a stream."""
 REQUESTS_A_SECOND = 100
@@ -67,6 +69,8 @@ class Streams:
         self._calls = calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
         self._by_user: Counter[str] = Counter()
+        self._silent: Counter[str] = Counter()
+        """Streams without a first request, by address."""
         self._is_stopping = False
 
     def rpc(self) -> StreamRpc:
@@ -86,7 +90,8 @@ class Streams:
 
     async def run(self, context: Context, scope: Scope) -> None:
         """Serve one stream to its end."""
-        first = await _first(context)
+        with self._waited_for(scope["client"][0]):
+            first = await _first(context)
         name = names.read(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
@@ -115,6 +120,19 @@ class Streams:
                     if self._spreads.get(subscription.id) is spread:
                         del self._spreads[subscription.id]
                     await spread.close()
+
+    @contextlib.contextmanager
+    def _waited_for(self, address: str) -> Iterator[None]:
+        """Count a stream of an address whose first request is waited for; raise `Overloaded` for too many."""
+        if self._silent[address] >= MOST_SILENT:
+            raise Overloaded("Too many streams of this address have not said what they want")
+        self._silent[address] += 1
+        try:
+            yield
+        finally:
+            self._silent[address] -= 1
+            if not self._silent[address]:
+                del self._silent[address]
 
     @contextlib.contextmanager
     def _place(self, caller: Caller) -> Any:

@@ -431,7 +431,7 @@ class Working:
                 return opened
             self.forget(subscription.id)
             progress, end = await self._taken_over(subscription, topic.id)
-            end, since = self._given_before(subscription.id, topic.id, end)
+            end, since = self._given_before(subscription.id, topic.id, progress, end)
             opened = opened_by(subscription, project, topic.id, progress, end, since, self._clock)
             await self._finder.retain(opened)
             self._open[subscription.id] = opened
@@ -454,11 +454,20 @@ class Working:
             progress = await self._cursors.take_over(subscription.id, topic)
         return progress, end
 
-    def _given_before(self, subscription: SubscriptionId, topic: TopicId, end: Offset) -> tuple[Offset, Milliseconds]:
-        """Return below which offset, and until when, others may have given what this process takes over at `end`."""
+    def _given_before(
+        self, subscription: SubscriptionId, topic: TopicId, progress: Progress, end: Offset
+    ) -> tuple[Offset, Milliseconds]:
+        """Return below which offset, and until when, others may have given what this process takes over at `end`.
+
+        Nothing from there on is done or has failed: what a snapshot of another subscription brought may be above where
+        the topic ended at the start.
+        """
         if self._ends is None or subscription in self._worked_on:
             return end, self._clock.monotonic()
-        return min(self._ends.get(topic, Offset(0)), end), self._began
+        known = max(progress.failures, default=-1)
+        if progress.done:
+            known = max(known, progress.done.max())
+        return min(max(self._ends.get(topic, Offset(0)), Offset(known + 1)), end), self._began
 
     # Giving
 

@@ -142,10 +142,11 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
 
 def test_a_backlog_is_spread_over_streams(world: World) -> None:
     topic, subscription = world.made()
-    for future in [world.publisher.publish(topic, b"x" * 100) for _ in range(2000)]:
-        future.result(SECONDS)
     consumers = [Received() for _ in range(4)]
     futures = [world.subscriber.subscribe(subscription, each) for each in consumers]
+    time.sleep(1)  # all streams are open by then
+    for future in [world.publisher.publish(topic, b"x" * 100) for _ in range(2000)]:
+        future.result(SECONDS)
     ended = time.monotonic() + SECONDS
     while sum(len(each.messages) for each in consumers) < 2000 and time.monotonic() < ended:
         time.sleep(0.05)

@@ -60,6 +60,8 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
+        self._answered: set[str] = set()
+        """Ids whose acknowledgement the service answered with OK."""
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
         """Open a stream and note what comes by it."""
@@ -80,7 +82,13 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         return call
 
     def confirmed(self, ack_id: str, started: float) -> None:
-        """Note an acknowledgement of which the client told its program that it holds."""
+        """Note an acknowledgement of which the client told its program that it holds, and the service the client.
+
+        The client says so too of calls that failed without details, as those do whose connection broke: an error it
+        cannot read is no error to it (`_process_requests`). No service can mend that.
+        """
+        if ack_id not in self._answered:
+            return
         facts = self._facts(started, time.monotonic(), Outcome.DONE)
         self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
 
@@ -99,6 +107,8 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: _Moment, ended: _Moment
     ) -> None:
         late = _late(call)
+        if verb == ACK and call.code() is grpc.StatusCode.OK:
+            self._answered.update(ids)
         outcome = self._outcome(call, late, began, ended)
         unknown = tuple(each for each in ids if outcome is Outcome.DONE and not self._tells(each, began, ended))
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time

@@ -177,6 +177,11 @@ def check_ids(request: Message, ids: Sequence[str]) -> None:
     """Raise `InvalidInput` without ids, and for a request that is too large."""
     if not ids:
         raise InvalidInput("You have not specified an ack ID in the request.")
+    check_size(request)
+
+
+def check_size(request: Message) -> None:
+    """Raise `InvalidInput` for a request with too many ids."""
     if request.ByteSize() > MOST_ID_BYTES:
         raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
 

@@ -1,6 +1,5 @@
 """The service Publisher: topics, and publishing."""
 
-from operator import attrgetter
 from typing import NamedTuple
 
 from ams.core.errors import InvalidInput, NotFound
@@ -188,16 +187,13 @@ class PublisherRpcs:
         return protos.PublishResponse(message_ids=ids)
 
 
-_topic_of, _project_of, _name_of = attrgetter("topic"), attrgetter("project"), attrgetter("name")
-
-
 def _topic(request: Message) -> names.Name:
-    return names.read(_topic_of(request), TOPICS)
+    return names.read(request.topic, TOPICS)
 
 
 def _named(topic: Message) -> names.Name:
-    return names.read(_name_of(topic), TOPICS)
+    return names.read(topic.name, TOPICS)
 
 
 def _project(request: Message) -> names.Name:
-    return names.read(_project_of(request))
+    return names.read(request.project)

@@ -24,7 +24,7 @@ from ams.http.limits import ClientLeft
 from ams.pubsub import messages, names, protos
 from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc, read
 from ams.pubsub.errors import InvalidAckIds
-from ams.pubsub.leasing import MOST_ID_BYTES, PART, Leases, check_seconds
+from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
@@ -394,7 +394,8 @@ class _Stream:
                 began, count = loop.time(), 0
 
     async def _take(self, spread: _Spread, request: Message, *, is_first: bool) -> None:
-        _check_size(request)
+        check_size(request)
+        _check_lengths(request)
         self.seconds = request.stream_ack_deadline_seconds or self.seconds
         answer = protos.StreamingPullResponse()
         if request.ack_ids:
@@ -500,9 +501,7 @@ async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[No
     confirmed.invalid_ack_ids.extend(invalid)
 
 
-def _check_size(request: Message) -> None:
-    if request.ByteSize() > MOST_ID_BYTES:
-        raise InvalidInput(f"The request is too large: at most {MOST_ID_BYTES} bytes of ack IDs are allowed.")
+def _check_lengths(request: Message) -> None:
     if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
         raise InvalidInput("modify_deadline_ack_ids and modify_deadline_seconds must have the same length.")
     for seconds in request.modify_deadline_seconds:

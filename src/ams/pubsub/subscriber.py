@@ -3,7 +3,6 @@
 import contextlib
 import secrets
 from collections.abc import Iterator
-from operator import attrgetter
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
@@ -280,11 +279,8 @@ def _snapshot(request: Message) -> Name:
     return names.read(request.snapshot, SNAPSHOTS)
 
 
-_project_of = attrgetter("project")
-
-
 def _project(request: Message) -> Name:
-    return names.read(_project_of(request))
+    return names.read(request.project)
 
 
 def _new(asked: Message) -> Name:

@@ -81,7 +81,7 @@ async def test_a_waiting_pull_is_woken_by_a_lease_that_ends(way: Way) -> None:
     held = await given(way)
     pulling = await waiting_pull(way)
     way.clock.advance(10_300)
-    await way.made.working.look(lambda _: None)  # what it would do by itself in so long
+    await way.made.working.keeper.look(lambda _: None)  # what it would do by itself in so long
     answer, _ = await pulling
 
     assert len(ACK_ID.findall(answer)) == 1

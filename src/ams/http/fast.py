@@ -262,7 +262,7 @@ class FastRoutes:
         self.bodies = bodies
         self._publisher = publisher
         self._deliverer = deliverer
-        self._working = working
+        self._puller, self._settler = working.puller, working.settler
         self._forwarder = forwarder
         self._invalidations = invalidations
         self._messages = messages.MessageReader(lenient, workers)
@@ -408,7 +408,7 @@ class FastRoutes:
 
     async def _lease(self, subscription: Subscription, project: str, caller: Caller, body: bytes) -> bytes:
         wanted, wait = messages.pull_request(body)
-        lots = await self._working.pull(
+        lots = await self._puller.pull(
             subscription, wanted, project=ProjectName(project), holder=holder_of(caller), held_for=project, wait=wait
         )
         if wait and not lots:
@@ -433,7 +433,7 @@ class FastRoutes:
     async def _wait(self, call: Call, subscription: Subscription, until: float, left: Gone) -> bool:
         if subscription.parallel is None:
             return await self._deliverer.wait(subscription, until, left)
-        return await self._working.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
+        return await self._puller.wait(subscription, ProjectName(call.project), holder_of(call.caller), until, left)
 
     async def _to_pull_again(self, call: Call) -> Subscription:
         return await self._deliverer.to_pull(await self._admitted_again(call), SubscriptionName(call.name))
@@ -475,7 +475,7 @@ class FastRoutes:
         return self._take_each_id(subscription, project, messages.each_ack_id(prefix, body))
 
     async def _take_each_id(self, subscription: Subscription, project: str, ids: AckIds) -> bytes:
-        await self._working.acknowledge(subscription, ProjectName(project), ids)
+        await self._settler.acknowledge(subscription, ProjectName(project), ids)
         return b"{}"
 
 

@@ -38,7 +38,7 @@ from ams.core.names import Offset, ack_offsets
 from ams.core.runs import runs_of
 from ams.http.big_bodies import BIG_BODY, BREATH_BYTES, BREATH_MESSAGES, check_attributes, holds_few, slices_of
 from ams.http.bodies import Reader
-from ams.service.parallel.working import Lot
+from ams.service.parallel.pulling import Lot
 from ams.wire.base import CamelRequest, Request
 from ams.wire.messages import AckBody, AttributePair, PublishBody, PublishedMessage, PullBody
 from ams.workers import NoWorker, Pool, TaskFailed

@@ -14,7 +14,8 @@ from ams.pubsub.protos import Message
 from ams.service.delivering import Deliverer
 from ams.service.lookup import find_subscription, require_attached
 from ams.service.parallel.requests import MAX_SECONDS, holder_of
-from ams.service.parallel.working import LateIds, Working
+from ams.service.parallel.settling import LateIds
+from ams.service.parallel.working import Working
 from ams.storage.registry.records import Subscription
 
 MOST_PULLED = 1000
@@ -54,7 +55,9 @@ class Leases:
 
     async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
         """Acknowledge messages; what came late is done all the same or comes again, with exactly-once it is named."""
-        await self._settle(subscription, ids, lambda some: self.working.acknowledge(subscription, call.project, some))
+        await self._settle(
+            subscription, ids, lambda some: self.working.settler.acknowledge(subscription, call.project, some)
+        )
 
     async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
@@ -62,7 +65,7 @@ class Leases:
         await self._settle(
             subscription,
             ids,
-            lambda some: self.working.extend(subscription, call.project, some, seconds, holder=holder),
+            lambda some: self.working.settler.extend(subscription, call.project, some, seconds, holder=holder),
         )
 
     async def _settle(
@@ -138,10 +141,10 @@ class LeasingRpcs:
         until = asyncio.get_running_loop().time() + deliverer.wait_seconds
         waits = not request.return_immediately
         while True:
-            lots = await working.pull(
+            lots = await working.puller.pull(
                 subscription, most, project=call.project, holder=holder, wait=waits, max_bytes=PART
             )
-            if lots or not waits or not await working.wait(subscription, call.project, holder, until):
+            if lots or not waits or not await working.puller.wait(subscription, call.project, holder, until):
                 break
             subscription = await self._leases.subscription(call._replace(caller=await call.again()))
         options = subscription.parallel

@@ -9,7 +9,7 @@ from ams.core.errors import InvalidInput, TooLarge
 from ams.core.messages import Message, Stored, is_ordering_key, parse
 from ams.pubsub import protos
 from ams.pubsub.fields import timestamp
-from ams.service.parallel.working import Lot
+from ams.service.parallel.pulling import Lot
 
 MOST_MESSAGES = 1000
 MOST_BYTES = 10_000_000

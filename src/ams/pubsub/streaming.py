@@ -29,8 +29,8 @@ from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.leases import Window
+from ams.service.parallel.pulling import Lot
 from ams.service.parallel.requests import holder_of
-from ams.service.parallel.working import Lot
 from ams.storage.registry.records import Subscription
 
 METHOD = "/google.pubsub.v1.Subscriber/StreamingPull"
@@ -100,7 +100,7 @@ class Streams:
         if self._is_stopping:
             raise Ended("The service is stopping")
         try:
-            await self._leases.working.own(subscription.id)
+            await self._leases.working.opened.own(subscription.id)
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise
@@ -262,7 +262,7 @@ class _Spread:
             if not stream.may_get:
                 self._turns.pop(stream, None)
                 continue
-            lots = await working.pull(
+            lots = await working.puller.pull(
                 self.subscription, PORTION, project=self._project, holder=stream.holder, wait=True,
                 max_bytes=min(PART, left), seconds=stream.seconds, window=stream.window,
             )  # fmt: skip
@@ -278,7 +278,7 @@ class _Spread:
         """Wait for a message, or for a stream that may be given what others may not."""
         loop = asyncio.get_running_loop()
         until = loop.time() + LOOK_SECONDS
-        grown = asyncio.ensure_future(self._leases.working.wait(self.subscription, self._project, holder, until))
+        grown = asyncio.ensure_future(self._leases.working.puller.wait(self.subscription, self._project, holder, until))
         sooner = asyncio.ensure_future(self._sooner.wait())
         try:
             await asyncio.wait((grown, sooner), return_when=asyncio.FIRST_COMPLETED)
@@ -450,7 +450,7 @@ class _Stream:
         """Say that a client may not take a message, and so never get past it."""
         message = received.message.message_id
         logger.warning("stream.large_message", subscription=subscription.name, message=message, bytes=size)
-        opened = self._leases.working.opened(subscription.id)
+        opened = self._leases.working.opened.get(subscription.id)
         if opened is not None:
             opened.large = Offset(int(message)), size
 
@@ -478,7 +478,7 @@ class _Stream:
         given, self._given = self._given, None
         if given is not None and not self._is_sending:
             ids = {lot.hand_out: [Offset(each.offset) for each in lot.messages] for lot in given.lots}
-            self._leases.working.release(given.subscription.id, ids)
+            self._leases.working.settler.release(given.subscription.id, ids)
 
 
 def _check_later(request: Message) -> None:

@@ -139,7 +139,7 @@ class Doctor:
         if letters and await self.registry.topics.find(caller.here.id, TopicName(letters.topic)) is None:
             text = f"Its dead letter topic {letters.topic} is gone: what failed too often comes again and again."
             found.append(Finding(True, text))
-        opened = await self.working.here(subscription.id) if self.working else None
+        opened = await self.working.opened.here(subscription.id) if self.working else None
         if opened is None or self.working is None:
             return found
         streams = self.working.streams[subscription.id]
@@ -156,7 +156,7 @@ class Doctor:
                 bounds = bounds._replace(oldest=oldest)
                 retention = min(retention, subscription.parallel.message_retention or retention)
                 above = len((await self.cursors.progress(subscription.id)).done)
-                opened = await self.working.here(subscription.id) if self.working else None
+                opened = await self.working.opened.here(subscription.id) if self.working else None
             pulls = await self.counting.subscription(subscription.id)
             return Standing(
                 bounds,

@@ -150,7 +150,7 @@ class Metrics:
         """Return what is under way of a parallel subscription, as far as this node works on it."""
         if subscription.parallel is None or subscription.is_detached or self.working is None:
             return ()
-        opened = await self.working.here(subscription.id)
+        opened = await self.working.opened.here(subscription.id)
         if opened is None:
             return ()
         published = await oldest_time(self.losses.log, opened.topic, opened.backlog.floor)

@@ -156,7 +156,7 @@ class Seeker:
         """Return where a subscription stands, of a parallel one with what is above."""
         if subscription.parallel is None:
             return Offsets(bounds.oldest, bounds.end, current)
-        opened = await self.working.followed(subscription.id) if self.working else None
+        opened = await self.working.opened.followed(subscription.id) if self.working else None
         if opened is None:
             done = len((await self.cursors.progress(subscription.id)).done)
             return Offsets(bounds.oldest, bounds.end, current, done)

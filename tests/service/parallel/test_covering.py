@@ -1,32 +1,21 @@
 """What is out when exactly-once delivery is switched on is not given to others after a restart."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from ams.core.ack_ids import AckId
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset
-from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel.opened import LONGEST_LEASE
 from ams.service.parallel.ownership import Alone
 from ams.service.subscriptions import Subscriptions
-from tests.service.parallel.test_working import SUB, P, Site, offsets
-from tests.support.engines import open_engines
+from tests.service.parallel.site import SUB, P, Site, offsets
 
 COVERED_LONGER = 10_000
 """Milliseconds by which a lease may be taken to last longer than it does."""
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with open_engines(tmp_path) as engines:
-        yield await Site(engines, ParallelOptions()).made()
-
-
 async def switch_on(site: Site, *, has_cover: bool = True) -> None:
-    engines, cover = site.engines, site.working.cover if has_cover else None
+    engines, cover = site.engines, site.working.coverer.cover if has_cover else None
     subscriptions = Subscriptions(engines.registry, engines.log, engines.cursors, cover=cover)
     await subscriptions.change(site.caller, SUB, {"enable_exactly_once_delivery": True})
 
@@ -83,7 +72,7 @@ async def emptied_and_begun_again(site: Site) -> None:
     await site.publish(0, 1)
     await site.acknowledge(await site.pull())
     site.begin_again(Alone())
-    await site.working._note_ends()  # as `start` does
+    await site.working.opened.note_ends()  # as `start` does
 
 
 async def test_what_came_after_the_start_of_the_only_process_is_given_at_once(site: Site) -> None:
@@ -121,7 +110,7 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
     ids = await site.pull()
     await site.extend(ids, 600)
     site.begin_again()
-    await site.working._note_ends()  # as `start` does
+    await site.working.opened.note_ends()  # as `start` does
     site.engines.clock.advance(100_000)
     await site.publish(1)
     await switch_on(site)
@@ -133,17 +122,17 @@ async def test_what_is_out_at_the_start_of_the_only_process_is_withheld_and_the_
 
 
 async def test_what_is_opened_once_more_by_the_only_process_may_be_out_since_its_start(site: Site) -> None:
-    await site.working._note_ends()  # as `start` does
+    await site.working.opened.note_ends()  # as `start` does
     await site.publish(0)
     await site.extend(await site.pull(), 600)
-    site.working.forget((await site.subscription()).id)
+    site.working.opened.forget((await site.subscription()).id)
     await switch_on(site)
     assert await site.pull() == []
 
 
 async def test_what_is_given_while_it_is_being_switched_on_is_covered(site: Site) -> None:
     await site.publish(0, 1)
-    await site.working.cover(await site.subscription(), P)
+    await site.working.coverer.cover(await site.subscription(), P)
     ids = await site.pull(1)  # before the options are changed
     await switch_on(site, has_cover=False)
     site.begin_again()

@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel.finding import LOOKS_FOR, SLICE
-from tests.service.parallel.test_working import P, Site, ids_of, offsets
+from tests.service.parallel.site import P, Site, ids_of, offsets
 from tests.support.engines import open_engines
 
 LAST = ParallelOptions(filter='hasPrefix(attributes.n, "9999")')
@@ -58,6 +58,6 @@ async def test_a_larger_read_gives_no_more_bytes_than_asked_for_and_what_is_left
     await site.publish(*range(50), 9999, 99990, 99991)
     subscription = await site.subscription()
 
-    found = await site.working.pull(subscription, 10, project=P, holder="one", max_bytes=1)
+    found = await site.working.puller.pull(subscription, 10, project=P, holder="one", max_bytes=1)
     assert offsets(ids_of(found)) == [50]
     assert offsets(await site.pull()) == [51, 52]

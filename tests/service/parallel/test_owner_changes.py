@@ -16,8 +16,9 @@ from ams.core.names import Offset, SubscriptionId
 from ams.core.parallel_options import ParallelOptions
 from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
-from ams.service.parallel.working import LATE, Working
-from tests.service.parallel.test_working import Site
+from ams.service.parallel.settling import LATE
+from ams.service.parallel.working import Working
+from tests.service.parallel.site import Site
 from tests.support.engines import open_engines
 
 NODES = 3
@@ -132,8 +133,8 @@ class Town:
     async def kill(self, node: int) -> None:
         """Forget what a node knows."""
         working = self.sites[node].working
-        for subscription in list(working._open):
-            working.forget(subscription)
+        for opened in list(working.opened.all()):
+            working.opened.forget(opened.subscription.id)
         self.beliefs[node].believes = False
 
     async def pass_time(self, milliseconds: int) -> None:

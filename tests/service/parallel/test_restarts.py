@@ -12,9 +12,7 @@ from ams.core.names import Offset
 from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPolicy
 from ams.service.parallel.backlog import SOMEBODY, Backlog, Rules
 from ams.storage.cursors.acks import Progress
-from tests.service.parallel.test_working import LATE, Site, offsets, site, with_options
-
-__all__ = ["site"]
+from tests.service.parallel.site import LATE, Site, offsets, with_options
 
 RULES = Rules(Milliseconds(200), Milliseconds(3000))
 GRACE = 2000
@@ -265,14 +263,14 @@ async def test_what_is_extended_between_a_read_and_its_lease_is_not_given(
     await site.publish(*range(4))
     ids = await site.pull()
     site.begin_again()
-    whole = site.working._afforded
+    whole = site.working.puller._afforded
 
     async def afforded(*given: object) -> object:
         found = await whole(*given)  # type: ignore[arg-type]
         await site.extend([ids[2]], 60)
         return found
 
-    monkeypatch.setattr(site.working, "_afforded", afforded)
+    monkeypatch.setattr(site.working.puller, "_afforded", afforded)
     assert offsets(await site.pull()) == [0, 1, 3]
     await site.acknowledge([ids[2]])
 
@@ -286,14 +284,14 @@ async def test_what_fails_for_the_last_time_between_a_read_and_its_lease_is_not_
         await site.nack(await site.pull(1))
     ids = await site.pull()
     site.begin_again()
-    whole = site.working._afforded
+    whole = site.working.puller._afforded
 
     async def afforded(*given: object) -> object:
         found = await whole(*given)  # type: ignore[arg-type]
         await site.nack(ids[:1])
         return found
 
-    monkeypatch.setattr(site.working, "_afforded", afforded)
+    monkeypatch.setattr(site.working.puller, "_afforded", afforded)
     assert offsets(await site.pull()) == [1]
     await site.look()
     assert [each["n"] for each in await site.letters()] == ["0"]

@@ -1,26 +1,15 @@
 """What one consumer may take of a parallel subscription, and what it leaves to the others."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from ams.core.names import Offset
-from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.watching import findings
-from tests.service.parallel.test_working import P, Site, ids_of, offsets
-from tests.support.engines import open_engines
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with open_engines(tmp_path) as engines:
-        yield await Site(engines, ParallelOptions()).made()
+from tests.service.parallel.site import P, Site, ids_of, offsets
 
 
 async def backlog_of(site: Site) -> Backlog:
-    opened = site.working.opened((await site.subscription()).id)
+    opened = site.working.opened.get((await site.subscription()).id)
     assert opened is not None
     return opened.backlog
 
@@ -36,7 +25,7 @@ async def test_of_the_bytes_that_may_be_out_a_consumer_gets_as_many_as_it_leaves
     greedy = await site.pull(4, "greedy")
     assert len(greedy) == 4
     assert await site.pull(40, "greedy") == []
-    lots = await site.working.pull(await site.subscription(), 40, project=P, holder="other")
+    lots = await site.working.puller.pull(await site.subscription(), 40, project=P, holder="other")
     assert 1 <= len(ids_of(lots)) <= 4
     await site.acknowledge(greedy)
     assert (await backlog_of(site)).room_bytes("greedy") > 0
@@ -51,7 +40,7 @@ async def test_who_gives_everything_back_for_later_leaves_others_their_share(
     for _ in range(4):
         await site.nack(await site.pull(1, "greedy"), 600_000)
     assert await site.pull(20, "greedy") == []
-    opened = site.working.opened((await site.subscription()).id)
+    opened = site.working.opened.get((await site.subscription()).id)
     assert opened is not None
     said = "4 messages wait to be given again that failed with one consumer: it gets no new ones before."
     assert said in [each.text for each in findings(opened, names_holders=True) if each.wrong]

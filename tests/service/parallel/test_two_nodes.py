@@ -13,7 +13,7 @@ from ams.core.supervisor import Supervisor
 from ams.service.dead_letters import DeadLetters
 from ams.service.parallel.working import Working
 from ams.service.seeking import Seeker
-from tests.service.parallel.test_working import SUB, Site, offsets
+from tests.service.parallel.site import SUB, Site, offsets
 from tests.support.engines import open_engines
 
 
@@ -99,7 +99,7 @@ async def test_a_node_that_does_not_own_it_does_nothing_of_it(pair: Pair) -> Non
         pair.second.acknowledge(given),
         pair.second.nack(given),
         pair.second.extend(given, 30),
-        pair.second.working.wait(await pair.second.subscription(), "P", "one", 0),  # type: ignore[arg-type]
+        pair.second.working.puller.wait(await pair.second.subscription(), "P", "one", 0),  # type: ignore[arg-type]
     ):
         with pytest.raises(OwnedElsewhere):
             await work
@@ -115,7 +115,7 @@ async def test_the_next_owner_takes_ids_of_the_one_before(pair: Pair) -> None:
     await pair.second.acknowledge(given[1:2])
     with pytest.raises(OwnedElsewhere):
         await pair.first.acknowledge(given[2:])
-    assert pair.first.working.opened((await pair.first.subscription()).id) is None
+    assert pair.first.working.opened.get((await pair.first.subscription()).id) is None
     assert offsets(await pair.second.pull()) == [2]
 
 
@@ -141,12 +141,12 @@ async def test_what_a_node_was_about_to_store_when_it_was_overtaken_is_refused(p
     pair.baton.holder = 2
     given_again = await pair.second.pull()
     pair.baton.holder = 1  # as one that stood still believes
-    opened = pair.first.working.opened((await pair.first.subscription()).id)
+    opened = pair.first.working.opened.get((await pair.first.subscription()).id)
     assert opened is not None
     with pytest.raises(AckTimeout):
         await pair.first.acknowledge(given)  # finds out, and takes it over again
     assert pair.turns[0].released == [opened.subscription.id]
-    assert pair.first.working.opened(opened.subscription.id) is not opened
+    assert pair.first.working.opened.get(opened.subscription.id) is not opened
     assert await pair.first.floor() == 0
     await pair.first.acknowledge(given_again)
     assert await pair.first.floor() == 2
@@ -170,7 +170,7 @@ async def test_a_node_whose_time_is_over_forgets_what_it_had_open(pair: Pair) ->
     subscription = (await pair.first.subscription()).id
     pair.baton.holder = 2
     await pair.first.look()
-    assert pair.first.working.opened(subscription) is None
+    assert pair.first.working.opened.get(subscription) is None
 
 
 async def test_when_everything_is_lost_waiting_pulls_look_again(pair: Pair) -> None:
@@ -180,7 +180,7 @@ async def test_when_everything_is_lost_waiting_pulls_look_again(pair: Pair) -> N
     subscription = await pair.first.subscription()
     until = asyncio.get_running_loop().time() + 20
     waiting = asyncio.create_task(
-        pair.first.working.wait(subscription, "P", "one", until)  # type: ignore[arg-type]
+        pair.first.working.puller.wait(subscription, "P", "one", until)  # type: ignore[arg-type]
     )
     while not pair.first.deliverer.waiting:
         await asyncio.sleep(0)
@@ -209,14 +209,14 @@ async def test_who_delivers_by_push_seizes_it(pair: Pair) -> None:
     await pair.first.publish(1)
     await pair.first.pull()
     subscription = (await pair.first.subscription()).id
-    await pair.second.working.own(subscription, seizes=True)
+    await pair.second.working.opened.own(subscription, seizes=True)
     assert pair.baton.holder == 2
     assert offsets(await pair.second.pull()) == [0]
 
 
 async def test_a_seek_is_for_the_owner(pair: Pair) -> None:
     engines = pair.second.engines
-    seeker = Seeker(engines.registry, engines.log, engines.cursors, own=pair.second.working.own)
+    seeker = Seeker(engines.registry, engines.log, engines.cursors, own=pair.second.working.opened.own)
     with pytest.raises(OwnedElsewhere):
         await seeker.seek(pair.second.caller, SUB, 0)
     pair.baton.holder = 2
@@ -226,9 +226,9 @@ async def test_a_seek_is_for_the_owner(pair: Pair) -> None:
 async def test_what_is_under_way_is_asked_of_the_owner(pair: Pair) -> None:
     await pair.first.pull()
     subscription = (await pair.first.subscription()).id
-    assert await pair.first.working.here(subscription) is pair.first.working.opened(subscription)
+    assert await pair.first.working.opened.here(subscription) is pair.first.working.opened.get(subscription)
     with pytest.raises(OwnedElsewhere):
-        await pair.second.working.here(subscription)
+        await pair.second.working.opened.here(subscription)
 
 
 async def test_what_is_not_used_for_long_is_released(pair: Pair) -> None:

@@ -3,26 +3,17 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from ams.core.parallel_options import ParallelOptions
-from tests.service.parallel.test_working import P, Site
-from tests.support.engines import open_engines
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with open_engines(tmp_path) as engines:
-        yield await Site(engines, ParallelOptions()).made()
+from tests.service.parallel.site import P, Site
 
 
 @contextlib.asynccontextmanager
 async def waiting_for(site: Site, holder: str) -> AsyncIterator["asyncio.Future[bool]"]:
     """Let a consumer wait for something to pull."""
     until = asyncio.get_running_loop().time() + 30
-    waiting = asyncio.ensure_future(site.working.wait(await site.subscription(), P, holder, until))
+    waiting = asyncio.ensure_future(site.working.puller.wait(await site.subscription(), P, holder, until))
     await asyncio.sleep(0.02)
     yield waiting
     waiting.cancel()
@@ -68,7 +59,7 @@ async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_don
 
 async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
     await site.pull()
-    opened = site.working.opened((await site.subscription()).id)
+    opened = site.working.opened.get((await site.subscription()).id)
     assert opened is not None
     async with waiting_for(site, "one"), waiting_for(site, "one"), waiting_for(site, "two"):
         assert [len(each) for each in opened.waiting.values()] == [2, 1]
@@ -81,10 +72,10 @@ async def test_nothing_comes_for_a_consumer_who_has_no_room(site: Site, monkeypa
     ids = await site.pull(2, "one")
     await site.nack(await site.pull(1, "two"), 0)
     subscription = (await site.subscription()).id
-    for_two = site.working.coming(subscription, 0.02, holder="two")
+    for_two = site.working.puller.coming(subscription, 0.02, holder="two")
     assert for_two is not None
     await for_two
-    for_one = site.working.coming(subscription, 0.02, holder="one")
+    for_one = site.working.puller.coming(subscription, 0.02, holder="one")
     assert for_one is not None
     with pytest.raises(TimeoutError):
         await for_one

@@ -1,22 +1,11 @@
 """What is said of parallel subscriptions that a node works on."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from ams.core.names import Offset
-from ams.core.parallel_options import ParallelOptions
 from ams.service.parallel import watching
 from ams.service.parallel.watching import Watched, findings, oldest_time, underway
-from tests.service.parallel.test_working import Site
-from tests.support.engines import open_engines
-
-
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with open_engines(tmp_path) as engines:
-        yield await Site(engines, ParallelOptions()).made()
+from tests.service.parallel.site import Site
 
 
 def gauges(watched: Watched) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -61,7 +50,7 @@ async def test_a_subscription_without_messages_has_no_oldest(site: Site) -> None
 async def test_room_that_is_used_up_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     await site.publish(*range(3))
     await site.pull(3)
-    opened = site.working.opened((await site.subscription()).id)
+    opened = site.working.opened.get((await site.subscription()).id)
     assert opened is not None
     assert not any(each.wrong for each in findings(opened, names_holders=True))
 
@@ -80,7 +69,7 @@ async def test_one_old_message_that_holds_up_many_is_wrong(site: Site, monkeypat
     await site.publish(*range(4))
     ids = await site.pull(4)
     await site.acknowledge(ids[1:])
-    opened = site.working.opened((await site.subscription()).id)
+    opened = site.working.opened.get((await site.subscription()).id)
     assert opened is not None
     monkeypatch.setattr(watching, "MANY", 3)
 

@@ -13,7 +13,7 @@ from ams.core.parallel_options import DeadLetterPolicy, ParallelOptions, RetryPo
 from ams.push.upstream import Away, Gone, HandOut, NotTaken, Target, Verdict
 from ams.service.push.hand_outs import HOLDER, EngineHandOuts
 from tests.push.keepers import target
-from tests.service.parallel.test_working import Site
+from tests.service.parallel.site import Site
 from tests.support.engines import open_engines
 
 REFUSED = Verdict("no such bed", 1, 422)
@@ -53,7 +53,7 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
     await leasing.site.publish(0, 1, 2)
     (hand_out,) = await leasing.lease()
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
-    opened = leasing.site.working.opened(SubscriptionId(leasing.target.id))
+    opened = leasing.site.working.opened.get(SubscriptionId(leasing.target.id))
     assert opened is not None
     assert opened.backlog.holders == {HOLDER: 3}
 
@@ -124,7 +124,7 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it(
 ) -> None:
     await leasing.site.publish(0)
     working, taken = leasing.site.working, []
-    pull = working.pull
+    pull = working.puller.pull
 
     async def elsewhere(*given: Any, **more: Any) -> Any:
         if not taken:
@@ -134,8 +134,8 @@ async def test_a_subscription_that_another_node_works_on_is_taken_from_it(
     async def own(subscription: SubscriptionId, *, seizes: bool = False) -> None:
         taken.append((subscription, seizes))
 
-    monkeypatch.setattr(working, "pull", elsewhere)
-    monkeypatch.setattr(working, "own", own)
+    monkeypatch.setattr(working.puller, "pull", elsewhere)
+    monkeypatch.setattr(working.opened, "own", own)
 
     assert offsets(await leasing.lease()) == [Offset(0)]
     assert taken[0] == (leasing.target.id, True)
@@ -147,7 +147,7 @@ async def test_where_two_nodes_take_it_from_each_other_it_is_tried_later(
     async def elsewhere(*_: Any, **__: Any) -> Any:
         raise OwnedElsewhere
 
-    monkeypatch.setattr(leasing.site.working, "pull", elsewhere)
+    monkeypatch.setattr(leasing.site.working.puller, "pull", elsewhere)
 
     with pytest.raises(Away):
         await leasing.lease()

@@ -177,11 +177,11 @@ def assemble(
 
     def moved(subscription: SubscriptionId) -> None:
         deliverer.wake(subscription)
-        working.forget(subscription)
+        working.opened.forget(subscription)
 
     def stopped(subscription: SubscriptionId) -> None:
         deliverer.wake(subscription)
-        working.leave(subscription)
+        working.opened.leave(subscription)
 
     expiry = Expiry(
         registry, counts, Subscriptions(registry, log, cursors, push.pushing, stopped=stopped), trail, engines.clock
@@ -192,9 +192,11 @@ def assemble(
         Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
         publisher,
         retention,
-        Subscriptions(registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.cover),
+        Subscriptions(
+            registry, log, cursors, push.pushing, stopped=stopped, used=expiry.note, cover=working.coverer.cover
+        ),
         Snapshots(registry, log, cursors, engines.clock),
-        Seeker(registry, log, cursors, moved, working.own, working, engines.clock, expiry.note),
+        Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),
         schemas,
         Projects(registry, log, cursors, changed=settle),
     )
@@ -246,7 +248,7 @@ def routes(
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
     )
-    leases = LeaseRequests(deliverer, working)
+    leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
     doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher, working, expiry.note)
     return [
@@ -265,7 +267,7 @@ def routes(
         *PushStatusRoutes(watcher).rows(),
         *PushIdentityRoutes(push.identity).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
-        *WaitRoutes(deliverer, working, pushing).rows(),
+        *WaitRoutes(deliverer, working.puller, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters, leases).rows(),
         *SubscriptionRoutes(cases.subscriptions, pushing, leases).rows(),
         *SnapshotRoutes(cases.snapshots).rows(),

@@ -21,8 +21,8 @@ from ams.push.leases import HEARTBEAT_SECONDS, LEASE_SECONDS, Heartbeat
 from ams.push.report import ATTEMPTS
 from ams.push.upstream import Target
 from ams.service.delivering import Deliverer
+from ams.service.parallel.pulling import Puller
 from ams.service.parallel.requests import holder_of
-from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
 from ams.service.push.pushing import DISABLED, Pushing
 from ams.wire.push import MAX_STATES, BeatBody, GooglePush, Lease, PushTarget, Ready, WaitBody, WorkerState
@@ -78,9 +78,9 @@ class LeaseRoutes:
 class WaitRoutes:
     """The routes of waits."""
 
-    def __init__(self, deliverer: Deliverer, working: Working, pushing: Pushing) -> None:
+    def __init__(self, deliverer: Deliverer, puller: Puller, pushing: Pushing) -> None:
         self._deliverer = deliverer
-        self._working = working
+        self._puller = puller
         self._pushing = pushing
 
     def rows(self) -> list[Row]:
@@ -97,7 +97,7 @@ class WaitRoutes:
             raise InvalidInput(f"A push wait is for {MAX_WAITED_FOR} subscriptions")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
             raise InvalidInput(f"A push wait is of 0 to {MAX_WAIT_SECONDS} seconds")
-        coming = partial(self._working.coming, holder=holder_of(call.caller))
+        coming = partial(self._puller.coming, holder=holder_of(call.caller))
         with call.watched() as left:
             waited_for = frozenset(map(SubscriptionId, subscriptions))
             ready = await self._deliverer.ready(waited_for, seconds, left, coming)

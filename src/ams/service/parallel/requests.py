@@ -10,7 +10,7 @@ from ams.core.names import SubscriptionName
 from ams.push.upstream import Verdict
 from ams.service.delivering import Deliverer
 from ams.service.lookup import NOT_PARALLEL
-from ams.service.parallel.working import Working
+from ams.service.parallel.settling import Settler
 from ams.storage.registry.records import Subscription
 
 MAX_SECONDS = 600
@@ -22,22 +22,22 @@ class LeaseRequests:
     """Extends leases, and takes messages back."""
 
     deliverer: Deliverer
-    working: Working
+    settler: Settler
 
     async def extend(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives the messages back.
 
         Raises `InvalidInput` outside 0 to 600 or without ids, `NotFound`, `NotAllowed`, `Conflict` for an ordered
-        subscription, what `Working.extend` does.
+        subscription, what `Settler.extend` does.
         """
         subscription = await self._to_settle(caller, name, ids, seconds)
-        await self.working.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
+        await self.settler.extend(subscription, caller.here.name, ids, seconds, holder=holder_of(caller))
 
     async def nack(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int | None) -> None:
         """Give messages back, to come again after so many seconds, None: as the retry policy says; raises likewise."""
         subscription = await self._to_settle(caller, name, ids, seconds or 0)
         wait = None if seconds is None else Milliseconds(seconds * 1000)
-        await self.working.nack(subscription, caller.here.name, ids, wait)
+        await self.settler.nack(subscription, caller.here.name, ids, wait)
 
     async def give_back(self, caller: Caller, name: SubscriptionName, ids: AckIds) -> None:
         """Give messages back that nobody has worked on: they come again at once, and have not failed.
@@ -45,7 +45,7 @@ class LeaseRequests:
         Raises likewise.
         """
         subscription = await self._to_settle(caller, name, ids, 0)
-        await self.working.give_back(subscription, caller.here.name, ids)
+        await self.settler.give_back(subscription, caller.here.name, ids)
 
     async def is_parallel(self, caller: Caller, name: SubscriptionName) -> bool:
         """Whether a subscription that is there is parallel."""
@@ -54,9 +54,9 @@ class LeaseRequests:
     async def refuse(
         self, caller: Caller, name: SubscriptionName, ids: AckIds, wait: Milliseconds, verdict: Verdict
     ) -> None:
-        """Let messages fail that an endpoint refused, as `Working.refuse` does; raises likewise."""
+        """Let messages fail that an endpoint refused, as `Settler.refuse` does; raises likewise."""
         subscription = await self._to_settle(caller, name, ids, 0)
-        await self.working.refuse(subscription, caller.here.name, ids, wait, verdict)
+        await self.settler.refuse(subscription, caller.here.name, ids, wait, verdict)
 
     async def _to_settle(self, caller: Caller, name: SubscriptionName, ids: AckIds, seconds: int) -> Subscription:
         if not 0 <= seconds <= MAX_SECONDS:

@@ -174,7 +174,7 @@ class Watched:
     async def look(self) -> None:
         """Look up how old the oldest messages are. Raises what the log raises."""
         found = {}
-        for each in list(self._working.all_opened()):
+        for each in list(self._working.opened.all()):
             published = await oldest_time(self._log, each.topic, each.backlog.floor)
             if published is not None:
                 found[each.subscription.id] = published
@@ -182,7 +182,7 @@ class Watched:
 
     def gauges(self) -> Iterator[Figure]:
         """Yield what goes up and down."""
-        opened = list(self._working.all_opened())
+        opened = list(self._working.opened.all())
         yield figure("ams_parallel_subscriptions", "Parallel subscriptions that this node works on.", len(opened))
         for name, text, value in _GAUGES:
             yield self._figure(name, text, opened, [value(each.backlog) for each in opened], sum)
@@ -207,8 +207,12 @@ class Watched:
     def counters(self) -> Iterator[Figure]:
         """Yield what only grows while the service runs."""
         working = self._working
-        yield figure("ams_parallel_failures", "Deliveries that failed: given back, or not in time.", working.failures)
-        yield figure("ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.dead_letters)
+        yield figure(
+            "ams_parallel_failures", "Deliveries that failed: given back, or not in time.", working.storer.failures
+        )
+        yield figure(
+            "ams_parallel_dead_letters", "Messages put aside after their last attempt.", working.keeper.dead_letters
+        )
 
     def _age(self, subscription: SubscriptionId) -> float:
         published = self._oldest.get(subscription)

@@ -9,7 +9,9 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput, OwnedElsewhere
 from ams.core.names import Offset, ProjectName, SubscriptionId
 from ams.push.upstream import Away, HandOut, NotTaken, Target, Verdict
-from ams.service.parallel.working import Lot, Moved, Working
+from ams.service.parallel.pulling import Lot
+from ams.service.parallel.storing import Moved
+from ams.service.parallel.working import Working
 from ams.service.push.upstream import LONGEST_WAIT, as_upstream_errors, names_of, pulled, subscription_of
 from ams.storage.registry.records import Subscription
 from ams.storage.registry.registry import Registry
@@ -31,14 +33,14 @@ class EngineHandOuts:
             try:
                 lots = await self._pull(target, max_messages, max_bytes)
             except OwnedElsewhere:  # it was delivered there before, or somebody looked at it there
-                await self._working.own(SubscriptionId(target.id), seizes=True)
+                await self._working.opened.own(SubscriptionId(target.id), seizes=True)
                 lots = await self._pull(target, max_messages, max_bytes)
         return [HandOut(each.hand_out, each.attempt, pulled(each.messages)) for each in lots]
 
     async def _pull(self, target: Target, most: int, max_bytes: int) -> Sequence[Lot]:
         subscription, project = await self._found(target)
         try:
-            return await self._working.pull(
+            return await self._working.puller.pull(
                 subscription, most, project=project, holder=HOLDER, wait=True, max_bytes=max_bytes
             )
         except Moved as error:
@@ -48,30 +50,32 @@ class EngineHandOuts:
         """Wait for messages, or for the time of some that failed."""
         with as_upstream_errors(), contextlib.suppress(OwnedElsewhere):  # leasing takes it back
             subscription, project = await self._found(target)
-            await self._working.wait(subscription, project, HOLDER, asyncio.get_running_loop().time() + LONGEST_WAIT)
+            await self._working.puller.wait(
+                subscription, project, HOLDER, asyncio.get_running_loop().time() + LONGEST_WAIT
+            )
 
     async def extend(self, target: Target, hand_out: HandOut, seconds: int) -> None:
         """Extend leases."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
+            await self._working.settler.extend(subscription, project, _ids(hand_out), seconds, holder=HOLDER)
 
     async def acknowledge(self, target: Target, hand_out: HandOut) -> None:
         """Acknowledge messages."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.acknowledge(subscription, project, _ids(hand_out))
+            await self._working.settler.acknowledge(subscription, project, _ids(hand_out))
 
     async def fail(self, target: Target, hand_out: HandOut, wait: Milliseconds, verdict: Verdict) -> None:
         """Let messages fail."""
         with _settling():
             subscription, project = await self._found(target)
-            await self._working.refuse(subscription, project, _ids(hand_out), wait, verdict)
+            await self._working.settler.refuse(subscription, project, _ids(hand_out), wait, verdict)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
         """Let messages be leased again."""
         with contextlib.suppress(InvalidInput):  # the topic was made anew
-            self._working.release(SubscriptionId(target.id), _ids(hand_out))
+            self._working.settler.release(SubscriptionId(target.id), _ids(hand_out))
 
     async def _found(self, target: Target) -> tuple[Subscription, ProjectName]:
         return await subscription_of(self._registry, target), names_of(target)[0]

@@ -382,7 +382,7 @@ class PushWatcher:
 
     async def _put_aside(self, subscription: Subscription) -> int:
         """Return how many messages of a parallel subscription were put aside since this process works on it."""
-        opened = await self.working.here(subscription.id) if self.working else None
+        opened = await self.working.opened.here(subscription.id) if self.working else None
         return opened.dead_letters if opened else 0
 
 

@@ -1,0 +1,103 @@
+"""Storing what becomes of messages, before anybody is told.
+
+What is settled is stored in a task of its own, so that it goes on when the caller leaves.
+"""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from ams.core.clock import Clock
+from ams.core.errors import Overloaded
+from ams.core.names import Offset
+from ams.core.offsets import Range
+from ams.service.parallel.backlog import Settling
+from ams.service.parallel.due import Due
+from ams.service.parallel.opened import Open
+from ams.service.parallel.opening import OpenSubscriptions
+from ams.storage.cursors.acks import Change, CursorStore, Horizon
+
+
+class Moved(Overloaded):
+    """The subscription was sought, or another process works on it now: the same may be asked again."""
+
+    def __init__(self) -> None:
+        super().__init__("Subscription was moved")
+
+
+class Storer:
+    """Stores what becomes of messages."""
+
+    def __init__(self, opened: OpenSubscriptions, cursors: CursorStore, due: Due, clock: Clock) -> None:
+        self._opened = opened
+        self._cursors = cursors
+        self._due = due
+        self._clock = clock
+        self.failures = 0
+        """Deliveries that failed, since the start."""
+
+    async def settle(self, opened: Open, settling: Settling) -> None:
+        """Store it, also when the caller leaves. Raises `Moved`, and what the cursors raise."""
+        if settling.is_empty:
+            return
+        storing = asyncio.create_task(self.store(opened, settling))
+        opened.storing.add(storing)
+        storing.add_done_callback(opened.storing.discard)
+        await asyncio.shield(storing)
+
+    async def store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
+        """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
+        backlog, passed = opened.backlog, opened.backlog.take_passed()
+        done = [*passed, *_ranges(settling.done)]
+        change = Change(done, settling.failures, horizon)
+        try:
+            is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
+        except BaseException:
+            backlog.not_stored(settling)
+            backlog.passed_again(passed)
+            self._due.note(opened)  # leases of before a restart go on as well
+            raise
+        if not is_stored:
+            if self._opened.has(opened):
+                self._opened.leave(opened.subscription.id)  # another node may have it: who uses it claims it anew
+            raise Moved
+        backlog.stored(settling, self._clock.monotonic())
+        opened.failures += len(settling.failures)
+        self.failures += len(settling.failures)
+        opened.wake_served()
+        self._due.note(opened)
+
+    async def expire(self, opened: Open) -> None:
+        """Let leases and waits end whose time is over. Raises likewise."""
+        due, now = opened.backlog.next_due(), self._clock.monotonic()
+        if due is None or due > now:
+            return
+        settling = opened.backlog.expire(now)
+        await self.settle(opened, settling)
+        opened.wake_served()
+
+    async def finish(self) -> None:
+        """Wait until all is stored that is on its way."""
+        storing = [task for opened in self._opened.all() for task in opened.storing]
+        if storing:
+            await asyncio.wait(storing)
+
+
+async def failed_of(storing: Collection[asyncio.Task[None]]) -> BaseException | None:
+    """Wait until all is stored that is on its way; return why some could not be."""
+    if not storing:
+        return None
+    ended, _ = await asyncio.wait(set(storing))
+    return next((each.exception() for each in ended if not each.cancelled() and each.exception()), None)
+
+
+def _ranges(offsets: Sequence[Offset]) -> list[Range]:
+    """Return offsets, each there once, as few ranges."""
+    if not offsets:
+        return []
+    in_order = sorted(offsets)
+    if in_order[-1] - in_order[0] + 1 == len(in_order):
+        return [(in_order[0], Offset(in_order[-1] + 1))]
+    begins = [each for before, each in pairwise([Offset(-2), *in_order]) if each != before + 1]
+    ends = [Offset(each + 1) for each, after in pairwise([*in_order, Offset(-2)]) if after != each + 1]
+    return list(zip(begins, ends, strict=True))

@@ -1,0 +1,18 @@
+"""The subscription of most tests here."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from ams.core.parallel_options import ParallelOptions
+from tests.service.parallel.site import Site
+from tests.support.engines import open_engines
+
+
+@pytest.fixture
+async def site(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Site]:
+    """A subscription with the options that a test asks for."""
+    options = getattr(request, "param", ParallelOptions())
+    async with open_engines(tmp_path) as engines:
+        yield await Site(engines, options).made()

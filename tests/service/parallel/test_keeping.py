@@ -1,0 +1,147 @@
+"""What comes of messages without anybody asking: waits after failures, and dead letters."""
+
+import asyncio
+
+import pytest
+import structlog.testing
+
+from ams.core.supervisor import Supervisor
+from ams.service.dead_letters import NO_TOPIC
+from ams.service.parallel.backlog import KEPT
+from ams.service.parallel.watching import findings
+from ams.service.seeking import Seeker
+from tests.service.parallel.site import (
+    DIES,
+    LETTERS,
+    SUB,
+    WAITS,
+    Site,
+    offsets,
+    unavailable,
+    with_options,
+)
+
+
+@with_options(retry_policy=WAITS)
+async def test_waits_after_failures_double_up_to_the_maximum_while_others_go_on(site: Site) -> None:
+    await site.publish(0, 1)
+    waits = []
+    for _ in range(4):
+        [failed] = await site.pull(1)
+        await site.nack([failed])
+        waited = 0
+        while not site.working.opened.get((await site.subscription()).id).backlog.is_again_ready:  # type: ignore[union-attr]
+            site.engines.clock.advance(100)
+            waited += 100
+            await site.look()
+        waits.append(waited)
+    assert waits == [2000, 4000, 8000, 8000]
+    assert offsets(await site.pull(1)) == [0]
+    assert offsets(await site.pull(1)) == [1]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_once(site: Site) -> None:
+    await site.publish(0, 1)
+    for _ in range(5):
+        [failed] = await site.pull(1)
+        assert failed.offset == 0
+        await site.nack([failed])
+    await site.look()
+    [letter] = await site.letters()
+    assert (letter["n"], letter["deadLetterMessageId"], letter["deadLetterAttempts"]) == ("0", "0", "5")
+    assert await site.floor() == 1
+    assert offsets(await site.pull()) == [1]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", unavailable)
+        await site.look()
+    assert len(await site.letters()) == 1
+    site.begin_again()
+    assert await site.pull() == []
+    await site.look()
+    assert len(await site.letters()) == 1
+    assert await site.floor() == 1
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
+    await site.publish(0)
+    for _ in range(2):
+        for _ in range(5):
+            await site.nack(await site.pull(1))
+        site.begin_again()  # another process puts it aside
+        await site.pull()
+        await site.look()
+        seeker = Seeker(site.engines.registry, site.engines.log, site.engines.cursors, moved=site.working.opened.forget)
+        await seeker.seek(site.caller, SUB, 0)
+    assert [each["deadLetterAttempts"] for each in await site.letters()] == ["5", "5"]
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot_be_stored(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", unavailable)
+        await site.look()
+    site.engines.clock.advance(KEPT + 200)
+    assert await site.pull() == []
+    await site.look()
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
+
+
+@with_options(dead_letter_policy=DIES)
+async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
+    await site.publish(0)
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    await site.engines.topics.delete(site.caller, LETTERS)
+    with structlog.testing.capture_logs() as said:
+        await site.look()
+    assert [each["reason"] for each in said if each["event"] == "dead_letter.put_off"] == [NO_TOPIC]
+    assert await site.pull() == [], "not at once"
+    opened = site.working.opened.get((await site.subscription()).id)
+    assert opened is not None
+    reason = (
+        f"Message 0 failed 5 times, and comes again and again: what failed 5 times could not be put aside, {NO_TOPIC}."
+    )
+    assert reason in [each.text for each in findings(opened, names_holders=True) if each.wrong]
+    site.engines.clock.advance(KEPT + 200)
+    [again] = await site.pull()
+    assert again.hand_out.startswith("6.")
+    await site.engines.topics.create(site.caller, LETTERS)
+    await site.nack([again])
+    await site.look()
+    assert (len(await site.letters()), await site.floor()) == (1, 1)
+    assert not opened.kept_because
+
+
+@with_options(dead_letter_policy=DIES, enable_message_ordering=True)
+async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
+    await site.publish(0, 1, key=lambda _: "k")
+    for _ in range(5):
+        await site.nack(await site.pull(1))
+    site.begin_again()
+    assert await site.pull() == []
+    await site.look()
+    assert [each["n"] for each in await site.letters()] == ["0"]
+    assert offsets(await site.pull()) == [1]
+
+
+async def test_closing_ends_also_in_the_moment_in_which_something_becomes_due_sooner(site: Site) -> None:
+    await site.working.start(Supervisor())
+    await asyncio.sleep(0.02)
+    site.working.due.look_now()
+    await asyncio.wait_for(site.working.close(), 5)

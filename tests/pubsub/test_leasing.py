@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import GoogleAPICallError, InvalidArgument, NotFound
+from google.api_core.exceptions import Aborted, GoogleAPICallError, InvalidArgument, NotFound
 from google.pubsub_v1 import types
 
 from tests.pubsub.conftest import World
@@ -182,11 +182,64 @@ def test_ids_of_messages_that_were_never_given_are_no_acknowledgement(world: Wor
     publish(world, b"0", b"1")
     given = world.pulled(subscription, 1)[0].ack_id
     forged = "1" + given[1:]
-    try:
-        acknowledge(world, forged)
-    except InvalidArgument as error:
-        assert error.message.startswith(BAD_ID)
+    acknowledge(world, forged)
+    modify(world, 0, forged)
     assert [each.message.data for each in world.pulled(subscription)] == [b"1"]
+
+
+def position(world: World) -> int:
+    """Return below which message all are acknowledged."""
+    found: int = world.http("GET", "/subscriptions/subscription:offsets")["current"]
+    return found
+
+
+def never_given(good: str) -> list[str]:
+    """Return ids that can be read, and were never given: of another offset, hand-out, epoch and subscription."""
+    offset, _, hand_out = good.partition("-")
+    attempt, epoch, run, number, identity = hand_out.split(".")
+    return [
+        f"99999-{hand_out}",
+        f"{offset}-{attempt}.{epoch}.{run}.999.{identity}",
+        f"{offset}-{attempt}.999.{run}.{number}.{identity}",
+        f"{offset}-{attempt}.{epoch}.{run}.{number}.000000",
+    ]
+
+
+def test_without_exactly_once_delivery_an_id_that_was_never_given_is_ignored(world: World) -> None:
+    _, subscription = world.made()
+    publish(world, b"0", b"1")
+    first, second = (each.ack_id for each in world.pulled(subscription))
+    bad = never_given(first)
+    modify(world, 0, bad[0], second, *bad[1:])
+    assert [each.message.data for each in world.pulled(subscription)] == [b"1"]
+    acknowledge(world, bad[0], first, *bad[1:])
+    assert position(world) == 1
+
+
+def test_with_exactly_once_delivery_an_id_that_was_never_given_is_named(world: World) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    publish(world, b"0", b"1")
+    first, second = (each.ack_id for each in world.pulled(subscription))
+    bad = never_given(first)
+    for ask in (
+        lambda: modify(world, 0, bad[0], second, *bad[1:]),
+        lambda: acknowledge(world, bad[0], first, *bad[1:]),
+    ):
+        with pytest.raises(Aborted) as error:
+            ask()
+        assert dict(error.value.details[0].metadata) == dict.fromkeys(bad, "PERMANENT_FAILURE_INVALID_ACK_ID")
+    assert [each.message.data for each in world.pulled(subscription)] == [b"1"]
+    assert position(world) == 1
+
+
+def test_of_very_many_ids_those_that_were_never_given_are_ignored(world: World) -> None:
+    _, subscription = world.made()
+    publish(world, b"0", b"1")
+    good = [each.ack_id for each in world.pulled(subscription)]
+    tail = good[0].partition("-")[2]
+    bad = [f"{each}-{tail}" for each in range(1000, 5000)]
+    acknowledge(world, *bad[:2500], *good, *bad[2500:])
+    assert position(world) == 2
 
 
 def test_what_is_not_there_is_named(world: World) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import InvalidArgument
+from google.api_core.exceptions import Aborted
 from google.cloud.pubsub_v1 import types
 from google.cloud.pubsub_v1.subscriber.message import Message
 
@@ -102,7 +102,7 @@ def test_with_exactly_once_delivery_an_id_of_an_earlier_delivery_is_refused(worl
         request={"subscription": subscription, "ack_ids": [first], "ack_deadline_seconds": 0}
     )
     second = world.pulled(subscription)[0].ack_id
-    with pytest.raises(InvalidArgument) as refused:
+    with pytest.raises(Aborted) as refused:
         world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": [first, second]})
     assert [each.reason for each in refused.value.details] == ["EXACTLY_ONCE_ACKID_FAILURE"]
     assert dict(refused.value.details[0].metadata) == {first: "PERMANENT_FAILURE_INVALID_ACK_ID"}

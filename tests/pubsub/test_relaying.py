@@ -22,10 +22,10 @@ class Context:
         return None
 
 
-async def test_the_owner_is_told_the_token_and_where_the_client_is() -> None:
+async def test_the_owner_is_told_the_token_and_where_and_what_the_client_is() -> None:
     async def answer(_: bytes, context: "grpc.aio.ServicerContext[bytes, bytes]") -> bytes:
         given = dict(context.invocation_metadata() or ())
-        wanted = ("authorization", "x-forwarded-for", "x-ams-forwarded-by")
+        wanted = ("authorization", "x-forwarded-for", "x-ams-forwarded-by", "x-ams-user-agent")
         return "|".join(str(given[name]) for name in wanted).encode()
 
     handler = grpc.method_handlers_generic_handler("Service", {"Call": grpc.unary_unary_rpc_method_handler(answer)})
@@ -40,4 +40,4 @@ async def test_the_owner_is_told_the_token_and_where_the_client_is() -> None:
     finally:
         await relays.close()
         await server.stop(None)
-    assert said == b"Bearer token|203.0.113.9, 192.0.2.5|node1"
+    assert said == b"Bearer token|203.0.113.9, 192.0.2.5|node1|other"

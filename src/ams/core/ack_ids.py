@@ -10,7 +10,7 @@ It says enough by itself to be judged after a restart, when leases are forgotten
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ams.core.errors import InvalidInput
@@ -51,6 +51,21 @@ class AckId(NamedTuple):
 
 AckIds = Mapping[str, Sequence[Offset]]
 """Messages as consumers name them, by the text of their hand-out."""
+
+
+class NeverGiven(InvalidInput):
+    """Some ids can be read, but were never given by the subscription."""
+
+    def __init__(self, ids: Sequence[AckId]) -> None:
+        super().__init__("Invalid ack id")
+        self.ids = ids
+
+
+def without(ids: AckIds, some: Iterable[AckId]) -> AckIds:
+    """Return ids but for some of them."""
+    left_out = frozenset(some)
+    kept = {text: [each for each in offsets if (each, text) not in left_out] for text, offsets in ids.items()}
+    return {text: offsets for text, offsets in kept.items() if offsets}
 
 
 def identity_of(subscription: SubscriptionId) -> str:

@@ -4,6 +4,7 @@ Clients decide by the code alone, with three exceptions: what `InvalidAckIds` sa
 never sent from here. Scripts match the texts of a resource that is missing or there already, so these are Google's.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,12 @@ _INVALID_ACK_IDS = (
     "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have expired"
     " or the acknowledgement ids were malformed."
 )
+MOST_NAMED = 7_000
+"""Bytes of ids that an error names, so that all of it is less than the 8 KiB that clients take by default."""
+_FRAME = 8
+"""Bytes around an id there."""
+MOST_TEXT = 1000
+"""Characters of an error's text: some are made of what was sent."""
 Code = grpc.StatusCode
 
 CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
@@ -58,11 +65,19 @@ class Missing(errors.NotFound):
 
 
 class InvalidAckIds(errors.AckTimeout):
-    """With exactly-once delivery: these ids count no more; what was asked for the others is done."""
+    """With exactly-once delivery: these ids count no more; what was asked for the others is done.
 
-    def __init__(self, ids: Sequence[str]) -> None:
+    Unless all ids of the call are named it is ABORTED: the libraries for Python, Go and Node ask again then for those
+    that are not, and learn that they are done, or are told of more that are not; they take any other code for a failure
+    of all. The library for Java takes all that are not named for done, whatever the code.
+    """
+
+    def __init__(self, ids: Sequence[str], asked: Sequence[str] = (), *, names_all: bool = False) -> None:
+        """`asked` are all ids of the call; without `names_all` as many of those that failed are named as fit."""
         super().__init__(_INVALID_ACK_IDS)
         self.ids = ids
+        self.named = ids if names_all else ids[: _fitting(ids)]
+        self.code = Code.INVALID_ARGUMENT if set(self.named) >= set(asked) else Code.ABORTED
 
 
 class Refusal(NamedTuple):
@@ -76,22 +91,30 @@ class Refusal(NamedTuple):
 def refusal(error: BaseException, leaf: str = "", *, on_stream: bool = False) -> Refusal:
     """Return what a call ends with; `leaf` is the last part of the name of what it is about.
 
-    What ends a stream is never RESOURCE_EXHAUSTED, which means opposite things to different clients.
+    What ends a stream is never RESOURCE_EXHAUSTED, which means opposite things to different clients. Each has details:
+    with exactly-once delivery the library for Python takes an error without any for success.
     """
+    code, text = _said(error, leaf, on_stream=on_stream)
+    text = text[:MOST_TEXT]
+    named = error.named if isinstance(error, InvalidAckIds) else ()
+    return Refusal(code, text, ((DETAILS, _details(code, text, named)),))
+
+
+def _said(error: BaseException, leaf: str, *, on_stream: bool) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, NotSupported):
-        return Refusal(Code.UNIMPLEMENTED, error.message)
+        return Code.UNIMPLEMENTED, error.message
     if isinstance(error, ChangedMeanwhile):
-        return Refusal(Code.ABORTED, error.message)
+        return Code.ABORTED, error.message
     if isinstance(error, InvalidAckIds):
-        return Refusal(Code.INVALID_ARGUMENT, error.message, ((DETAILS, _details(error)),))
+        return error.code, error.message
     if isinstance(error, MemoryError):
-        return Refusal(Code.UNAVAILABLE, "Too little memory for this request now")
+        return Code.UNAVAILABLE, "Too little memory for this request now"
     if not isinstance(error, errors.AmsError):
-        return Refusal(Code.INTERNAL, "Internal error")
+        return Code.INTERNAL, "Internal error"
     code = next(CODES[base] for base in type(error).__mro__ if base in CODES)
     if on_stream and code is Code.RESOURCE_EXHAUSTED:
         code = Code.UNAVAILABLE
-    return Refusal(code, _text(error, leaf))
+    return code, _text(error, leaf)
 
 
 def _text(error: errors.AmsError, leaf: str) -> str:
@@ -104,9 +127,16 @@ def _text(error: errors.AmsError, leaf: str) -> str:
     return error.message
 
 
-def _details(error: InvalidAckIds) -> bytes:
-    info = error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=dict.fromkeys(error.ids, PERMANENT))
-    status = status_pb2.Status(code=Code.INVALID_ARGUMENT.value[0], message=error.message)
-    status.details.add().Pack(info)
+def _fitting(ids: Sequence[str]) -> int:
+    """Return how many ids, from the first, an error may name."""
+    ends = itertools.accumulate(len(each) + len(PERMANENT) + _FRAME for each in ids)
+    return sum(1 for end in ends if end <= MOST_NAMED)
+
+
+def _details(code: grpc.StatusCode, text: str, invalid_ids: Sequence[str]) -> bytes:
+    status = status_pb2.Status(code=code.value[0], message=text)
+    if invalid_ids:
+        metadata = dict.fromkeys(invalid_ids, PERMANENT)
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=_REASON, domain=_DOMAIN, metadata=metadata))
     found: bytes = status.SerializeToString()
     return found

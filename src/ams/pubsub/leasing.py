@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from ams.core.ack_ids import AckIds, ack_ids_of
-from ams.core.errors import AckTimeout, Conflict, InvalidInput
+from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_out, without
+from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Rpc
+from ams.pubsub.calls import Call, Context, Rpc
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.names import SUBSCRIPTIONS, Name
 from ams.pubsub.protos import Message
@@ -27,6 +27,10 @@ ORDERED = (
     " Use the AMS API for it, or a subscription of type parallel."
 )
 BAD_ID = "You have passed an invalid ack ID to the service (one of the request is none)."
+AGENT = "x-ams-user-agent"
+"""Where a node that passes a call on says what its client is."""
+_AGENTS = ("user-agent", AGENT)
+_JAVA = "grpc-java"
 _NO_PULL = "This method is not supported for this subscription type."
 
 
@@ -56,59 +60,67 @@ class Leases:
     async def acknowledge(self, call: Call, subscription: Subscription, ids: Sequence[str]) -> None:
         """Acknowledge messages; what came late is done all the same or comes again, with exactly-once it is named."""
         await self._settle(
-            subscription, ids, lambda some: self.working.settler.acknowledge(subscription, call.project, some)
+            call, subscription, ids, lambda some: self.working.settler.acknowledge(subscription, call.project, some)
         )
 
     async def extend(self, call: Call, subscription: Subscription, ids: Sequence[str], seconds: int) -> None:
         """Let leases end so many seconds from now; 0 gives messages back as failed. Late ids as for `acknowledge`."""
         holder = holder_of(call.caller)
         await self._settle(
+            call,
             subscription,
             ids,
             lambda some: self.working.settler.extend(subscription, call.project, some, seconds, holder=holder),
         )
 
     async def _settle(
-        self, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
+        self, call: Call, subscription: Subscription, ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]
     ) -> None:
+        """Settle each id for itself; raise `InvalidInput` for one that cannot be read, and then nothing is done."""
+        failed = await _failed(_read(ids), settle)
         options = subscription.parallel
-        if options is not None and options.enable_exactly_once_delivery:
-            await _settle_exactly(ids, settle)
-            return
+        if failed and options is not None and options.enable_exactly_once_delivery:
+            raise InvalidAckIds([*map(_text, failed)], ids, names_all=takes_long_errors(call.context))
+
+
+async def _failed(ids: AckIds, settle: Callable[[AckIds], Awaitable[None]]) -> Sequence[AckId]:
+    """Settle ids; return those that count no more, or never did: the others are done."""
+    failed: list[AckId] = []
+    while ids:
         try:
-            await settle(_read(ids))
-        except AckTimeout:  # late ids are no error here
-            return
-        except InvalidInput:  # one is none, or was never given
-            raise InvalidInput(BAD_ID) from None
-
-
-async def _settle_exactly(ids: Sequence[str], settle: Callable[[AckIds], Awaitable[None]]) -> None:
-    """Settle ids; raise `InvalidAckIds`, naming those that count no more: the others are done."""
-    try:
-        await settle(_read(ids))
-        return
-    except LateIds as late:
-        raise InvalidAckIds([f"{each.offset}-{each.hand_out}" for each in late.ids]) from None
-    except InvalidInput:  # some were never given: nothing is done
-        failed = [each for each in dict.fromkeys(ids) if not await _is_settled(each, settle)]
-    if failed:
-        raise InvalidAckIds(failed)
-
-
-async def _is_settled(ack_id: str, settle: Callable[[AckIds], Awaitable[None]]) -> bool:
-    try:
-        await settle(_read([ack_id]))
-    except (InvalidInput, AckTimeout):
-        return False
-    return True
+            await settle(ids)
+            break
+        except LateIds as late:
+            return [*failed, *late.ids]
+        except NeverGiven as error:  # nothing is done
+            failed += error.ids
+            ids = without(ids, error.ids)
+    return failed
 
 
 def _read(ids: Sequence[str]) -> AckIds:
     try:
-        return ack_ids_of("", ids)
+        found = ack_ids_of("", ids)
+        for hand_out in found:
+            read_hand_out(hand_out)
     except InvalidInput:
         raise InvalidInput(BAD_ID) from None
+    return found
+
+
+def _text(ack_id: AckId) -> str:
+    return f"{ack_id.offset}-{ack_id.hand_out}"
+
+
+def takes_long_errors(context: Context) -> bool:
+    """Whether a client takes an error that names very many ids.
+
+    Google's libraries do on the connections that they make by TLS themselves. Plain ones take 8 KiB mostly. The library
+    for Java has to be told of all in any case: for it what an error does not name is done.
+    """
+    is_tls = b"ssl" in context.auth_context().get("transport_security_type", ())
+    agents = [str(value) for name, value in context.invocation_metadata() or () if name in _AGENTS]
+    return is_tls or any(_JAVA in each for each in agents)
 
 
 class LeasingRpcs:

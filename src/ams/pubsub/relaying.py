@@ -14,6 +14,7 @@ from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
 from ams.pubsub.calls import Context, client_of, end
 from ams.pubsub.errors import DETAILS, Refusal
+from ams.pubsub.leasing import AGENT
 from ams.pubsub.protos import Message
 from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
 
@@ -103,6 +104,7 @@ class Relays:
         hops = [str(value) for name, value in given if name == _FORWARDED_FOR]
         hops += [address for address, _ in (client_of(context),) if address]
         said = [(name, value) for name, value in given if name in _PASSED_ON]
+        said += [(AGENT, value) for name, value in given if name == "user-agent"]
         return (*said, *([(_FORWARDED_FOR, ", ".join(hops))] if hops else ()), (MARK, self._node))
 
     async def _end(

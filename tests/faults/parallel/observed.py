@@ -110,7 +110,12 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         if verb == ACK and call.code() is grpc.StatusCode.OK:
             self._answered.update(ids)
         outcome = self._outcome(call, late, began, ended)
-        unknown = tuple(each for each in ids if outcome is Outcome.DONE and not self._tells(each, began, ended))
+        unsure = call.code() is grpc.StatusCode.ABORTED  # it may be too short to name all that are late
+        unknown = tuple(
+            each
+            for each in ids
+            if outcome is Outcome.DONE and (not self._tells(each, began, ended) or (unsure and each not in late))
+        )
         until = float("inf") if outcome is Outcome.UNKNOWN and not _may_have_died(began, ended) else ended.time
         said = tuple(each for each in ids if each not in unknown)
         for some, came in ((said, outcome), (unknown, Outcome.UNKNOWN)):
@@ -192,7 +197,7 @@ def _leased(received: Any) -> Leased:
 
 def _late(call: Any) -> tuple[str, ...]:
     """Return which ids an error names as those that count no more."""
-    if call.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+    if call.code() not in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.ABORTED):
         return ()
     found: list[str] = []
     for key, value in call.trailing_metadata() or ():

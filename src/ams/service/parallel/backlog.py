@@ -32,9 +32,8 @@ from typing import NamedTuple, cast
 
 from pyroaring import BitMap64
 
-from ams.core.ack_ids import AckId, AckIds, HandOutId, read_hand_out
+from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput
 from ams.core.names import Offset
 from ams.core.offsets import first_missing
 from ams.service.parallel.finishers import Finishers
@@ -85,6 +84,8 @@ class Settling:
     """How long those that failed are to wait; None: as the rules say."""
     late: list[AckId] = field(default_factory=list)
     """Ids that count no more."""
+    never_given: list[AckId] = field(default_factory=list)
+    """Ids that never counted."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
@@ -412,8 +413,8 @@ class Backlog:
     def acknowledge(self, ids: AckIds, now: Milliseconds) -> Settling:
         """Return what is to be stored for an acknowledgement of these.
 
-        Raises `InvalidInput` "Invalid ack id" when one of them was never given by this subscription, as far as is known
-        of the end of the topic (`grow`); nothing is changed then.
+        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
+        topic (`grow`), `InvalidInput` for one that cannot be read; nothing is changed then.
         """
         settling = self._leased(ids, now)
         for lease, offsets in settling.leases:
@@ -575,6 +576,8 @@ class Backlog:
                 settling.leases.append((lease, list(offsets)))
             else:
                 self._find_each(settling, text, offsets, now)
+        if settling.never_given:
+            raise NeverGiven(settling.never_given)
         return settling
 
     def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
@@ -601,7 +604,8 @@ class Backlog:
         given = read_hand_out(text)
         newest = self.epoch, self.run, self._number
         if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
-            raise InvalidInput("Invalid ack id")
+            settling.never_given.append(ack_id)
+            return False
         if given.epoch != self.epoch:
             settling.late.append(ack_id)
             return False
@@ -612,7 +616,8 @@ class Backlog:
                 settling.unsure.setdefault(text, []).append(offset)
             return False
         if offset >= (self.scan if given.run == self.run else max(self._topic_end, self.scan)):
-            raise InvalidInput("Invalid ack id")
+            settling.never_given.append(ack_id)
+            return False
         is_good = (
             given.run == self.run - 1  # an older one may have been followed by another of the same attempt
             and offset < self._end_before  # else an owner gave it that did not know yet that it is none any more

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ams.core.ack_ids import AckId, AckIds, slices_of
+from ams.core.ack_ids import AckId, AckIds, NeverGiven, slices_of
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import AckTimeout, InvalidInput
 from ams.core.names import ProjectName, SubscriptionId
@@ -63,8 +63,8 @@ class Settler:
     async def acknowledge(self, subscription: Subscription, project: ProjectName, ids: AckIds) -> None:
         """Acknowledge each of these; durable when it returns.
 
-        Raises `InvalidInput` "Invalid ack id" for ids that were never given, and nothing is done. Raises `LateIds`,
-        naming them, when some came after their deadline: the others are acknowledged.
+        Raises `NeverGiven` for ids that were never given, `InvalidInput` for one that cannot be read, and nothing is
+        done. Raises `LateIds`, naming them, when some came after their deadline: the others are acknowledged.
         """
         late = await self._settled(subscription, project, ids, Backlog.acknowledge)
         self._counts.note_acknowledgement(subscription.id)
@@ -167,10 +167,16 @@ class Settler:
         if _are_few(ids):
             yield ids
             return
+        never_given: list[AckId] = []
         for some in slices_of(ids, SLICE):
             opened = await self._opened.use(subscription, project)
-            await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic()))
+            try:
+                await self._looked_up(opened, partial(opened.backlog.check, some, self._clock.monotonic()))
+            except NeverGiven as error:
+                never_given += error.ids
             await asyncio.sleep(0)
+        if never_given:
+            raise NeverGiven(never_given)
         for some in slices_of(ids, SLICE):
             yield some
             await asyncio.sleep(0)

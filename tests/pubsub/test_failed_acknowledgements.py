@@ -1,0 +1,177 @@
+"""What clients are told with exactly-once delivery when very many ids of a call count no more."""
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from google.api_core.exceptions import Aborted, FailedPrecondition, InvalidArgument
+from google.cloud.pubsub_v1 import types
+from google.cloud.pubsub_v1.subscriber._protocol import dispatcher
+from google.cloud.pubsub_v1.subscriber._protocol.requests import AckRequest, ModAckRequest
+from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError
+from grpc_status import rpc_status
+
+from ams.pubsub.leasing import takes_long_errors
+from tests.pubsub.conftest import World, world_at
+from tests.pubsub.streams import refused
+
+GetTopic: Any = types.GetTopicRequest.pb()
+SECONDS = 60
+MANY, LATE = 1000, 700
+GOOD, BAD = "AcknowledgeStatus.SUCCESS", "AcknowledgeStatus.INVALID_ACK_ID"
+Acknowledged = Callable[[Any, list[str], list["Future[Any]"]], None]
+
+
+def acknowledged(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
+    """Have Google's client acknowledge ids in one call, as it does with those that come together."""
+    asked: list[Any] = [AckRequest(each, 0, 0.0, None, future) for each, future in zip(ids, futures, strict=True)]
+    client.ack(asked)
+
+
+def extended(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
+    """Have it extend their leases."""
+    asked: list[Any] = [ModAckRequest(each, 60, future) for each, future in zip(ids, futures, strict=True)]
+    client.modify_ack_deadline(asked)
+
+
+@pytest.mark.parametrize("ask", [acknowledged, extended])
+def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
+    world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
+) -> None:
+    monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    ids = leased(world, subscription)
+    give_back(world, subscription, ids[:LATE])
+    few = types.FlowControl(max_messages=1)
+    streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
+    try:
+        futures: list[Future[Any]] = [Future() for _ in ids]
+        ask(manager_of(streaming)._dispatcher, ids, futures)
+        told = [told_by(each) for each in futures]
+    finally:
+        streaming.cancel()
+        streaming.result(SECONDS)
+    assert Counter(told[:LATE]) == {BAD: LATE}
+    assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
+
+
+def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    ids = leased(world, subscription)
+    give_back(world, subscription, ids[:LATE])
+    left, named = set(ids), set[str]()
+    while named != set(ids[:LATE]):
+        with pytest.raises(Aborted) as error:
+            acknowledge(world, subscription, sorted(left))
+        some = set(error.value.details[0].metadata)
+        assert len(some) > 50 or left - some == set(ids[LATE:])
+        named, left = named | some, left - some
+    acknowledge(world, subscription, sorted(left))
+    assert left == set(ids[LATE:])
+
+
+def test_a_call_of_which_every_id_counts_no_more_is_not_asked_again(world: World) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    world.publisher.publish(world.topic(), b"x").result(SECONDS)
+    ids = [each.ack_id for each in world.pulled(subscription)]
+    give_back(world, subscription, ids)
+    with pytest.raises(InvalidArgument) as error:
+        acknowledge(world, subscription, [*ids, *ids])
+    assert set(error.value.details[0].metadata) == set(ids)
+
+
+def test_the_library_for_java_is_told_of_all_at_once(world: World) -> None:
+    options = [("grpc.primary_user_agent", "grpc-java-netty/1.70"), ("grpc.max_metadata_size", 4 * 2**20)]
+    with grpc.insecure_channel(world.address, [*options, ("grpc.absolute_max_metadata_size", 4 * 2**20)]) as channel:
+        java = world_at(channel, world.service)
+        _, subscription = java.made(enable_exactly_once_delivery=True)
+        ids = leased(java, subscription)
+        give_back(java, subscription, ids[:LATE])
+        with pytest.raises(Aborted) as error:
+            acknowledge(java, subscription, ids)
+        assert set(error.value.details[0].metadata) == set(ids[:LATE])
+
+
+@dataclass(frozen=True)
+class Context:
+    """A call that came by such a connection from such a client."""
+
+    security: str
+    agent: str
+    name: str = "user-agent"
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        return {"transport_security_type": [self.security.encode()]}
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return (("authorization", "Bearer grpc-java"), (self.name, self.agent))
+
+
+@pytest.mark.parametrize(
+    ("context", "takes"),
+    [
+        (Context("ssl", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), True),
+        (Context("insecure", "grpc-python/1.85.1 grpc-c/58.0.0 (linux; chttp2)"), False),
+        (Context("insecure", "grpc-go/1.71.0"), False),
+        (Context("insecure", "grpc-java-netty/1.70.0"), True),
+        (Context("insecure", "gcloud grpc-java-netty/1.70.0", "x-ams-user-agent"), True),
+    ],
+)
+def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
+    assert takes_long_errors(context) is takes
+
+
+def told_by(future: "Future[Any]") -> str:
+    """Return what the client tells of an id."""
+    try:
+        return str(future.result(SECONDS))
+    except AcknowledgeError as error:
+        return str(error.error_code)
+
+
+def leased(world: World, subscription: str) -> list[str]:
+    """Publish messages, and return the ids by which they are leased."""
+    for each in [world.publisher.publish(world.topic(), b"x") for _ in range(MANY)]:
+        each.result(SECONDS)
+    found: list[str] = []
+    while len(found) < MANY:
+        found += [each.ack_id for each in world.pulled(subscription, MANY)]
+    return found
+
+
+def give_back(world: World, subscription: str, ids: list[str]) -> None:
+    request = {"subscription": subscription, "ack_ids": ids, "ack_deadline_seconds": 0}
+    world.subscriber.modify_ack_deadline(request=request)
+
+
+def acknowledge(world: World, subscription: str, ids: list[str]) -> None:
+    world.subscriber.acknowledge(request={"subscription": subscription, "ack_ids": ids})
+
+
+def test_every_refusal_has_details_without_which_the_library_for_python_takes_it_for_success(world: World) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    world.publisher.detach_subscription(request={"subscription": subscription})
+    with pytest.raises(FailedPrecondition) as error:
+        acknowledge(world, subscription, ["1-1.0.1.1.abcdef"])
+    status: Any = rpc_status.from_call(error.value.response)
+    assert (status.code, status.message) == (9, f"Subscription {subscription} is detached.")
+
+
+def test_what_is_said_of_a_very_long_name_is_short(world: World) -> None:
+    name = "x" * 100_000
+    code, text = refused(world.channel, "/google.pubsub.v1.Publisher/GetTopic", GetTopic(topic=name))
+    assert (code, len(text)) == ("INVALID_ARGUMENT", 1000)
+
+
+def manager_of(streaming: Any) -> Any:
+    """Return what works for a subscriber, when it knows of exactly-once delivery."""
+    manager: Any = vars(streaming)["_StreamingPullFuture__manager"]
+    while not manager._exactly_once_delivery_enabled():  # the first response says so
+        time.sleep(0.01)
+    return manager

@@ -63,7 +63,8 @@ def test_a_program_of_a_guide_works_over_tls_with_a_token(language: Language, cl
     write_programs(language.page, clone, "")
     with live_service(clone / "ams-data", "--pubsub-port", "0", "--tls-self-signed") as service:
         commands = block(language.page, "sh tls").replace("8085", service.pubsub.rpartition(":")[2])
-        done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url)
+        # The variable is left from the emulator's way, in the same terminal.
+        done = run(commands, clone, SECONDS, AMS_ENDPOINT=service.base_url, PUBSUB_EMULATOR_HOST="localhost:1")
 
     assert done.returncode == 0, done.stdout
     assert is_shown("..." + block(language.page, "text"), done.stdout)

@@ -1,8 +1,10 @@
 import os
 import re
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,25 @@ def test_http_where_tls_is_spoken_is_told(ams: Ams, service: LiveService) -> Non
 
     assert ran.returncode == 6
     assert ran.stderr == f"ams: cannot reach {endpoint}: the connection was closed without an answer; is it https?\n"
+
+
+class Plain(socketserver.BaseRequestHandler):
+    """Answers as a server of http does that understands nothing."""
+
+    def handle(self) -> None:
+        self.request.recv(4096)
+        self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def test_tls_where_http_is_spoken_is_told(ams: Ams) -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), Plain) as plain:
+        threading.Thread(target=plain.handle_request).start()
+        endpoint = f"https://127.0.0.1:{plain.server_address[1]}"
+
+        ran = ams("status", "--endpoint", endpoint)
+
+    assert ran.returncode == 6
+    assert ran.stderr == f"ams: cannot reach {endpoint}: it does not answer by TLS; is it http?\n"
 
 
 def test_a_certificate_that_is_not_trusted_ends_with_6(ams: Ams) -> None:

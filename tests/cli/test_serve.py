@@ -53,6 +53,14 @@ def test_an_unknown_option_is_a_mistake_of_usage() -> None:
     assert exit_code_of(["serve", "--nonsense"]) == 2
 
 
+def test_the_help_shows_a_default_only_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code_of(["serve", "--help"]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "[AMS_PUBSUB_PORT]" in shown
+    assert "[AMS_PORT, default 8080]" in shown
+
+
 def test_what_is_missing_is_told_by_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not by the name of a package that nobody knows: that of protobuf is `google`."""
     monkeypatch.delitem(sys.modules, "ams.app.push_server.program", raising=False)

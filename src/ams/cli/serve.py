@@ -104,7 +104,7 @@ def _option(setting: Any, variable: str) -> click.Option:
     names = [flag(setting.name), setting.name]
     if is_switch:
         names[0] += f"/--no-{setting.name.replace('_', '-')}"
-    default = "" if setting.default in ("", ()) else f", default {setting.default}"
+    default = "" if setting.default in ("", (), None) else f", default {setting.default}"
     return click.Option(
         names,
         default=None,

@@ -120,8 +120,9 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
     if "CERTIFICATE_VERIFY_FAILED" in text:
         reason = "its certificate is not signed by a trusted CA (--ca names another)"
         return Untrusted(f"cannot reach {endpoint}: {reason}", sent=False)
-    kind = Untrusted if any(word in text for word in _NO_TLS_THERE) else Unreachable
-    return kind(f"cannot reach {endpoint}: {text or type(error).__name__}", sent=sent)
+    if any(word in text for word in _NO_TLS_THERE):
+        return Untrusted(f"cannot reach {endpoint}: it does not answer by TLS; is it http?", sent=sent)
+    return Unreachable(f"cannot reach {endpoint}: {text or type(error).__name__}", sent=sent)
 
 
 def _headers(token: str) -> dict[str, str]:

@@ -147,3 +147,15 @@ async def test_the_first_part_of_a_body_counts_before_the_next_one_comes() -> No
     assert len(await bodies.read([], pieces(BIG, BIG), None, ("B", "b"))) == 2 * BIG
     with pytest.raises(Overloaded):
         await waiting
+
+
+async def test_a_holder_of_requests_that_came_whole_has_as_much_as_it_leaves_free() -> None:
+    bodies = Bodies(max_body=10 * BIG, max_buffered=4 * BIG, seconds=5)
+    with bodies.counted(2 * BIG, ("P", "anna")):
+        for holders in (("P", "anna"), ("P", "berta"), ("Q", "anna")):
+            with pytest.raises(Overloaded):
+                bodies.counted(BIG, holders)
+        with bodies.counted(2 * BIG, ("Q", "berta")), bodies.counted(SMALL, ("P", "anna")):
+            pass
+    with bodies.counted(4 * BIG, ("P", "anna")):
+        pass

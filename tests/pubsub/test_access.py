@@ -13,6 +13,7 @@ import pytest
 from google.pubsub_v1 import types
 
 from tests.pubsub.streams import Policy, Stream, ask, iam, opened, refused
+from tests.support.program_keys import public_pem, signed
 from tests.support.service import LiveService, live_service
 
 SECONDS = 20
@@ -137,6 +138,24 @@ def test_failed_logins_are_counted_for_each_address_and_known_tokens_are_let_in(
     assert stream.end()[0] is grpc.StatusCode.UNAVAILABLE
     events = recorded(guarded, "login", lambda found: any(each["address"] == "198.51.100.7" for each in found))
     assert {each["result"] for each in events} == {"refused"}
+
+
+def test_failed_logins_behind_a_proxy_that_names_no_clients_keep_nobody_else_out(guarded: Guarded) -> None:
+    with grpc.insecure_channel(guarded.service.pubsub, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        attacker = Guarded(guarded.service, channel)
+        codes = [attacker.asked(PUBLISHER + "Publish", publish(), "bad")[0] for _ in range(FAILURES + 1)]
+        assert codes == ["UNAUTHENTICATED"] * FAILURES + ["RESOURCE_EXHAUSTED"]
+        _, new = guarded.user("project_admin")  # a token that was never shown before
+        guarded.http("POST", "/users/admin/tokens/ci", {"public_key": public_pem()})
+        for each in (attacker, guarded):
+            for token in (new, signed(time.time())):
+                assert each.asked(PUBLISHER + "Publish", publish(), token) == ("OK", "")
+        assert guarded.asked(PUBLISHER + "Publish", publish(), "bad")[0] == "UNAUTHENTICATED"
+
+    def connections(found: Any) -> set[str]:
+        return {each["address"] for each in found if each["address"].startswith("127.0.0.1:")}
+
+    assert len(connections(recorded(guarded, "login", lambda found: len(connections(found)) == 2))) == 2
 
 
 def recorded(guarded: Guarded, action: str, is_enough: Any) -> list[Any]:

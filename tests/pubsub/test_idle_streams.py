@@ -47,7 +47,7 @@ def http(service: Served, method: str, path: str, body: object = None) -> Any:
 
 def test_a_stream_that_never_says_what_it_wants_ends(channel: grpc.Channel) -> None:
     stream = Stream(channel, metadata=AS_SERVICE)
-    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The stream's first request did not come")
+    assert stream.end() == (grpc.StatusCode.UNAVAILABLE, "The first request did not come in time")
 
 
 def test_an_idle_stream_of_a_deleted_user_ends(service: Served, channel: grpc.Channel) -> None:

@@ -64,7 +64,7 @@ def test_a_stream_has_a_deadline_of_10_to_600_seconds(world: World, seconds: int
 def test_a_stream_that_says_nothing_ends_with_an_error(world: World) -> None:
     stream = Stream(world.channel)
     stream.close()
-    assert stream.end() == (INVALID, "The stream ended before its first request.")
+    assert stream.end() == (INVALID, "The call ended before its first request.")
 
 
 def test_a_stream_of_a_subscription_that_is_not_there_ends_at_once(world: World) -> None:

@@ -264,6 +264,16 @@ class Admission:
             return None
         return await self._principal(token)
 
+    def known_user(self, token: str) -> str | None:
+        """Return the id of the user whose token it is, if that is in memory; empty for the service token.
+
+        Raises `TokenRefused` when it has expired.
+        """
+        if self._is_service_token(token):
+            return ""
+        principal = self._known(token)
+        return principal.id if principal else None
+
     async def user_of(self, token: str | None) -> Principal | None:
         """Return whose token it is; None for no, an unknown, a refused, or the service token."""
         try:

@@ -186,17 +186,15 @@ async def _served(
     settings: Settings, made: Service, sock: socket.socket, supervisor: Supervisor
 ) -> AsyncIterator[tuple[str, str]]:
     """Serve the API until the block ends; gives its URL, and HOST:PORT of Google's Pub/Sub."""
-    certificate = _certificate(settings, made)
-    protocol = limited(
-        settings.max_header_bytes, _connections(settings), settings.request_seconds, base=with_lane(made.lane)
-    )
+    certificate, connections = _certificate(settings, made), _connections(settings)
+    protocol = limited(settings.max_header_bytes, connections, settings.request_seconds, base=with_lane(made.lane))
     context = certificate.context if certificate else None
     main = server(made.app, http=protocol, context=context, keep_alive=settings.keep_alive_seconds)
     task = supervisor.task("HTTP server", main.serve([sock]), may_end=True)
     watch = supervisor.task("certificate", certificate.follow(supervisor)) if certificate else None
     try:
         await until_started(main, task)
-        async with _pubsub(settings, made, certificate, supervisor) as pubsub:
+        async with _pubsub(settings, made, certificate, connections, supervisor) as pubsub:
             yield url_of("https" if certificate else "http", sock), pubsub
     finally:
         if watch:
@@ -212,7 +210,11 @@ async def _served(
 
 @contextlib.asynccontextmanager
 async def _pubsub(
-    settings: Settings, made: Service, certificate: tls.Certificate | None, supervisor: Supervisor
+    settings: Settings,
+    made: Service,
+    certificate: tls.Certificate | None,
+    connections: int,
+    supervisor: Supervisor,
 ) -> AsyncIterator[str]:
     """Serve Google's Pub/Sub until the block ends, if it is on; gives HOST:PORT."""
     if settings.pubsub_port is None:
@@ -222,7 +224,7 @@ async def _pubsub(
         from ams.app.wiring.pubsub import pubsub
     except ImportError as error:
         raise Unusable(f"pubsub_port needs the extra pubsub: pip install 'argo-messaging[pubsub]' ({error})") from error
-    async with pubsub(settings, made, certificate, supervisor) as address:
+    async with pubsub(settings, made, certificate, connections, supervisor) as address:
         yield address
 
 
@@ -283,9 +285,10 @@ def _announce(settings: Settings, run: Running) -> None:
 
 
 def _connections(settings: Settings) -> int:
-    """Return how many connections may be open: idle ones must not take the files that the log needs."""
+    """Return how many connections each port may have open: idle ones must not take the files that the log needs."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    connections = max(min(settings.max_connections, soft - OWN_FILES), 1)
+    ports = 1 if settings.pubsub_port is None else 2
+    connections = max(min(settings.max_connections, (soft - OWN_FILES) // ports), 1)
     if connections < settings.max_connections:
         logger.info("max_connections", lowered_to=connections, open_files=soft)
     return connections

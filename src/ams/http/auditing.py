@@ -142,7 +142,7 @@ class Auditor:
         """
         if not isinstance(error, UnknownToken):
             return error
-        address = client_address(scope, self._proxies)
+        address = self._address(scope)
         said = {"resource": _resource(scope), "request": _request()}
         try:
             self._logins.attempts.check(address)
@@ -151,6 +151,10 @@ class Auditor:
             return limited
         await self._logins.failed(address, code=refusal(error).code, reason=error.message, **said)
         return error
+
+    def _address(self, scope: MutableMapping[str, Any]) -> str:
+        """Return where a client is: as the scope says of calls that are no HTTP requests, or as proxies say."""
+        return scope.get("address") or client_address(scope, self._proxies)
 
     async def _who(self, scope: MutableMapping[str, Any]) -> str:
         """Return the name of the user whose roles did not do; empty without a known user."""
@@ -167,7 +171,7 @@ class Auditor:
             action=action,
             resource=_resource(scope),
             actor=actor,
-            address=client_address(scope, self._proxies),
+            address=self._address(scope),
             code=code,
             result=result_of(code),
             reason=reason,

@@ -20,7 +20,7 @@ from ams.access.admission import Admission, Caller, bearer_of
 from ams.access.rates import Rates
 from ams.core.ack_ids import AckIds
 from ams.core.errors import NotAuthenticated, OwnedElsewhere
-from ams.core.names import ProjectName, SubscriptionName, TopicName, ack_prefix, checked_name
+from ams.core.names import ProjectName, SubscriptionName, TopicName, UserId, ack_prefix, checked_name
 from ams.http import messages
 from ams.http.asgi import Receive, query_value
 from ams.http.big_bodies import BIG_BODY
@@ -107,17 +107,27 @@ class Gate:
         """Return the name of the user whose token it is, whatever its roles; None for no known user."""
         return await self._admission.name_of(self.token(headers, query))
 
-    async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
-        """Count a request of a user, whatever its rights.
+    def known(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str | None:
+        """Return what `who` would return, if that takes no waiting; None says nothing. Raises `TokenRefused`."""
+        token = self.token(headers, query)
+        return self._admission.known_user(token) if token else None
 
-        Raises `NotAuthenticated` without a token, `UnknownToken` for one that no user has, `RateLimited`.
+    async def who(self, headers: list[tuple[bytes, bytes]], query: bytes) -> str:
+        """Return the id of the user of a request, whatever its rights; empty for the service token.
+
+        Raises `NotAuthenticated` without a token, `UnknownToken` for one that no user has.
         """
         token = self.token(headers, query)
         if not token:
             raise NotAuthenticated
-        user = await self._admission.principal(token)
-        if user is not None and self._rates is not None:
-            self._rates.count_user(user.id)
+        principal = await self._admission.principal(token)
+        return principal.id if principal else ""
+
+    async def know(self, headers: list[tuple[bytes, bytes]], query: bytes) -> None:
+        """Count a request of a user, whatever its rights; raise as `who`, and `RateLimited`."""
+        user = await self.who(headers, query)
+        if user and self._rates is not None:
+            self._rates.count_user(UserId(user))
 
     async def count(self, token: str | None) -> None:
         """Count a request of a user to an open route; raise `RateLimited`.

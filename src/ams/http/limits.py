@@ -98,8 +98,11 @@ class Bodies:
         return held(self._count, holders, len(body))
 
     def counted(self, size: int, holders: Holders = ("",)) -> contextlib.AbstractContextManager[None]:
-        """Count a request that came as a whole while it is worked on; raise `Overloaded` when there is no memory."""
-        if size > SMALL and self._buffered + size > self._max_buffered:
+        """Count a request that came as a whole while it is worked on.
+
+        Raises `Overloaded` when its holders would have more of the memory than they leave free.
+        """
+        if size > SMALL and self._buffered + max(map(self._by_holder.__getitem__, holders)) + size > self._max_buffered:
             raise _too_many()
         return held(self._count, holders, size)
 

@@ -6,7 +6,10 @@ A project, a topic, a user and a token here are the ones of the HTTP API; subscr
 protos      the types of requests and answers, as the package google-cloud-pubsub has them
 names       resource names, and the rule for new ones
 errors      one table from our errors to codes and texts of Google's
-calls       one call: who asks, whether they may, what an error is answered with, what the audit log gets
+metadata    what a call says of itself before its first request: headers, and where its client is
+doors       who is let in: by tokens, or as an emulator
+places      shares of what there may be at a time
+calls       one call from its beginning to its end, what an error is answered with, what the audit log gets
 fields      values that many requests have: durations, labels, masks, pages
 resources   topics, subscriptions and snapshots as answers show them, and as requests ask for them
 messages    from what is published to what is stored, and from what is stored to what is received

@@ -7,8 +7,9 @@ from ams.core.ack_ids import AckId, AckIds, NeverGiven, ack_ids_of, read_hand_ou
 from ams.core.errors import Conflict, InvalidInput
 from ams.core.names import SubscriptionName
 from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Context, Rpc
+from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import InvalidAckIds
+from ams.pubsub.metadata import Context
 from ams.pubsub.names import SUBSCRIPTIONS, Name
 from ams.pubsub.protos import Message
 from ams.service.delivering import Deliverer

@@ -12,9 +12,10 @@ import grpc
 
 from ams.core.errors import Overloaded, OwnedElsewhere
 from ams.core.names import SubscriptionId
-from ams.pubsub.calls import Context, client_of, end
+from ams.pubsub.calls import end
 from ams.pubsub.errors import DETAILS, Refusal
 from ams.pubsub.leasing import AGENT
+from ams.pubsub.metadata import Context, client_of
 from ams.pubsub.protos import Message
 from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
 

@@ -17,6 +17,10 @@ MOST_REQUEST = 20 * 2**20
 MOST_ANSWER = 2**30
 PING_SECONDS = 20
 """Between two pings of a client's connection that are taken: clients ping every 30 s."""
+HANDSHAKE_SECONDS = 30
+"""For a new connection to be one of HTTP/2, and of TLS where there is that."""
+IDLE_SECONDS = 300
+"""After which a connection without calls is told to go; its client opens another with its next call."""
 GRACE_SECONDS = 5.0
 """For calls under way at a stop."""
 
@@ -27,6 +31,8 @@ _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", PING_SECONDS * 1000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_metadata_size", 64 * 1024),
+    ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+    ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
 )
 
 logger = structlog.get_logger("ams.pubsub")
@@ -39,20 +45,21 @@ async def answering(
     services: Mapping[str, Sequence[Rpc]],
     streams: Streams,
     calls: Calls,
-    most_calls: int,
+    most_connections: int,
     supervisor: Supervisor,
     credentials: Any = None,
 ) -> AsyncIterator[str]:
     """Answer calls until the block ends; gives HOST:PORT. `services` are methods by the names of their services.
 
-    Without `credentials` the connections are plain. Raises `Unusable` when the port cannot be had.
+    More than `most_connections` at a time are closed as they come. Without `credentials` connections are plain. Raises
+    `Unusable` when the port cannot be had.
     """
-    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=most_calls)
+    server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections)))
     for service, rpcs in services.items():
         handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
         if service == "google.pubsub.v1.Subscriber":
             stream = streams.rpc()
-            handlers[stream.name] = calls.stream(stream)
+            handlers[stream.name] = calls.stream(service, stream)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:

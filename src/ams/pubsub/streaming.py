@@ -9,22 +9,21 @@ at once; every response has the subscription's properties; a stream is never end
 """
 
 import asyncio
-import contextlib
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
 
 import grpc
 import structlog
 
-from ams.access.admission import Caller
 from ams.core.errors import AmsError, Conflict, InvalidInput, NotFound, Overloaded, OwnedElsewhere
 from ams.core.names import Offset, SubscriptionId
 from ams.http.limits import ClientLeft
 from ams.pubsub import messages, names, protos
-from ams.pubsub.calls import Call, Calls, Context, Relay, Scope, StreamRpc, read
+from ams.pubsub.calls import Call, Calls, Relay, StreamRpc, first_of, read
 from ams.pubsub.errors import InvalidAckIds
 from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
+from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
 from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
@@ -34,14 +33,10 @@ from ams.service.parallel.requests import holder_of
 from ams.storage.registry.records import Subscription
 
 METHOD = "/google.pubsub.v1.Subscriber/StreamingPull"
-MOST_STREAMS = 10_000
-"""Of this process; each user may have as many as it leaves free."""
 PORTION = 100
 """Messages that a stream gets at a time: the next ones are for the next stream."""
 FIRST_SECONDS = 10.0
 """For a client to say what it wants."""
-MOST_SILENT = 1000
-"""Streams of one address that have not said yet what they want, and so not who they are."""
 LOOK_SECONDS = 30.0
 """Between two looks at the rights of who has a stream."""
 REQUESTS_A_SECOND = 100
@@ -68,19 +63,11 @@ class Streams:
         self._leases = leases
         self._calls = calls
         self._spreads: dict[SubscriptionId, _Spread] = {}
-        self._by_user: Counter[str] = Counter()
-        self._silent: Counter[str] = Counter()
-        """Streams without a first request, by address."""
         self._is_stopping = False
 
     def rpc(self) -> StreamRpc:
         """Return the method."""
         return StreamRpc("StreamingPull", self.run)
-
-    @property
-    def count(self) -> int:
-        """How many streams there are."""
-        return self._by_user.total()
 
     def stop(self) -> None:
         """End all streams, and take no new ones: clients open them on another node, or here after the start."""
@@ -90,8 +77,7 @@ class Streams:
 
     async def run(self, context: Context, scope: Scope) -> None:
         """Serve one stream to its end."""
-        with self._waited_for(scope["client"][0]):
-            first = await _first(context)
+        first = read(protos.StreamingPullRequest, await first_of(context, FIRST_SECONDS))
         name = names.read(first.subscription, SUBSCRIPTIONS)
         scope["path"], scope["leaf"] = f"/v1/{name.path}", name.leaf
         _check_first(first)
@@ -106,57 +92,19 @@ class Streams:
                 raise
             await self._relay.stream(elsewhere, METHOD, first, context)
             return
-        with self._place(call.caller):
-            stream = _Stream(self._leases, call, context, first)
-            spread = self._spreads.get(subscription.id)
-            if spread is None or spread.has_ended:
-                spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
-            spread.add(stream)
-            try:
-                await stream.run(spread, first)
-            finally:
-                spread.remove(stream)
-                if spread.is_over:
-                    if self._spreads.get(subscription.id) is spread:
-                        del self._spreads[subscription.id]
-                    await spread.close()
-
-    @contextlib.contextmanager
-    def _waited_for(self, address: str) -> Iterator[None]:
-        """Count a stream of an address whose first request is waited for; raise `Overloaded` for too many."""
-        if self._silent[address] >= MOST_SILENT:
-            raise Overloaded("Too many streams of this address have not said what they want")
-        self._silent[address] += 1
+        stream = _Stream(self._leases, call, context, first)
+        spread = self._spreads.get(subscription.id)
+        if spread is None or spread.has_ended:
+            spread = self._spreads[subscription.id] = _Spread(self._leases, call, subscription)
+        spread.add(stream)
         try:
-            yield
+            await stream.run(spread, first)
         finally:
-            self._silent[address] -= 1
-            if not self._silent[address]:
-                del self._silent[address]
-
-    @contextlib.contextmanager
-    def _place(self, caller: Caller) -> Any:
-        user = holder_of(caller)
-        if self._by_user[user] >= MOST_STREAMS - self.count:
-            raise Overloaded("Too many streams of this user")
-        self._by_user[user] += 1
-        try:
-            yield
-        finally:
-            self._by_user[user] -= 1
-            if not self._by_user[user]:
-                del self._by_user[user]
-
-
-async def _first(context: Context) -> Message:
-    try:
-        async with asyncio.timeout(FIRST_SECONDS):
-            said = await context.read()
-    except TimeoutError:
-        raise Ended("The stream's first request did not come") from None
-    if said is grpc.aio.EOF:
-        raise InvalidInput("The stream ended before its first request.")
-    return read(protos.StreamingPullRequest, said)
+            spread.remove(stream)
+            if spread.is_over:
+                if self._spreads.get(subscription.id) is spread:
+                    del self._spreads[subscription.id]
+                await spread.close()
 
 
 def _check_first(first: Message) -> None:

@@ -17,7 +17,8 @@ from ams.core.supervisor import Supervisor
 from ams.http.tls import Certificate
 from ams.outgoing.guard import networks
 from ams.pubsub import iam, publisher, schemas, subscriber
-from ams.pubsub.calls import Calls, EmulatorDoor, Relay, TokenDoor
+from ams.pubsub.calls import Calls, Relay
+from ams.pubsub.doors import EmulatorDoor, TokenDoor
 from ams.pubsub.iam import IamRpcs
 from ams.pubsub.leasing import Leases, LeasingRpcs
 from ams.pubsub.publisher import PublisherRpcs
@@ -35,9 +36,9 @@ UNPROTECTED = (
 
 @contextlib.asynccontextmanager
 async def pubsub(
-    settings: Settings, made: Service, certificate: Certificate | None, supervisor: Supervisor
+    settings: Settings, made: Service, certificate: Certificate | None, connections: int, supervisor: Supervisor
 ) -> AsyncIterator[str]:
-    """Answer Google's clients until the block ends; gives HOST:PORT."""
+    """Answer Google's clients on so many connections until the block ends; gives HOST:PORT."""
     cases = made.cases
     relays = _relays(settings, made, certificate)
     calls = _calls(settings, made, certificate, relays)
@@ -64,7 +65,7 @@ async def pubsub(
             services,
             streams,
             calls,
-            settings.max_connections,
+            connections,
             supervisor,
             credentials,
         ) as address:
@@ -88,13 +89,23 @@ def _relays(settings: Settings, made: Service, certificate: Certificate | None) 
 
 def _calls(settings: Settings, made: Service, certificate: Certificate | None, relay: Relay | None) -> Calls:
     is_emulator = settings.pubsub_emulator
-    proxies = None
-    if not is_emulator and certificate is None:
-        proxies = networks(settings.trusted_proxies, "trusted_proxies")
-        if not proxies:
-            raise BadSettings(UNPROTECTED)
+    proxies = networks(settings.trusted_proxies, "trusted_proxies")
+    is_plain = not is_emulator and certificate is None
+    if is_plain and not proxies:
+        raise BadSettings(UNPROTECTED)
     door = EmulatorDoor(made.registry, made.cases.projects) if is_emulator else TokenDoor(made.gate)
-    return Calls(door, made.auditor, made.bodies, made.api.new_id, made.pubsub_calls, plain_from=proxies, relay=relay)
+    return Calls(
+        door,
+        made.auditor,
+        made.bodies,
+        made.api.new_id,
+        made.pubsub_calls,
+        most=settings.max_connections,
+        seconds=settings.request_seconds,
+        proxies=proxies,
+        only_proxies=is_plain,
+        relay=relay,
+    )
 
 
 def _credentials(certificate: Certificate) -> Any:

@@ -36,7 +36,9 @@ class AuditEvent:
     actor: str
     """Name of the user, or of the key; the normal form of a certificate's subject; empty when it is not known."""
     address: str
-    """Where the request came from: an IP address, that of the client where a trusted proxy sends it."""
+    """Where the request came from: an IP address, that of the client where a trusted proxy sends it; or the address and
+    port of a trusted proxy's connection that is one client's.
+    """
     code: int
     """HTTP status of the answer."""
     result: str

@@ -1,5 +1,8 @@
 import json
+import ssl
+import time
 
+import httpx
 import pytest
 
 from tests.cli.conftest import WORKER_TOKEN, Ams
@@ -148,3 +151,26 @@ def test_a_consumer_looks_through_a_subscription_to_the_topic(ams: Ams, sub: str
 
     assert len(listed.stdout.splitlines()) == 3, listed.stderr
     assert ams("dead", "redrive", sub, "0", "--subscription", "graves", AMS_TOKEN=token).returncode == 3
+
+
+def test_those_of_a_parallel_subscription_are_published_again_as_they_were(
+    ams: Ams, project: str, service: LiveService
+) -> None:
+    for topic in ("t", "aside"):
+        ams("topics", "create", topic)
+    assert ams("subs", "create", "many", "t", "--type", "parallel", "--dead-letter-topic", "aside").returncode == 0
+    ams("publish", "t", "--attr", "kind=x", "--ordering-key", "north", "--data", "poison")
+    path = f"{service.base_url}/v1/projects/{project}/subscriptions/many"
+    with httpx.Client(verify=ssl.create_default_context(cafile=str(service.ca)), trust_env=False) as client:
+        client.headers["x-api-key"] = service.token
+        for _ in range(5):
+            pulled = client.post(f"{path}:pull", json={}).json()["receivedMessages"]
+            client.post(f"{path}:nack", json={"ackIds": [each["ackId"] for each in pulled]})
+    while not (found := json.loads(ams("dead", "list", "many", "-o", "json").stdout)):
+        time.sleep(0.05)
+
+    assert found[0]["attributes"]["CloudPubSubDeadLetterSourceDeliveryCount"] == "5"
+    for _ in range(2):
+        assert ams("dead", "redrive", "many", "--all").stdout == "0 is 1 in topic t\n"
+    before, after = jobs(ams, "t")
+    assert [after[name] == before[name] for name in ("data", "attributes", "orderingKey")] == [True] * 3

@@ -1,6 +1,7 @@
 """Google's client for Python publishes and consumes, as programs do."""
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,7 +138,15 @@ def test_a_message_that_fails_too_often_goes_to_the_dead_letter_topic(world: Wor
             time.sleep(0.05)
     assert attempts == [1, 2, 3, 4, 5]
     assert letter[0].message.data == b"poison"
-    assert letter[0].message.attributes["kind"] == "bad"
+    attributes = dict(letter[0].message.attributes)
+    published = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime")
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", published)
+    assert {name: value for name, value in attributes.items() if not name.startswith("deadLetter")} == {
+        "kind": "bad",
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "subscription",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": world.project,
+    }
 
 
 def test_a_backlog_is_spread_over_streams(world: World) -> None:

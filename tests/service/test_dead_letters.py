@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -98,6 +99,12 @@ async def test_a_letter_is_the_message_and_why_it_is_one(use_cases: UseCases) ->
         "deadLetterReason": "Bad Request",
         "deadLetterAttempts": "5",
         "deadLetterStatus": "400",
+        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
+        "CloudPubSubDeadLetterSourceSubscription": "s",
+        "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
+        "CloudPubSubDeadLetterSourceTopicPublishTime": (
+            datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds")
+        ),
     }
     assert await standing(use_cases) == 1
 
@@ -282,7 +289,7 @@ async def test_one_that_does_not_fit_goes_without_its_reason_and_waits_if_that_i
     await publish(use_cases, message("A" * 1000))
     reason = Verdict("x" * MAX_REASON, 1, 500)
 
-    for most, fits in ((1000, False), (1500, True)):
+    for most, fits in ((1000, False), (1800, True)):
         letting = replace(dead_letters(use_cases), log=Narrow(use_cases.engines.log, most))  # type: ignore[arg-type]
         if fits:
             await letting.dead_letter(await subscription(use_cases), "P", Offset(0), reason)

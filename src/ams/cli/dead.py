@@ -23,7 +23,8 @@ AT_ONCE = 500
 """Messages that are read at once."""
 _PREFIX = "deadLetter"
 _NAMES = ("Subscription", "SourceTopic", "MessageId", "PublishTime", "Reason", "Attempts", "Status")
-_OURS = frozenset(_PREFIX + name for name in _NAMES)
+_GOOGLES = ("DeliveryCount", "Subscription", "SubscriptionProject", "TopicPublishTime")
+_GIVEN = frozenset((*(_PREFIX + name for name in _NAMES), *(f"CloudPubSubDeadLetterSource{name}" for name in _GOOGLES)))
 """The attributes a dead letter is given (docs/reference/push.md)."""
 
 
@@ -155,8 +156,9 @@ def _dead_letters(session: Session, subscription: str, source: Source) -> _DeadL
     """Return where to look; raise `Usage` for a subscription that has no dead letter topic, unless one is named."""
     if source.topic:
         return _DeadLetters(session, subscription, source.topic, source.through)
-    config = session.call(wire.get_subscription(session.project, subscription)).push_config
-    topic = short_name(str(config.get("deadLetterTopic", "")))
+    found = session.call(wire.get_subscription(session.project, subscription))
+    policy = found.dead_letter_policy
+    topic = short_name(policy.dead_letter_topic or "" if policy else str(found.push_config.get("deadLetterTopic", "")))
     if not topic:
         raise Usage(f"subscription {subscription} has no dead letter topic: name the one it had with --from")
     return _DeadLetters(session, subscription, topic, source.through)
@@ -173,4 +175,4 @@ def _said(letter: wire.ReadMessage, name: str) -> str:
 
 def _original(letter: wire.ReadMessage) -> dict[str, str]:
     """Return the attributes the message had, without those of a dead letter."""
-    return {name: value for name, value in letter.attributes.items() if name not in _OURS}
+    return {name: value for name, value in letter.attributes.items() if name not in _GIVEN}

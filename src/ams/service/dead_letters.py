@@ -8,6 +8,7 @@ seek.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import structlog
 
@@ -27,6 +28,8 @@ from ams.storage.registry.registry import Registry
 
 PREFIX = "deadLetter"
 """What the names of the attributes begin with that a message is given here."""
+GOOGLES_PREFIX = "CloudPubSubDeadLetterSource"
+"""Likewise of those that Google gives, which its clients look for."""
 REASON = PREFIX + "Reason"
 MAX_REASON = 1024
 """Characters of a reason that are kept."""
@@ -173,7 +176,15 @@ def _attributes(project: str, subscription: Subscription, stored: Stored, verdic
         "Attempts": str(verdict.attempts),
         "Status": str(verdict.status),
     }
-    return {PREFIX + name: value for name, value in said.items()}
+    googles = {
+        "DeliveryCount": str(verdict.attempts),
+        "Subscription": subscription.name,
+        "SubscriptionProject": project,
+        "TopicPublishTime": datetime.fromtimestamp(stored.time / 1000, UTC).isoformat(timespec="milliseconds"),
+    }
+    return {PREFIX + name: value for name, value in said.items()} | {
+        GOOGLES_PREFIX + name: value for name, value in googles.items()
+    }
 
 
 def _one_line(reason: str) -> str:

@@ -226,12 +226,63 @@ def test_a_bad_policy_changes_nothing(guarded: Guarded, wanted: Any, text: str) 
 
 
 def test_a_policy_of_what_is_not_there_is_not_found(guarded: Guarded) -> None:
-    for resource in ("projects/P/topics/absent", "projects/P/subscriptions/absent"):
+    for kind in ("topics", "subscriptions", "snapshots", "schemas"):
+        resource = f"projects/P/{kind}/absent"
         for method, request in (
             ("GetIamPolicy", iam.GetIamPolicyRequest(resource=resource)),
             ("SetIamPolicy", iam.SetIamPolicyRequest(resource=resource, policy=Policy())),
         ):
             assert guarded.asked(IAM + method, request) == ("NOT_FOUND", "Resource not found (resource=absent).")
+
+
+@pytest.mark.parametrize("kind", ["topics", "subscriptions", "snapshots", "schemas"])
+def test_nobody_has_permissions_for_what_is_not_there(guarded: Guarded, kind: str) -> None:
+    request = iam.TestIamPermissionsRequest(resource=f"projects/P/{kind}/absent", permissions=[f"pubsub.{kind}.get"])
+    answer = guarded.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request)
+    assert list(answer.permissions) == []
+
+
+def test_what_has_no_access_list_has_an_empty_policy_that_cannot_be_set(guarded: Guarded) -> None:
+    guarded.http("PUT", "/projects/P/subscriptions/shot", {"topic": TOPIC, "type": "parallel"})
+    shot = pb.CreateSnapshotRequest.pb()(name="projects/P/snapshots/shot", subscription="projects/P/subscriptions/shot")
+    assert guarded.asked(SUBSCRIBER + "CreateSnapshot", shot) == ("OK", "")
+    schema = {"name": "record", "type": "record", "fields": []}
+    guarded.http("POST", "/projects/P/schemas/record", {"type": "avro", "schema": schema})
+    for resource, permission in (
+        ("projects/P/snapshots/shot", "pubsub.snapshots.get"),
+        ("projects/P/schemas/record", "pubsub.schemas.get"),
+    ):
+        get, wanted = iam.GetIamPolicyRequest(resource=resource), iam.SetIamPolicyRequest(resource=resource)
+        assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == Policy()
+        assert guarded.asked(IAM + "SetIamPolicy", wanted)[0] == "UNIMPLEMENTED"
+        request = iam.TestIamPermissionsRequest(resource=resource, permissions=[permission])
+        answer = guarded.answer(iam.TestIamPermissionsResponse, IAM + "TestIamPermissions", request)
+        assert list(answer.permissions) == [permission]
+
+
+def test_a_mask_says_what_of_a_policy_is_set(guarded: Guarded) -> None:
+    name, _ = guarded.user("publisher")
+    get = iam.GetIamPolicyRequest(resource=TOPIC)
+
+    def put(users: Any, *paths: str) -> tuple[str, str]:
+        request = iam.SetIamPolicyRequest(resource=TOPIC, policy=users, update_mask={"paths": paths})
+        return guarded.asked(IAM + "SetIamPolicy", request)
+
+    empty = guarded.answer(Policy, IAM + "GetIamPolicy", get)
+    for paths in (("etag",), ("version", "etag")):
+        assert put(policy(name), *paths) == ("OK", "")
+        assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
+    assert put(policy(name), "bindings", "paint") == (
+        "INVALID_ARGUMENT",
+        "Invalid update_mask provided in the SetIamPolicyRequest: 'paint' is not a known Policy field.",
+    )
+    assert put(policy(name), "bindings", "audit_configs")[0] == "UNIMPLEMENTED"
+    assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
+    assert put(policy(name), "bindings") == ("OK", "")
+    assert put(policy(etag=empty.etag), "etag")[0] == "ABORTED"
+    assert list(guarded.answer(Policy, IAM + "GetIamPolicy", get).bindings[0].members) == [f"user:{name}"]
+    assert put(Policy()) == ("OK", "")
+    assert guarded.answer(Policy, IAM + "GetIamPolicy", get) == empty
 
 
 def test_permissions_are_those_of_who_asks(guarded: Guarded) -> None:

@@ -90,6 +90,15 @@ def test_a_first_request_may_acknowledge(world: World) -> None:
     stream.call.cancel()
 
 
+@pytest.mark.parametrize("version", [-1, 2, 2**40])
+def test_a_version_of_the_protocol_that_is_not_known_is_refused(world: World, version: int) -> None:
+    _, subscription = world.made()
+    stream = Stream(world.channel)
+    stream.send(subscription=subscription, stream_ack_deadline_seconds=10, protocol_version=version)
+    said = f"Invalid protocol_version given (protocol_version={version}). It must be 0 or 1."
+    assert stream.end() == (INVALID, said)
+
+
 # Later requests
 
 

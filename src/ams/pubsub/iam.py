@@ -5,20 +5,22 @@ On a topic the role is `roles/pubsub.publisher`, on a subscription `roles/pubsub
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
 from ams.core.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, UnknownToken
-from ams.core.names import SubscriptionName, TopicName, UserName
+from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.pubsub import names, protos
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import ChangedMeanwhile, NotSupported
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
+from ams.service.schemas import Schemas
+from ams.service.snapshots import Snapshots
 from ams.service.subscriptions import Subscriptions
 from ams.service.topics import Topics
-from ams.storage.registry.records import Subscription, Topic
 
 NAME = "google.iam.v1.IAMPolicy"
 _USER = "user:"
@@ -37,6 +39,8 @@ class _Kind(NamedTuple):
     """The actions behind Google's permissions."""
     listed: str = ""
     """The permission that takes being on the access list."""
+    member: str = ""
+    """The role in the project of those whom the list binds."""
 
 
 _KINDS: Mapping[str, _Kind] = {
@@ -55,6 +59,7 @@ _KINDS: Mapping[str, _Kind] = {
             "pubsub.topics.setIamPolicy": "topics:modifyAcl",
         },
         "pubsub.topics.publish",
+        PUBLISHER,
     ),
     SUBSCRIPTIONS: _Kind(
         "roles/pubsub.subscriber",
@@ -69,6 +74,7 @@ _KINDS: Mapping[str, _Kind] = {
             "pubsub.subscriptions.setIamPolicy": "subscriptions:modifyAcl",
         },
         "pubsub.subscriptions.consume",
+        CONSUMER,
     ),
     SNAPSHOTS: _Kind(
         "",
@@ -100,9 +106,11 @@ _KINDS: Mapping[str, _Kind] = {
 class IamRpcs:
     """Methods of the service IAMPolicy."""
 
-    def __init__(self, topics: Topics, subscriptions: Subscriptions) -> None:
+    def __init__(self, topics: Topics, subscriptions: Subscriptions, snapshots: Snapshots, schemas: Schemas) -> None:
         self._topics = topics
         self._subscriptions = subscriptions
+        self._snapshots = snapshots
+        self._schemas = schemas
 
     def rpcs(self) -> list[Rpc]:
         """Return the methods."""
@@ -122,17 +130,21 @@ class IamRpcs:
     async def get(self, call: Call, request: Message) -> Message:
         """Show the access list; what has none has an empty policy."""
         if not _KINDS[call.name.kind].role:
+            await self._authorized(call.caller, call.name)
             return protos.Policy()
         return _policy(_KINDS[call.name.kind].role, await self._users(call))
 
     async def set(self, call: Call, request: Message) -> Message:
-        """Replace the access list."""
+        """Replace the access list, unless the mask names other fields only."""
         kind = _KINDS[call.name.kind]
         if not kind.role:
+            await self._authorized(call.caller, call.name)
             raise NotSupported(f"A policy of {call.name.kind} is not supported: only the roles in the project count.")
         before = _policy(kind.role, await self._users(call))
         if request.policy.etag and request.policy.etag != before.etag:
             raise ChangedMeanwhile(_CHANGED)
+        if "bindings" not in _mask(request):
+            return before
         users = _members(request.policy, kind.role)
         try:
             if call.name.kind == TOPICS:
@@ -157,19 +169,26 @@ class IamRpcs:
     async def _has(self, call: Call, kind: _Kind, permission: str) -> bool:
         try:
             caller = await call.may(kind.permissions[permission])
-            if call.name.kind == TOPICS:
-                topic: Topic = await self._topics.show(caller, TopicName(call.name.leaf))
-                if permission == kind.listed:
-                    caller.require_listed(topic.authorized, PUBLISHER)
-            if call.name.kind == SUBSCRIPTIONS:
-                found: Subscription = await self._subscriptions.show(caller, SubscriptionName(call.name.leaf))
-                if permission == kind.listed:
-                    caller.require_listed(found.authorized, CONSUMER)
+            authorized = await self._authorized(caller, call.name)
+            if permission == kind.listed:
+                caller.require_listed(authorized, kind.member)
         except UnknownToken:
             raise
         except (NotAllowed, NotAuthenticated, NotFound):
             return False
         return True
+
+    async def _authorized(self, caller: Caller, name: Name) -> frozenset[UserId]:
+        """Return who is on the access list of a resource, which may be of a kind that has none; raise `NotFound`."""
+        if name.kind == TOPICS:
+            return (await self._topics.show(caller, TopicName(name.leaf))).authorized
+        if name.kind == SUBSCRIPTIONS:
+            return (await self._subscriptions.show(caller, SubscriptionName(name.leaf))).authorized
+        if name.kind == SNAPSHOTS:
+            await self._snapshots.show(caller, SnapshotName(name.leaf))
+        else:
+            await self._schemas.show(caller, SchemaName(name.leaf))
+        return frozenset()
 
     async def _users(self, call: Call) -> Sequence[UserName]:
         if call.name.kind == TOPICS:
@@ -182,6 +201,18 @@ def _policy(role: str, users: Sequence[UserName]) -> Message:
     if users:
         policy.bindings.add(role=role, members=[f"{_USER}{each}" for each in users])
     return policy
+
+
+def _mask(request: Message) -> Collection[str]:
+    """Return which fields of a policy are to be set; raise `InvalidInput`, `NotSupported` for one that is not there."""
+    for path in request.update_mask.paths:
+        if path not in protos.Policy.DESCRIPTOR.fields_by_name:
+            raise InvalidInput(
+                f"Invalid update_mask provided in the SetIamPolicyRequest: '{path}' is not a known Policy field."
+            )
+        if path == "audit_configs":
+            raise NotSupported("The field audit_configs is not supported: the audit log has all changes.")
+    return request.update_mask.paths or ("bindings", "etag")
 
 
 def _members(policy: Message, role: str) -> list[str]:

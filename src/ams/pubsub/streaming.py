@@ -44,6 +44,8 @@ REQUESTS_A_SECOND = 100
 SHORT = 0.1
 LARGE = 4_000_000
 """Bytes of a response that some clients do not take: a message of that size is said in the log."""
+VERSIONS = (0, 1)
+"""Of the protocol, 1 for clients that send pings; both are served in one way."""
 MIN_DEADLINE, MAX_DEADLINE = 10, 600
 """Seconds, of a stream."""
 
@@ -113,6 +115,10 @@ def _check_first(first: Message) -> None:
         raise InvalidInput(
             f"Invalid ack deadline given (ack_deadline={seconds}). The stream's ack deadline must be between"
             f" {MIN_DEADLINE} and {MAX_DEADLINE} seconds."
+        )
+    if first.protocol_version not in VERSIONS:
+        raise InvalidInput(
+            f"Invalid protocol_version given (protocol_version={first.protocol_version}). It must be 0 or 1."
         )
 
 

@@ -55,7 +55,7 @@ async def pubsub(
             *LeasingRpcs(leases).rpcs(),
         ],
         schemas.NAME: SchemaRpcs(cases.schemas).rpcs(),
-        iam.NAME: IamRpcs(cases.topics, cases.subscriptions).rpcs(),
+        iam.NAME: IamRpcs(cases.topics, cases.subscriptions, cases.snapshots, cases.schemas).rpcs(),
     }
     credentials = _credentials(certificate) if certificate and not settings.pubsub_emulator else None
     try:

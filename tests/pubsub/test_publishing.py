@@ -8,7 +8,7 @@ import pytest
 from google.api_core.exceptions import InvalidArgument
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1 import types
-from google.cloud.pubsub_v1.publisher.exceptions import PublishToPausedOrderingKeyException
+from google.cloud.pubsub_v1.publisher.exceptions import MessageTooLargeError, PublishToPausedOrderingKeyException
 from google.pubsub_v1 import PublisherAsyncClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport, PublisherGrpcTransport
 
@@ -118,6 +118,10 @@ BAD: dict[str, tuple[list[dict[str, Any]], str]] = {
         [{"data": b"x" * 5_300_000}] * 2,
         "Request payload size exceeds the limit: 10485760 bytes.",
     ),
+    "19 MiB": (
+        [{"data": b"x" * (19 * 2**20)}],
+        "Request payload size exceeds the limit: 10485760 bytes.",
+    ),
 }
 
 
@@ -130,6 +134,19 @@ def test_what_is_outside_the_limits_is_refused_and_nothing_is_stored(world: Worl
     assert code == "INVALID_ARGUMENT"
     assert text in said
     assert world.pulled(subscription) == []
+
+
+def test_a_request_of_20_mib_is_ended_before_it_is_read(world: World) -> None:
+    topic, subscription = world.made()
+    request = Request(topic=topic, messages=[Message(data=b"x" * (20 * 2**20))])
+    assert refused(world.channel, PUBLISH, request)[0] == "RESOURCE_EXHAUSTED"
+    assert world.pulled(subscription) == []
+
+
+def test_googles_client_sends_no_message_that_is_too_large_for_good(world: World) -> None:
+    topic, _ = world.made()
+    with pytest.raises(MessageTooLargeError):
+        world.publisher.publish(topic, b"x" * (20 * 2**20))
 
 
 def test_text_that_is_no_utf_8_is_refused_for_good(world: World) -> None:

@@ -1,5 +1,6 @@
 """Google's client administers subscriptions."""
 
+import re
 from typing import Any
 
 import pytest
@@ -241,11 +242,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
         ({"expiration_policy": {"ttl": {"seconds": seconds}}}, "The value for expiration duration is too small")
         for seconds in (0, DAY - 1)
     ),
-    ({"retry_policy": {"minimum_backoff": {"seconds": -1}}}, "should be between 0s and 600s"),
-    ({"retry_policy": {"maximum_backoff": {"seconds": 601}}}, "should be between 0s and 600s"),
+    *(
+        (
+            {"retry_policy": backoff},
+            "The fields retry_policy.minimum_backoff and retry_policy.maximum_backoff must be between 0s and 600s.",
+        )
+        for backoff in ({"minimum_backoff": {"seconds": -1}}, {"maximum_backoff": {"seconds": 601}})
+    ),
     (
         {"retry_policy": {"minimum_backoff": {"seconds": 9}, "maximum_backoff": {"seconds": 8}}},
-        "should not be more than maximumBackoff",
+        "retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff.",
     ),
     ({"labels": {"A": ""}}, "Invalid labels: "),
     ({"filter": "attributes.a = 'x'"}, "Invalid filter"),
@@ -264,8 +270,17 @@ def test_what_is_outside_its_limits_is_refused_with_a_text_that_says_so(
     with pytest.raises(InvalidArgument) as error:
         create(world, **options)
     assert text in error.value.message
+    assert not re.search("[a-z][A-Z]|docs/", error.value.message), "fields are spelled as the protocol does"
     with pytest.raises(NotFound):
         got(world)
+
+
+def test_a_subscription_has_dead_letters_in_another_topic(world: World, topic: str) -> None:
+    with pytest.raises(InvalidArgument) as error:
+        create(world, dead_letter_policy={"dead_letter_topic": topic})
+    assert error.value.message == (
+        "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic."
+    )
 
 
 @pytest.mark.parametrize("attempts", [-1, 1, 4, 101])

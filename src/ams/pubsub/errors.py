@@ -11,7 +11,8 @@ from typing import NamedTuple
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from ams.core import errors
+from ams.core import errors, parallel_options
+from ams.service.lookup import OWN_TOPIC
 
 DETAILS = "grpc-status-details-bin"
 _DOMAIN, _REASON = "pubsub.googleapis.com", "EXACTLY_ONCE_ACKID_FAILURE"
@@ -46,6 +47,17 @@ CODES: Mapping[type[errors.AmsError], grpc.StatusCode] = {
 }
 """The nearest class in an error's ancestry decides. No permanent failure is INTERNAL or UNKNOWN: a publisher of a key
 would try it for ever. What may be asked again is UNAVAILABLE, which all clients do by themselves."""
+
+TEXTS: Mapping[str, str] = {
+    parallel_options.BAD_BACKOFF: (
+        "The fields retry_policy.minimum_backoff and retry_policy.maximum_backoff must be between 0s and 600s."
+    ),
+    parallel_options.BAD_BACKOFFS: (
+        "The field retry_policy.minimum_backoff (10s if absent) must not be more than retry_policy.maximum_backoff."
+    ),
+    OWN_TOPIC: "The field dead_letter_policy.dead_letter_topic must not be the subscription's own topic.",
+}
+"""What is said here instead of a text that spells fields as the HTTP API does."""
 
 
 class NotSupported(errors.InvalidInput):
@@ -124,7 +136,7 @@ def _text(error: errors.AmsError, leaf: str) -> str:
         return f"Resource not found (resource={leaf})."
     if isinstance(error, errors.AlreadyExists):
         return f"Resource already exists in the project (resource={leaf})."
-    return error.message
+    return TEXTS.get(error.message, error.message)
 
 
 def _fitting(ids: Sequence[str]) -> int:

@@ -14,8 +14,8 @@ TOPICS, SUBSCRIPTIONS, SNAPSHOTS, SCHEMAS = "topics", "subscriptions", "snapshot
 DELETED_TOPIC, DELETED_SCHEMA = "_deleted-topic_", "_deleted-schema_"
 _NEW = re.compile(r"(?![gG][oO][oO][gG])[a-zA-Z][a-zA-Z0-9_-]{2,254}")
 _RULE = (
-    "Refer to docs/reference/pubsub.md: 3 to 255 letters, digits, dashes and underscores, a letter first, not"
-    " beginning with goog"
+    "Refer to the rule of names for more information: 3 to 255 letters, digits, dashes and underscores, a letter first,"
+    " not beginning with goog"
 )
 
 

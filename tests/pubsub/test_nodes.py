@@ -20,7 +20,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from cluster.node import Node
 from cluster.ports import free_port
 from tests.cluster.nodes import node_served, shared_settings
-from tests.pubsub.streams import ask, opened, refused
+from tests.pubsub.streams import Stream, ask, opened, refused
 from tests.support.served import Served
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -203,3 +203,28 @@ def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
         until(21)  # also what the other stream held
         future.cancel()
         future.result(SECONDS)
+
+
+@pytest.mark.long
+def test_a_relayed_stream_ends_when_nothing_is_heard_of_the_owner(tmp_path: Path) -> None:
+    settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
+    ports = free_port(), free_port()
+    owner, other = (Node(f"node{port}", tmp_path, settings | {"pubsub_port": str(port)}) for port in ports)
+    with contextlib.ExitStack() as stack:
+        for each in (owner, other):
+            stack.callback(each.kill)
+            each.launch()
+        for each in (owner, other):
+            each.wait_ready()
+        at_owner, at_other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+        name = make(at_owner)
+        pull(at_owner, name)
+        stream = Stream(at_other, seconds=2 * SECONDS)
+        stream.send(subscription=f"projects/P/subscriptions/{name}", stream_ack_deadline_seconds=10)
+        publish(at_other, name, b"x")
+        assert stream.messages(1)[0].message.data == b"x"
+        owner.freeze()
+        assert stream.end()[0] is UNAVAILABLE
+        again = opened(at_other, f"projects/P/subscriptions/{name}")
+        assert again.messages(1)[0].message.data == b"x"
+        again.call.cancel()

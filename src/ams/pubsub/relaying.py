@@ -17,14 +17,20 @@ from ams.pubsub.errors import DETAILS, Refusal
 from ams.pubsub.leasing import AGENT
 from ams.pubsub.metadata import Context, client_of
 from ams.pubsub.protos import Message
-from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST
+from ams.pubsub.server import MOST_ANSWER, MOST_REQUEST, PING_SECONDS
 
 MARK = "x-ams-forwarded-by"
 _PASSED_ON = frozenset({"authorization", "x-goog-api-key"})
 _FORWARDED_FOR = "x-forwarded-for"
 _SECONDS = 30.0
 """For an answer of another node."""
+_UNHEARD_SECONDS = 10
+"""For the answer to a ping: an owner that is frozen, or whose machine is gone, breaks no connection."""
 _OPTIONS = (
+    ("grpc.keepalive_time_ms", (PING_SECONDS + 1) * 1000),
+    ("grpc.keepalive_timeout_ms", _UNHEARD_SECONDS * 1000),
+    ("grpc.http2.ping_timeout_ms", _UNHEARD_SECONDS * 1000),  # of the library's other pings: it has one at a time
+    ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MOST_ANSWER),
     ("grpc.max_send_message_length", MOST_REQUEST),
     ("grpc.max_metadata_size", 4 * 2**20),  # which of very many ack ids are not good

@@ -21,17 +21,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from tests.faults import recycling, scene
-from tests.faults.attempts import Attempt, Ending
+from tests.faults.attempts import Ending
 from tests.faults.history import History
 from tests.faults.http_client import HttpClient, Kind, Traffic
 from tests.faults.parallel import google, laws, short_leases
 from tests.faults.parallel import scene as parallel
-from tests.faults.parallel.attempts import Settle, worked
+from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.laws import Parallel
-from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.observed import Observer, moment_at
 from tests.faults.parallel.workload import workers_of
 from tests.faults.result import AIMS, Result
 from tests.faults.target import SMALL, Target
@@ -85,7 +86,7 @@ class Campaign:
             await parallel.prepare(self._admin, google.KINDS)
             self._subscribers = google.subscribers_of(google.KINDS, WORKERS, self._observer, self._random)
             for each in self._subscribers:
-                each.start(f"127.0.0.1:{self._port}")
+                each.start(google.plain(f"127.0.0.1:{self._port}"))
             await self._kill_while_used()
             self._say("working until nothing is left")
             for each in self._subscribers:
@@ -110,7 +111,7 @@ class Campaign:
         result.attempts, result.starts = self.history.attempts, self._target.starts
         result.messages = sum(len(each) for each in ending.topics.values())
         result.letters = sum(len(each.letters) for each in endings.values())
-        result.streamed = sum(worked(_of(each, self.history)) for each in google.KINDS)
+        result.streamed = worked(self.history.attempts, *(each.name for each in google.KINDS))
         result.reused, result.ahead = self._target.told(recycling.REUSED), self._target.told(recycling.AHEAD)
         result.seconds = time.monotonic() - began
         return result
@@ -165,7 +166,7 @@ class Campaign:
         return Publisher(client, self.history, chance, (topic,), ((1, 20),), pause, ordered=True)
 
     def _observer(self, name: str, kind: Parallel) -> Observer:
-        return Observer(name, kind, self.history, self._target, self._result.traffic)
+        return Observer(name, kind, self.history, partial(moment_at, self._target), self._result.traffic)
 
     def _client(self, name: str) -> HttpClient:
         return HttpClient(name, self._target, self._result.traffic)
@@ -203,10 +204,6 @@ class Campaign:
         if number % max(1, kills // 20) == 0 or number == kills:
             hits = ", ".join(f"{self._result.hit(kind)} hit {kind.value}" for kind in AIMS[:-1])
             self._say(f"kill {number} of {kills}: {hits}; {len(self.history.attempts)} attempts so far")
-
-
-def _of(kind: Parallel, history: History) -> list[Attempt]:
-    return [each for each in history.attempts if isinstance(each, Settle) and each.subscription == kind.name]
 
 
 def main() -> int:

@@ -79,6 +79,7 @@ async def freeze_node(site: Site, course: Course, *, owner: bool = False) -> Non
         await asyncio.sleep(FREEZE_SECONDS)
     finally:
         node.thaw()
+        course.release()
 
 
 async def freeze_leader(site: Site, course: Course) -> None:
@@ -90,6 +91,7 @@ async def freeze_leader(site: Site, course: Course) -> None:
         await asyncio.sleep(FREEZE_SECONDS)
     finally:
         site.brokers.thaw(number)
+        course.release()
 
 
 async def freeze_primary(site: Site, course: Course) -> None:
@@ -100,6 +102,7 @@ async def freeze_primary(site: Site, course: Course) -> None:
         await asyncio.sleep(FREEZE_SECONDS)
     finally:
         site.postgres.thaw(site.postgres.primary)
+        course.release()
         course.end()
 
 
@@ -114,6 +117,7 @@ async def break_links(site: Site, course: Course, *, links: Callable[[Site], Seq
     await asyncio.sleep(AWAY_SECONDS)
     for link in links(site):
         link.restore()
+    course.release()
     course.end()
 
 

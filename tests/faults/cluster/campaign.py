@@ -7,6 +7,7 @@ promise was broken; histories and logs are kept then, and named.
 
 import argparse
 import asyncio
+import logging
 import random
 import shutil
 import sys
@@ -97,6 +98,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=None, metavar="S", help="repeats the clients' decisions")
     options = parser.parse_args()
+    logging.getLogger("google").setLevel(logging.CRITICAL)  # its clients tell of every broken connection
     faults = [BY_NAME[name] for name in options.fault] if options.fault else FAULTS
     seed = random.randrange(2**32) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="ams-faults-"))

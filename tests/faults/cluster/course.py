@@ -10,7 +10,7 @@ class Course:
 
     topic: str
     work: str = ""
-    """The topic of the parallel subscriptions."""
+    """What the names of all parallel subscriptions begin with."""
     began: float = 0.0
     struck: float = 0.0
     """When the last part was broken."""
@@ -21,6 +21,8 @@ class Course:
     """Which node that is."""
     helped: float = float("inf")
     """When somebody began to put it right."""
+    released: float = float("-inf")
+    """When what was frozen or held up went on, and with it what was on its way through it."""
     ended: float | None = None
     """None: the cluster has to get over it without help."""
 
@@ -39,6 +41,10 @@ class Course:
     def help(self) -> None:
         """Note that it is put right from now on."""
         self.helped = time.monotonic()
+
+    def release(self) -> None:
+        """Note that what was held up goes on from now on."""
+        self.released = time.monotonic()
 
     def end(self) -> None:
         """Note that what was broken works again."""

@@ -13,6 +13,7 @@ COLUMNS = (
     ("longest", "longest call, s"),
     ("back", "back after, s"),
     ("worked", "worked"),
+    ("streamed", "streamed"),
     ("taken_over", "taken over"),
     ("lost", "lost"),
     ("duplicated", "duplicated"),
@@ -21,12 +22,12 @@ COLUMNS = (
 )
 """Keys of an entry and the heads of their columns."""
 _KINDS = (
-    ("lost", (" is lost", "skipped messages", "given nothing while", "forgotten: ")),
+    ("lost", (" is lost", "skipped messages", "the client of subscription", "given nothing while", "forgotten: ")),
     ("duplicated", (" is stored as ids", "came back: ", "given twice: ")),
     ("order", ("out of order: ",)),
     (
         "wrong_acks",
-        ("acknowledgement", "answered as if it had happened", "ended at", "late: ", "counted down: ", "refused: "),
+        ("acknowledgement", "answered as if it had happened", "ended at", "late: ", "counted down: ", "refused"),
     ),
 )
 """By which words a violation is known as one of its kind; any other is one of order."""
@@ -50,6 +51,8 @@ class Entry:
     lasts, since it ended."""
     worked: int = 0
     """Messages of parallel subscriptions whose acknowledgement was answered."""
+    streamed: int = 0
+    """Of them, those of Google's clients."""
     taken_over: int = 0
     """How often such a subscription went to another node."""
     lost: int = 0
@@ -78,6 +81,7 @@ def total(entries: Sequence[Entry]) -> Entry:
             "failed",
             "in_flight",
             "worked",
+            "streamed",
             "taken_over",
             "lost",
             "duplicated",

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tests.faults.cluster.ledger import Entry
 from tests.faults.cluster.library import LibraryUser
 from tests.faults.cluster.promises import BACK_SECONDS, broken, was_in_flight, wrongly_refused
 from tests.faults.cluster.site import Site
+from tests.faults.cluster.streams import Streams
 from tests.faults.cluster.users import DEADLINE_SECONDS, Names, users, workers
 from tests.faults.history import History
 from tests.faults.parallel import scene as parallel
@@ -36,13 +37,14 @@ class Run:
     def __init__(self, site: Site, fault: Fault, number: int, seed: int) -> None:
         self.names = Names(f"{fault.name}-{number}")
         self.history = History(self.names.subscriptions)
-        self.course = Course(self.names.topics[0], self.names.work)
+        self.course = Course(self.names.topics[0], f"{self.names.run}-")
         self.log = CallLog()
         self._site = site
         self._fault = fault
         self._chance = random.Random(seed)
         self._kinds = with_more_attempts(parallel.kinds_of(self.names.work))
         self._workers = workers(self.names, self.history, site.front, self.log, self._chance)
+        self._streams = Streams(self.names.google, self.history, self.course, self._chance)
         self._admin = FrontClient(f"{self.names.run}-admin", site.front, self.log)
         library = self.names.library
         endpoint = site.haproxy.endpoint
@@ -53,10 +55,15 @@ class Run:
         with_library = {**self.history.subscriptions, self.names.library: self.names.library}
         await scene.prepare_topics(self._admin, with_library, {self.names.late: DEADLINE_SECONDS})
         await parallel.prepare(self._admin, parallel.kinds_of(self.names.work))
-        await self._use_and_break()
-        await parallel.drain(self._workers)
+        try:
+            await self._streams.start(self._admin, self._site.channel)
+            await self._use_and_break()
+            await parallel.drain(self._workers)
+            await self._streams.work_to_the_end(self._admin)
+        finally:
+            await self._streams.stop()
         ending = await scene.ending(self._admin, with_library)
-        left = await parallel.ending(self._admin, self._kinds)
+        left = [await parallel.ending(self._admin, kinds) for kinds in (self._kinds, self._streams.kinds)]
         for client in (self._admin, *(each.client for each in self._workers)):
             client.close()
         return await asyncio.to_thread(self._entry, ending, left)
@@ -94,7 +101,7 @@ class Run:
             if self.log.quiet_since(time.monotonic() - CALM_SECONDS):
                 return
 
-    def _entry(self, ending: Ending, left: ParallelEnding) -> Entry:
+    def _entry(self, ending: Ending, left: Sequence[ParallelEnding]) -> Entry:
         self.log.calls = calls = with_nodes(self.log.calls, self._site.haproxy.process.log.read_text())
         failed = failed_requests(calls).values()
         entry = Entry(
@@ -104,8 +111,10 @@ class Run:
             in_flight=sum(was_in_flight(call, self.course) for call in failed),
             longest=max(call.seconds for call in calls if not call.what.startswith("library")),
             back=well_again(calls, self.course.until, CALM_SECONDS) - self.course.until,
-            worked=worked(self.history.attempts),
-            taken_over=sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds),
+            worked=worked(self.history.attempts, *(each.name for each in self._kinds)) + self._streams.worked,
+            streamed=self._streams.worked,
+            taken_over=sum(len(TakeOvers(each, self.history.attempts)) for each in self._kinds)
+            + self._streams.taken_over,
             sent_again=self._library.repeated(ending.topics[self.names.library]),
         )
         for violation in self._violations(ending, left):
@@ -113,16 +122,16 @@ class Run:
         entry.broken += self._broken_promises(entry.back)
         return entry
 
-    def _violations(self, ending: Ending, left: ParallelEnding) -> Iterator[str]:
+    def _violations(self, ending: Ending, left: Sequence[ParallelEnding]) -> Iterator[str]:
         """Yield the broken laws."""
-        ours = Ending({name: ending.topics[name] for name in (*self.names.topics, self.names.work)}, {
-            name: ending.cursors[name] for name in self.names.subscriptions
-        })  # fmt: skip
+        topics = {name: ending.topics[name] for name in set(self.names.subscriptions.values())}
+        ours = Ending(topics, {name: ending.cursors[name] for name in self.names.subscriptions})
         resent = {call.request for call in self.log.calls if call.resent}
         attempts = list(with_first_tries(self.history.attempts, resent))
         yield from History(self.history.subscriptions, attempts).violations(ours)
         for each in self._kinds:
-            yield from violations(each, ending.topics[each.topic], attempts, left)
+            yield from violations(each, ending.topics[each.topic], attempts, left[0])
+        yield from self._streams.violations(ending.topics[self.names.google], attempts, left[1])
         yield from wrongly_refused(self.log.calls)
         yield from self._library.violations(ending.topics[self.names.library])
         yield from self.log.wrong

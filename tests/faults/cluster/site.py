@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import grpc
 from aiokafka.admin import AIOKafkaAdminClient
 
 from bench.connection import Address
@@ -18,7 +19,7 @@ from cluster.local import Cluster
 from cluster.node import Node
 from cluster.ports import LOOPBACK
 from tests.faults.cluster.client import Front
-from tests.faults.parallel import short_leases
+from tests.faults.parallel import google, short_leases
 
 FAR = "node3"
 """The node behind the links."""
@@ -66,6 +67,12 @@ class Site:
         tls = ssl.create_default_context(cafile=self.cluster.ca)
         return Front(Address(LOOPBACK, self.haproxy.port), self.token, tls)
 
+    def channel(self) -> grpc.Channel:
+        """Return a new way by which a client of Google's comes in."""
+        trust = grpc.ssl_channel_credentials(self.cluster.ca.read_bytes())
+        bearer = grpc.composite_channel_credentials(trust, grpc.access_token_call_credentials(self.token))
+        return grpc.secure_channel(self.haproxy.pubsub, bearer, options=google.SOON)
+
     async def make_whole(self) -> None:
         """Start again what is down, and return when all is well: all copies there, all nodes taken by haproxy.
 
@@ -105,10 +112,10 @@ class Site:
             [described] = await admin.describe_topics([name])
         return int(described["partitions"][0]["leader"])
 
-    def owner(self, topic: str) -> Node:
-        """Return the node that works on most parallel subscriptions of a topic; the first one while none does."""
+    def owner(self, names: str) -> Node:
+        """Return who works on most parallel subscriptions whose names begin so; the first node while none does."""
         with self.postgres.connected() as connection:
-            found = connection.execute(_OWNERS, (f"{topic}-%",)).fetchone()
+            found = connection.execute(_OWNERS, (f"{names}%",)).fetchone()
         return next((node for node in self.nodes if found and node.url == found[0]), self.nodes[0])
 
     @contextlib.asynccontextmanager

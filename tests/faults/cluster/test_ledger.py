@@ -67,11 +67,13 @@ def test_every_violation_is_counted_as_one_of_its_kind() -> None:
         "out of order: of key k in subscription s, message 4 was given by pull r before message 3 was settled",
         "late: message 3 of subscription s was acknowledged by a, but its lease had ended",
         "counted down: message 3 of subscription s was given by pull r as delivery 6",
+        "the client of subscription s ended: NotFound()",
+        "3 times refused for no reason: acks and nacks of Google's clients: NOT_FOUND Resource not found",
     ):
         entry.charge(sentence)
 
-    assert (entry.lost, entry.duplicated, entry.order, entry.wrong_acks) == (2, 3, 2, 4)
-    assert len(entry.broken) == 11
+    assert (entry.lost, entry.duplicated, entry.order, entry.wrong_acks) == (3, 3, 2, 5)
+    assert len(entry.broken) == 13
 
 
 def test_several_runs_of_a_fault_are_one_line_with_the_worst_of_what_is_no_sum() -> None:
@@ -82,4 +84,4 @@ def test_several_runs_of_a_fault_are_one_line_with_the_worst_of_what_is_no_sum()
     assert (first.runs, first.requests, first.failed, first.longest, first.back) == (2, 15, 1, 2.0, 3.0)
     assert second.fault == "b"
     assert [each["fault"] for each in json.loads(line([first, second]))] == ["a", "b"]
-    assert table([first]).splitlines()[1].split() == ["a", "2", "15", "1", "0", "2.0", "3.0", *"000000"]
+    assert table([first]).splitlines()[1].split() == ["a", "2", "15", "1", "0", "2.0", "3.0", *"0000000"]

@@ -54,6 +54,11 @@ class Names:
         return f"{self.run}-work"
 
     @property
+    def google(self) -> str:
+        """The topic of the parallel subscriptions of Google's clients."""
+        return f"{self.run}-google"
+
+    @property
     def library(self) -> str:
         """The topic, and the subscription, of the official library."""
         return f"{self.run}-library"
@@ -70,7 +75,7 @@ class Names:
     @property
     def subscriptions(self) -> dict[str, str]:
         """The topic of each subscription whose cursor is checked."""
-        steady = {self.steady(topic): topic for topic in (*self.topics, self.work)}
+        steady = {self.steady(topic): topic for topic in (*self.topics, self.work, self.google)}
         return {**steady, self.sought: self.topics[1], self.late: self.topics[0]}
 
 
@@ -99,7 +104,9 @@ def users(names: Names, history: History, front: Front, log: CallLog, chance: ra
         *(consumer(f"c{number}{topic}", names.steady(topic)) for number in (1, 2) for topic in names.topics),
         consumer("c3", names.sought),
         consumer("c4", names.steady(names.work)),
+        consumer("c5", names.steady(names.google)),
         Publisher(client("jobs"), history, fork(), (names.work,), ((1, 20),), 0.3, ordered=True),
+        Publisher(client("google"), history, fork(), (names.google,), ((1, 20),), 0.3, ordered=True),
         Seeker(client("k"), history, fork(), names.sought, pause=1.0),
         Late(client("late"), history, log, names.late),
         *(Reader(client(f"r{number}"), names.topics[number]) for number in range(2)),

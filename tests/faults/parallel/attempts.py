@@ -26,11 +26,11 @@ class Leased(NamedTuple):
     @property
     def run(self) -> int:
         """Which process gave it: raised each time one takes the subscription over."""
-        return self._hand_out.run
+        return run_of(self.ack_id)
 
     @property
     def _hand_out(self) -> HandOutId:
-        return read_hand_out(self.ack_id.rpartition("-")[2])
+        return _hand_out_of(self.ack_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,18 @@ def offset_of(ack_id: str) -> int:
     return int(ack_id.rpartition(":")[2].partition("-")[0])
 
 
-def worked(attempts: Iterable[Attempt]) -> int:
-    """Return how many messages, of any subscription, were acknowledged for sure."""
+def run_of(ack_id: str) -> int:
+    """Return which process gave the message that an id means."""
+    return _hand_out_of(ack_id).run
+
+
+def _hand_out_of(ack_id: str) -> HandOutId:
+    return read_hand_out(ack_id.rpartition("-")[2])
+
+
+def worked(attempts: Iterable[Attempt], *subscriptions: str) -> int:
+    """Return how many messages of these subscriptions, none: of any, were acknowledged for sure."""
     acks = [each for each in attempts if isinstance(each, Settle) and each.verb == ACK]
+    acks = [each for each in acks if not subscriptions or each.subscription in subscriptions]
     done = {(each.subscription, offset_of(id_)) for each in acks for id_ in each.ids if each.is_confirmed(id_)}
     return len(done)

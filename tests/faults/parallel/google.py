@@ -17,21 +17,28 @@ from google.cloud.pubsub_v1.subscriber.message import Message
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from tests.faults.http_client import PROJECT
+from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.laws import Parallel
 from tests.faults.parallel.observed import Observer
-from tests.faults.parallel.scene import kinds_of
 from tests.faults.payload import is_poisoned, name_of
 
 TOPIC = "google"
 LEASE = 10
 """Seconds that the clients ask for, always: the least there can be on a stream."""
-KINDS = tuple(each._replace(deadline=LEASE) for each in kinds_of(TOPIC))
 MOST = 200
 """Messages that a client has at a time."""
 _PORTS = range(20_000, 30_000)
 """None that a system gives to connections of its own."""
-_SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
+SOON = (("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 500))
 """A channel looks for the service again before the next kill."""
+
+
+def kinds_of(topic: str) -> tuple[Parallel, ...]:
+    """Return a subscription of each kind, as these clients use them."""
+    return tuple(each._replace(deadline=LEASE) for each in parallel.kinds_of(topic))
+
+
+KINDS = kinds_of(TOPIC)
 
 
 class Subscriber:
@@ -43,10 +50,10 @@ class Subscriber:
         self._channel: Any = None
         self.has_whims = True
 
-    def start(self, address: str) -> None:
-        """Begin to consume; the client connects again by itself, as often as the service is killed."""
-        self._channel = grpc.insecure_channel(address, options=_SOON)
-        channel = grpc.intercept_channel(self._channel, self._observer)
+    def start(self, channel: grpc.Channel) -> None:
+        """Begin to consume by a channel of its own, which connects again by itself, as often as something is killed."""
+        self._channel = channel
+        channel = grpc.intercept_channel(channel, self._observer)
         client = pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
         control = pubsub_v1.types.FlowControl(
             max_messages=MOST, min_duration_per_lease_extension=LEASE, max_duration_per_lease_extension=LEASE
@@ -108,6 +115,11 @@ def subscribers_of(
 async def stop(subscribers: Sequence[Subscriber]) -> None:
     """End all of them."""
     await asyncio.gather(*(asyncio.to_thread(each.stop) for each in subscribers))
+
+
+def plain(address: str) -> grpc.Channel:
+    """Return a channel to an emulator, or to the first of several that answers: `ipv4:HOST:PORT,HOST:PORT`."""
+    return grpc.insecure_channel(address, options=SOON)
 
 
 def free_port() -> int:

@@ -11,18 +11,19 @@ import asyncio
 import base64
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.faults.attempts import Facts, Outcome
+from tests.faults.attempts import Attempt, Facts, Outcome
 from tests.faults.history import History
 from tests.faults.http_client import Kind, Traffic
-from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Settle
-from tests.faults.parallel.laws import Parallel
+from tests.faults.parallel.attempts import ACK, EXTEND, NACK, Lease, Leased, Settle, run_of
+from tests.faults.parallel.laws import Parallel, TakeOvers
 from tests.faults.payload import name_of
 from tests.faults.target import Target
 
@@ -35,12 +36,22 @@ _WAITS = {"wait_for_ready": True}
 for ten seconds then, and it gives up what has failed for a minute, also when that was bad luck."""
 
 
-class _Moment(NamedTuple):
-    """When something happened, and which life of the service that was in."""
+class Moment(NamedTuple):
+    """When something happened, and what is known of the service then."""
 
     time: float
     deaths: int
+    """In which of its lives that was."""
     is_up: bool
+    """Whether it surely answers."""
+    since: float
+    """No message that comes now was given before."""
+
+
+def moment_at(target: Target) -> Moment:
+    """Return this moment of a service that is killed and started again."""
+    now = time.monotonic()
+    return Moment(now, target.deaths, target.up.is_set(), now - ON_ITS_WAY)
 
 
 class _Came(NamedTuple):
@@ -50,13 +61,38 @@ class _Came(NamedTuple):
     deaths: int
 
 
+def as_told(subs: Sequence[Parallel], attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts; of an answer that says nothing, as another process may have taken over, that nobody knows.
+
+    Where a node is lost, others take its subscriptions over one after the other, and only the runs in the ids tell
+    when.
+    """
+    take_overs = {each.name: TakeOvers(each, attempts) for each in subs if not each.exactly_once}
+    return [each for attempt in attempts for each in _parts(attempt, take_overs)]
+
+
+def _parts(attempt: Attempt, take_overs: Mapping[str, TakeOvers]) -> Iterator[Attempt]:
+    """Yield what is told apart: ids of an answer that says something, and those of which it says nothing."""
+    if not (isinstance(attempt, Settle) and attempt.outcome is Outcome.DONE and attempt.subscription in take_overs):
+        yield attempt
+        return
+    known = take_overs[attempt.subscription]
+    unknown = tuple(each for each in attempt.ids if known.may_have_ended(run_of(each), attempt.ended))
+    said = tuple(each for each in attempt.ids if each not in unknown)
+    for ids, outcome in ((said, Outcome.DONE), (unknown, Outcome.UNKNOWN)):
+        if ids:
+            yield replace(attempt, ids=ids, outcome=outcome)
+
+
 class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):  # type: ignore[misc]
     """Notes what one client of one subscription does."""
 
-    def __init__(self, name: str, kind: Parallel, history: History, target: Target, traffic: Traffic) -> None:
-        """Make it in the loop of the campaign; the client calls it in threads of its own."""
+    def __init__(
+        self, name: str, kind: Parallel, history: History, now: Callable[[], Moment], traffic: Traffic
+    ) -> None:
+        """Make it in the loop of the campaign; the client calls it, and it calls `now`, in threads of their own."""
         self._name, self._kind, self._history = name, kind, history
-        self._target, self._traffic = target, traffic
+        self._now, self._traffic = now, traffic
         self._loop = asyncio.get_running_loop()
         self._numbers = itertools.count(1)
         self._came: dict[str, _Came] = {}
@@ -92,19 +128,19 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
         facts = self._facts(started, time.monotonic(), Outcome.DONE)
         self._history.add(Settle(**facts, subscription=self._kind.name, verb=ACK, ids=(ack_id,)))
 
-    def _note_given(self, response: Any, opened: _Moment) -> None:
-        now = time.monotonic()
-        since = max(opened.time, now - ON_ITS_WAY)
+    def _note_given(self, response: Any, opened: Moment) -> None:
+        now = self._now()
+        since = max(opened.time, now.since)
         messages = tuple(_leased(each) for each in response.received_messages)
         if not messages:
             return
         self._came.update((each.ack_id, _Came(since, opened.deaths)) for each in messages)
         self._history.add(
-            Lease(**self._facts(since, now, Outcome.DONE), subscription=self._kind.name, messages=messages)
+            Lease(**self._facts(since, now.time, Outcome.DONE), subscription=self._kind.name, messages=messages)
         )
 
     def _note_settled(
-        self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: _Moment, ended: _Moment
+        self, verb: str, ids: tuple[str, ...], seconds: float, call: Any, began: Moment, ended: Moment
     ) -> None:
         late = _late(call)
         if verb == ACK and call.code() is grpc.StatusCode.OK:
@@ -124,7 +160,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
                 name = self._kind.name
                 self._history.add(Settle(**facts, subscription=name, verb=verb, ids=some, late=named, seconds=seconds))
 
-    def _tells(self, ack_id: str, began: _Moment, ended: _Moment) -> bool:
+    def _tells(self, ack_id: str, began: Moment, ended: Moment) -> bool:
         """Whether an answer that it is done says that it is."""
         if self._kind.exactly_once:
             return True
@@ -133,7 +169,7 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
             return False
         return ended.time < came.since + self._kind.deadline
 
-    def _outcome(self, call: Any, late: Sequence[str], began: _Moment, ended: _Moment) -> Outcome:
+    def _outcome(self, call: Any, late: Sequence[str], began: Moment, ended: Moment) -> Outcome:
         if call.code() is grpc.StatusCode.OK or late:
             return Outcome.DONE
         if _may_have_died(began, ended):
@@ -157,9 +193,6 @@ class Observer(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
         self._loop.call_soon_threadsafe(call, *arguments)
 
-    def _now(self) -> _Moment:
-        return _Moment(time.monotonic(), self._target.deaths, self._target.up.is_set())
-
     def _facts(self, started: float, ended: float, outcome: Outcome) -> Facts:
         return Facts(request=f"{self._name}-{next(self._numbers)}", started=started, ended=ended, outcome=outcome)
 
@@ -182,7 +215,7 @@ class _Responses:
         return getattr(self._call, name)
 
 
-def _may_have_died(began: _Moment, ended: _Moment) -> bool:
+def _may_have_died(began: Moment, ended: Moment) -> bool:
     """Whether the service was killed meanwhile, or was away."""
     return not began.is_up or not ended.is_up or began.deaths != ended.deaths
 

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from tests.faults.parallel import google, laws
 from tests.faults.parallel import scene as parallel
 from tests.faults.parallel.attempts import worked
 from tests.faults.parallel.laws import Parallel
-from tests.faults.parallel.observed import Observer
+from tests.faults.parallel.observed import Observer, moment_at
 from tests.faults.parallel.stage import Stage
 from tests.faults.parallel.workload import Worker
 from tests.faults.payload import is_poisoned
@@ -109,7 +110,7 @@ async def streamed(folder: Path, kind: Parallel, seconds: float) -> list[str]:
     admin, publishing = clients
     generator = random.Random(1)
     publisher = Publisher(publishing, history, generator, (kind.topic,), ((1, 1),), 0, ordered=True)
-    subscriber = google.Subscriber(kind, Observer("g", kind, history, target, traffic), generator)
+    subscriber = google.Subscriber(kind, Observer("g", kind, history, partial(moment_at, target), traffic), generator)
     try:
         for life in range(2):
             async with running_service(folder, pubsub_port=port, pubsub_emulator=True) as (run, token):
@@ -117,7 +118,7 @@ async def streamed(folder: Path, kind: Parallel, seconds: float) -> list[str]:
                 if life == 0:
                     await scene.prepare(admin, history.subscriptions)
                     await parallel.prepare(admin, [kind])
-                    subscriber.start(f"127.0.0.1:{port}")
+                    subscriber.start(google.plain(f"127.0.0.1:{port}"))
                     await publisher.publish(kind.topic, MESSAGES)
                     await until(lambda: worked(history.attempts) >= MESSAGES // 3)
                 else:

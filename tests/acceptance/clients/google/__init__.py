@@ -1,6 +1,7 @@
 """Google's Pub/Sub clients in other languages, as programs get them: each fetched once by the tool of its language.
 
-The versions are pinned by the files beside this one. Programs are in the documents, which readers follow.
+The versions are pinned by the files beside this one. Programs are in the documents, which readers follow; beside them
+are those that work on until they are killed.
 """
 
 import re
@@ -72,6 +73,8 @@ class Language(NamedTuple):
     """Puts the client where a program in this folder finds it."""
     streams: int
     """How many its program opens, for two subscriptions."""
+    receiver: tuple[str, str] = ("", "")
+    """The file of the program that works on until it is killed, and the command for it; empty: there is none."""
 
     @property
     def page(self) -> Path:
@@ -83,9 +86,12 @@ def _marked(language: Language, mark: Any = ()) -> Any:
     return pytest.param(language, marks=mark, id=language.name)
 
 
-LANGUAGES = [
-    _marked(Language("python", _python, 2)),
-    _marked(Language("node", _node, 10), pytest.mark.node),
-    _marked(Language("go", _go, 2), pytest.mark.go),
-    _marked(Language("java", _java, 2), pytest.mark.jdk),
+_NODE_RECEIVER = "receive.mjs", "exec node receive.mjs"
+_GO_RECEIVER = "receive.go", "go build -o receive receive.go && exec ./receive"
+_JAVA_RECEIVER = "Receive.java", "exec java -cp 'jars/*' Receive.java"
+OTHER_LANGUAGES = [
+    _marked(Language("node", _node, 10, _NODE_RECEIVER), pytest.mark.node),
+    _marked(Language("go", _go, 2, _GO_RECEIVER), pytest.mark.go),
+    _marked(Language("java", _java, 2, _JAVA_RECEIVER), pytest.mark.jdk),
 ]
+LANGUAGES = [_marked(Language("python", _python, 2)), *OTHER_LANGUAGES]

@@ -1,0 +1,168 @@
+"""Google's clients for Node, Go and Java while the service is killed: all comes, in order, and what is done stays done.
+
+Python's is in the campaign of kills (`tests.faults.campaign`), which sees what it asks on the wire, too.
+"""
+
+import asyncio
+import random
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.acceptance.clients.google import HERE, OTHER_LANGUAGES, Language
+from tests.faults import scene
+from tests.faults.attempts import Publish
+from tests.faults.history import History
+from tests.faults.http_client import PROJECT, HttpClient, Traffic
+from tests.faults.parallel import scene as parallel
+from tests.faults.parallel.google import free_port, kinds_of
+from tests.faults.payload import ordering_key
+from tests.faults.target import SMALL, Target
+from tests.faults.workload import Publisher
+from tests.support.documents import environment
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.faults, pytest.mark.long]
+
+TOPIC = "google"
+_, ONCE, KEYED = kinds_of(TOPIC)
+KILLS = 5
+ANSWERED_SECONDS = 60.0
+"""For a client to get on after a kill: some pause for long before they connect again."""
+
+DRAIN_SECONDS = 120.0
+"""Node's client has leases of a minute whatever it is told, and nobody gets what was on lease before a kill sooner."""
+
+
+class Said(NamedTuple):
+    """What a program said of a message."""
+
+    what: str
+    """`received` or `confirmed`."""
+    subscription: str
+    id: int
+    name: str
+
+
+class Program:
+    """The program of a language, at work."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", output: Path) -> None:
+        self._process = process
+        self._output = output
+
+    def said(self) -> list[Said]:
+        """Return what it said until now."""
+        assert self._process.poll() is None, self._output.read_text()[-2000:]
+        lines = [line.split() for line in self._output.read_text().split("\n")[:-1]]  # the last one is not whole yet
+        return [
+            Said(line[0], line[1], int(line[2]), line[3])
+            for line in lines
+            if len(line) == 4 and line[0] in ("received", "confirmed")
+        ]
+
+
+@contextmanager
+def working(language: Language, folder: Path, address: str) -> Iterator[Program]:
+    """Let the program of a language work until the block ends."""
+    language.get(folder)
+    file, command = language.receiver
+    shutil.copy(HERE / file, folder)
+    output = folder / "received.txt"
+    names = f"{PROJECT.rpartition('/')[2]} {KEYED.name} {ONCE.name}"
+    here = environment(PUBSUB_EMULATOR_HOST=address, METADATA_SERVER_DETECTION="none", no_proxy="localhost")
+    with output.open("wb") as file_of_output:
+        process = subprocess.Popen(
+            ["bash", "-euc", f"{command} {names}"],
+            cwd=folder, env=here, stdin=subprocess.DEVNULL, stdout=file_of_output, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    try:
+        yield Program(process, output)
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def until(there: Callable[[], bool]) -> None:
+    async with asyncio.timeout(ANSWERED_SECONDS):
+        while not there():
+            await asyncio.sleep(0.2)
+
+
+async def kill_while_used(target: Target, program: Program, chance: random.Random) -> None:
+    """Kill the service and start it again, each time while both subscriptions are worked on."""
+    for _ in range(KILLS):
+        before = len(program.said())
+        await until(lambda: {each.subscription for each in program.said()[before:]} == {KEYED.name, ONCE.name})  # noqa: B023  # called at once
+        await asyncio.sleep(chance.uniform(0.5, 2))
+        await target.kill()
+        await target.start()
+
+
+def repeated(said: list[Said]) -> list[int]:
+    """Return what came again after its acknowledgement was confirmed."""
+    confirmed: set[int] = set()
+    found = []
+    for each in said:
+        if each.what == "confirmed":
+            confirmed.add(each.id)
+        elif each.subscription == ONCE.name and each.id in confirmed:
+            found.append(each.id)
+    return found
+
+
+def in_order(said: list[Said]) -> bool:
+    """Whether of each key messages came for the first time in their order."""
+    last: dict[str, int] = {}
+    seen: set[int] = set()
+    for each in said:
+        if each.subscription == KEYED.name and each.id not in seen:
+            seen.add(each.id)
+            key = ordering_key(each.name)
+            if each.id < last.get(key, -1):
+                return False
+            last[key] = each.id
+    return True
+
+
+@pytest.mark.parametrize("language", OTHER_LANGUAGES)
+async def test_nothing_is_lost_while_the_service_is_killed(language: Language, tmp_path: Path) -> None:
+    port, traffic, chance = free_port(), Traffic(), random.Random(1)
+    target = Target(tmp_path / "data", {**SMALL, "AMS_PUBSUB_PORT": str(port), "AMS_PUBSUB_EMULATOR": "true"})
+    history = History({f"{TOPIC}-steady": TOPIC}, restarts=target.restarts)
+    admin, publishing = (HttpClient(name, target, traffic) for name in ("admin", "p"))
+    publisher = Publisher(publishing, history, chance, (TOPIC,), ((1, 10),), 0.2, ordered=True)
+    await target.start()
+    try:
+        await scene.prepare(admin, history.subscriptions)
+        await parallel.prepare(admin, (KEYED, ONCE))
+        with working(language, tmp_path, f"127.0.0.1:{port}") as program:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(publisher.run())
+                await kill_while_used(target, program, chance)
+                traffic.stopping = True
+            await parallel.wait_for_end(admin, (KEYED, ONCE), DRAIN_SECONDS)
+            said = program.said()
+        ending = await scene.ending(admin, history.subscriptions)
+        left = await parallel.ending(admin, (KEYED, ONCE))
+    finally:
+        for client in (admin, publishing):
+            client.close()
+        await target.stop()
+    held = ending.topics[TOPIC]
+    published = sum(len(each.ids) for each in history.attempts if isinstance(each, Publish))
+    confirmed = sum(each.what == "confirmed" for each in said)
+    received = len(said) - confirmed
+    print(f"{published} published, {len(held)} held, {received} received, {confirmed} confirmed")
+    assert history.violations(ending) == []
+    assert left.floors == {KEYED.name: len(held), ONCE.name: len(held)}
+    assert left.letters == []
+    for kind in (KEYED, ONCE):
+        assert {(each.id, each.name) for each in said if each.subscription == kind.name} == set(held)
+    assert repeated(said) == []
+    assert in_order(said)
+    assert confirmed > 0

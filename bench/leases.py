@@ -11,7 +11,8 @@ from pyroaring import BitMap64
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset
-from ams.service.parallel.backlog import Backlog, Rules
+from ams.service.parallel.backlog import Backlog
+from ams.service.parallel.failures import Rules
 from ams.storage.cursors.acks import Progress
 
 OUT = 100_000
@@ -75,7 +76,7 @@ def _leased(messages: int, each: int) -> Backlog:
     backlog = _backlog()
     for offsets in _hand_outs(messages, each):
         backlog.give(offsets, 1, 1024 * each, DEADLINE, HOLDER)
-        backlog.scanned(Offset(offsets[-1] + 1))
+        backlog.done.scanned(Offset(offsets[-1] + 1))
     return backlog
 
 

@@ -8,7 +8,8 @@ from pyroaring import BitMap64
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.names import Offset
 from ams.push.upstream import HandOut, NotTaken, Pulled, Target, UpstreamError, Verdict
-from ams.service.parallel.backlog import Backlog, Rules, Settling
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.failures import Rules
 from ams.storage.cursors.acks import Progress
 from tests.push.keepers import pulled
 
@@ -53,14 +54,14 @@ class BacklogHandOuts:
         offsets += self._new(max_messages - len(offsets))
         by_attempt: dict[int, list[Offset]] = {}
         for each in offsets:
-            by_attempt.setdefault(self.backlog.attempt_of(each), []).append(each)
+            by_attempt.setdefault(self.backlog.failures.attempt_of(each), []).append(each)
         return [self._given(attempt, group) for attempt, group in by_attempt.items()]
 
     def _new(self, most: int) -> list[Offset]:
         found: list[Offset] = []
         while self.backlog.scan < self.messages and len(found) < most:
             offset = self.backlog.scan
-            self.backlog.scanned(Offset(offset + 1))
+            self.backlog.done.scanned(Offset(offset + 1))
             if self.backlog.may_give(offset, self.key(offset), self.clock.monotonic()):
                 found.append(offset)
         return found
@@ -109,10 +110,10 @@ class BacklogHandOuts:
         self.waits.append(wait)
         settling = self.backlog.nack(_ids(hand_out), self.clock.monotonic(), wait)
         self._stored(settling)
-        for each in self.backlog.dead:
+        for each in self.backlog.failures.dead:
             self.dead[each] = verdict
             self._stored(self.backlog.put_aside(each))
-        self.backlog.dead = []
+        self.backlog.failures.dead = []
         _taken(settling.late)
 
     def release(self, target: Target, hand_out: HandOut) -> None:
@@ -122,7 +123,7 @@ class BacklogHandOuts:
 
     def failures(self) -> dict[int, int]:
         """Return how often messages have failed that are not done."""
-        return {each: count for each in range(self.messages) if (count := self.backlog.failures_of(Offset(each)))}
+        return {each: count for each in range(self.messages) if (count := self.backlog.failures.of(Offset(each)))}
 
     def _stored(self, settling: Settling) -> None:
         self.backlog.stored(settling, self.clock.monotonic())

@@ -26,10 +26,10 @@ from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
 from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
-from ams.service.parallel.backlog import MAX_OUT, MAX_OUT_BYTES
 from ams.service.parallel.leases import Window
 from ams.service.parallel.pulling import Lot
 from ams.service.parallel.requests import holder_of
+from ams.service.parallel.shares import MAX_OUT, MAX_OUT_BYTES
 from ams.storage.registry.records import Subscription
 
 METHOD = "/google.pubsub.v1.Subscriber/StreamingPull"

@@ -163,8 +163,8 @@ class Seeker:
         backlog = opened.backlog
         current = max(current, backlog.floor)  # what is on the disk may be farther for a moment, or not as far
         return Offsets(
-            bounds.oldest, max(bounds.end, current), current, backlog.done_from(current), backlog.leased,
-            backlog.waiting, backlog.blocked,
+            bounds.oldest, max(bounds.end, current), current, backlog.done.count_from(current), len(backlog.leases),
+            backlog.waiting, backlog.keys.blocked,
         )  # fmt: skip
 
     async def _bounds(self, topic: TopicId, subscription: Subscription) -> Bounds:

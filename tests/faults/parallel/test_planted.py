@@ -14,6 +14,8 @@ from ams.core.names import Offset
 from ams.service import dead_letters, subscriptions
 from ams.service.dead_letters import DeadLetters
 from ams.service.parallel.backlog import Backlog
+from ams.service.parallel.before import Before
+from ams.service.parallel.failures import Failures
 from ams.service.parallel.leases import Leases
 from ams.service.parallel.ordering import Keys
 from ams.storage.cursors.acks import Change
@@ -191,11 +193,11 @@ def give_to_everybody(patch: Patch) -> None:
         return text
 
     patch.setattr(Backlog, "give", give)
-    patch.setattr(Backlog, "_is_free", lambda backlog, offset: not backlog.is_done(offset))
+    patch.setattr(Backlog, "_is_free", lambda backlog, offset: offset not in backlog.done)
 
 
 def withhold_nothing(patch: Patch) -> None:
-    patch.setattr(Backlog, "withhold", lambda *_: None)
+    patch.setattr(Before, "withhold", lambda *_: None)
 
 
 def end_no_lease(patch: Patch) -> None:
@@ -206,11 +208,11 @@ def end_no_lease(patch: Patch) -> None:
 
 
 def put_nothing_aside(patch: Patch) -> None:
-    patch.setattr(Backlog, "dead", property(lambda _: [], lambda *_: None), raising=False)
+    patch.setattr(Failures, "dead", property(lambda _: [], lambda *_: None), raising=False)
     whole = Backlog.stored
 
     def stored(backlog: Backlog, settling: Any, now: Any) -> None:
-        backlog.go_by(backlog.rules._replace(most_attempts=0))
+        backlog.go_by(backlog.failures.rules._replace(most_attempts=0))
         whole(backlog, settling, now)
 
     patch.setattr(Backlog, "stored", stored)

@@ -2,24 +2,23 @@
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pyroaring import BitMap64
 
-from ams.core.ack_ids import AckId, HandOutId
+from ams.core.ack_ids import AckId
 from ams.core.clock import Milliseconds
-from ams.core.errors import InvalidInput
 from ams.core.names import Offset
-from ams.service.parallel.backlog import KEPT, Backlog, Rules, Settling
-from ams.service.parallel.finishers import MOST_NOTED, Finishers
+from ams.service.parallel import shares
+from ams.service.parallel.backlog import Backlog, Settling
 from ams.storage.cursors.acks import Progress
-
-DEADLINE = 1000
-RULES = Rules(Milliseconds(200), Milliseconds(3000))
-GRACE = 2000
-
+from tests.service.parallel.backlogs import (
+    DEADLINE,
+    GRACE,
+    RULES,
+    grouped,
+)
 
 seldom = st.sampled_from([False, False, False, True])
 
@@ -32,14 +31,6 @@ class Given:
     text: str
     deadline: int
     attempt: int
-
-
-def grouped(ids: list[AckId]) -> dict[str, list[Offset]]:
-    """Return ids by their hand-outs, as requests name them."""
-    found: dict[str, list[Offset]] = {}
-    for each in ids:
-        found.setdefault(each.hand_out, []).append(each.offset)
-    return found
 
 
 def key_of(offset: int, keyed: bool) -> str:
@@ -111,7 +102,7 @@ class Walk(RuleBasedStateMachine):
         until = Milliseconds(self.grace_until)
         self.backlog = Backlog(progress, "abcdef", rules, end=Offset(self.end), grace_until=until)
         if self.exactly_once:
-            self.backlog.withhold(Offset(self.end), until)
+            self.backlog.before.withhold(Offset(self.end), until)
         else:
             self.reserved = {}
         self.open, self.found = [], []
@@ -129,10 +120,10 @@ class Walk(RuleBasedStateMachine):
     def pull(self, most: int, slow: bool) -> None:
         """Give what is ready again, and behind it what was not seen yet; a slow one gives it later."""
         offsets = self.backlog.again(most)
-        if len(offsets) < most and self.backlog.may_scan("somebody"):
+        if len(offsets) < most and shares.may_scan(self.backlog, "somebody"):
             begin, end = self.backlog.scan, Offset(min(self.backlog.scan + most - len(offsets), self.end))
             offsets += self._new(begin, end)
-            self.backlog.scanned(max(begin, end))
+            self.backlog.done.scanned(max(begin, end))
         self.found = sorted(offsets)
         if not slow:
             self.finish_pull(fails=False)
@@ -157,7 +148,7 @@ class Walk(RuleBasedStateMachine):
     def _give(self, offsets: list[Offset]) -> None:
         by_attempt: dict[int, list[Offset]] = {}
         for offset in offsets:
-            by_attempt.setdefault(self.backlog.attempt_of(offset), []).append(offset)
+            by_attempt.setdefault(self.backlog.failures.attempt_of(offset), []).append(offset)
         for attempt, group in by_attempt.items():
             deadline = self.now + DEADLINE
             text = self.backlog.give(list(group), attempt, 10 * len(group), Milliseconds(deadline), "somebody")
@@ -338,9 +329,9 @@ class Walk(RuleBasedStateMachine):
         if self.run_number == 0:
             return
         assert self.backlog.floor == self._floor()
-        assert set(self.backlog._done) == {each for each in self.done if each >= self._floor()}
-        live = sum(self.backlog.holders.values())
-        assert live == len(self.backlog._leases)
+        assert set(self.backlog.done._above) == {each for each in self.done if each >= self._floor()}
+        live = sum(self.backlog.leases.holders.values())
+        assert live == len(self.backlog.leases)
 
     @precondition(lambda self: self.end > 10)
     @rule()
@@ -363,165 +354,3 @@ class Walk(RuleBasedStateMachine):
 
 Walk.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestWalk = Walk.TestCase
-
-
-def before_restarts() -> Backlog:
-    """Return a subscription of four messages that may all be out by now."""
-    progress = Progress(Offset(0), 1, 3, BitMap64(), {}, None)
-    return Backlog(progress, "abcdef", RULES, end=Offset(4), grace_until=Milliseconds(GRACE))
-
-
-def exactly_once() -> Backlog:
-    """Return a subscription of messages that were never given, with exactly-once delivery."""
-    progress = Progress(Offset(0), 1, 3, BitMap64(), {}, None)
-    rules = RULES._replace(exactly_once=True)
-    return Backlog(progress, "abcdef", rules, end=Offset(0), grace_until=Milliseconds(0))
-
-
-def give(backlog: Backlog, now: int, *offsets: int) -> dict[str, list[Offset]]:
-    """Give messages, whatever was said of them; return their ids."""
-    given = [Offset(each) for each in offsets]
-    backlog.scanned(Offset(max(offsets) + 1))
-    text = backlog.give(list(given), backlog.attempt_of(given[0]), 10, Milliseconds(now + DEADLINE), "somebody")
-    return {text: given}
-
-
-def store(backlog: Backlog, settling: Settling, now: int) -> Settling:
-    """Let what is to be stored be on disk."""
-    backlog.stored(settling, Milliseconds(now))
-    return settling
-
-
-def test_exactly_once_an_id_is_late_whose_message_another_one_finished() -> None:
-    backlog = exactly_once()
-    first = give(backlog, 0, 0)
-    store(backlog, backlog.expire(Milliseconds(DEADLINE + 200)), DEADLINE + 200)
-    now = DEADLINE + 600
-    backlog.expire(Milliseconds(now))
-    second = give(backlog, now, *backlog.again(1))
-    assert store(backlog, backlog.acknowledge(second, Milliseconds(now)), now).done == [0]
-
-    (text,) = first
-    assert backlog.acknowledge(first, Milliseconds(now)).late == [AckId(Offset(0), text)]
-    assert backlog.extend(first, Milliseconds(now + 1), Milliseconds(now)) == [AckId(Offset(0), text)]
-    assert not backlog.acknowledge(second, Milliseconds(now + 10 * DEADLINE)).late, "its own acknowledgement again"
-
-
-def test_otherwise_an_id_of_a_message_that_is_done_is_good_whoever_finished_it() -> None:
-    backlog = exactly_once()
-    backlog.go_by(RULES)
-    first = give(backlog, 0, 0)
-    store(backlog, backlog.nack(first, Milliseconds(1), Milliseconds(0)), 1)
-    store(backlog, backlog.acknowledge(give(backlog, 1, *backlog.again(1)), Milliseconds(1)), 1)
-
-    assert not backlog.acknowledge(first, Milliseconds(1)).late
-
-
-def test_an_id_of_a_message_that_another_one_is_about_to_finish_waits_for_that_or_is_late() -> None:
-    backlog = exactly_once()
-    first = give(backlog, 0, 0)
-    store(backlog, backlog.nack(first, Milliseconds(1), Milliseconds(0)), 1)
-    second = give(backlog, 1, *backlog.again(1))
-    storing = backlog.acknowledge(second, Milliseconds(1))
-
-    assert backlog.acknowledge(second, Milliseconds(1)).unsure == second
-    assert len(backlog.acknowledge(first, Milliseconds(1)).late) == 1
-    backlog.not_stored(storing)
-    assert backlog.acknowledge(second, Milliseconds(1)).done == [0]
-
-
-def test_what_the_dead_letter_topic_has_was_finished_by_nobody() -> None:
-    backlog = exactly_once()
-    backlog.go_by(backlog.rules._replace(most_attempts=1))
-    ids = give(backlog, 0, 0)
-    store(backlog, backlog.nack(ids, Milliseconds(1)), 1)
-    store(backlog, backlog.put_aside(backlog.dead.pop()), 1)
-
-    assert len(backlog.acknowledge(ids, Milliseconds(1)).late) == 1
-
-
-def test_what_was_finished_before_exactly_once_delivery_began_is_known_to_nobody() -> None:
-    backlog = exactly_once()
-    backlog.go_by(RULES)
-    ids = give(backlog, 0, 0)
-    store(backlog, backlog.acknowledge(ids, Milliseconds(1)), 1)
-    backlog.go_by(RULES._replace(exactly_once=True))
-    later = give(backlog, 1, 1)
-    store(backlog, backlog.acknowledge(later, Milliseconds(1)), 1)
-
-    assert len(backlog.acknowledge(ids, Milliseconds(1)).late) == 1
-    assert not backlog.acknowledge(later, Milliseconds(1)).late
-
-
-def test_what_was_finished_before_a_restart_is_believed_while_leases_of_then_may_last() -> None:
-    progress = Progress(Offset(2), 1, 3, BitMap64([3]), {}, None)
-    rules = RULES._replace(exactly_once=True)
-    backlog = Backlog(progress, "abcdef", rules, end=Offset(4), grace_until=Milliseconds(GRACE))
-    ids = {"1.1.2.7.abcdef": [Offset(1), Offset(3)]}
-
-    assert not backlog.acknowledge(ids, Milliseconds(GRACE)).late
-    assert len(backlog.acknowledge(ids, Milliseconds(GRACE + 1)).late) == 2
-
-
-def test_only_the_newer_finishers_are_remembered_and_older_ids_are_refused_then() -> None:
-    finishers = Finishers(Progress(Offset(0), 1, 3, BitMap64(), {}, None), Milliseconds(0))
-    half = MOST_NOTED // 2
-
-    def is_by(offset: int, number: int, attempt: int = 1) -> bool:
-        given = HandOutId(attempt, 1, 3, number, "abcdef")
-        return finishers.is_by(AckId(Offset(offset), given.text), given, Milliseconds(0))
-
-    def note(begin: int, number: int) -> None:
-        text = HandOutId(2, 1, 3, number, "abcdef").text
-        finishers.note(map(Offset, range(begin, begin + half)), text, number)
-
-    note(0, 10)
-    assert is_by(0, 10, attempt=2)
-    assert not is_by(0, 5)
-    note(half, 20)
-    assert not is_by(0, 5), "it is not known any more"
-    assert is_by(half, 20, attempt=2)
-    assert is_by(10 * half, 11), "given and finished once"
-
-
-def test_an_id_that_an_owner_gave_of_a_message_published_since_it_was_overtaken_is_late() -> None:
-    backlog = before_restarts()
-    given = {"1.1.2.9.abcdef": [Offset(3), Offset(4), Offset(7)]}
-    with pytest.raises(InvalidInput, match="Invalid ack id"):
-        backlog.acknowledge(given, Milliseconds(1))
-    assert backlog.grow(Offset(8))
-    assert not backlog.grow(Offset(8))
-    settling = backlog.acknowledge(given, Milliseconds(1))
-
-    assert settling.done == [3]
-    assert [each.offset for each in settling.late] == [4, 7]
-    with pytest.raises(InvalidInput, match="Invalid ack id"):
-        backlog.acknowledge({"1.1.3.0.abcdef": [Offset(4)]}, Milliseconds(1))
-
-
-def test_a_message_that_cannot_be_put_aside_is_given_again_after_a_while() -> None:
-    backlog = exactly_once()
-    backlog.go_by(RULES._replace(most_attempts=1))
-    store(backlog, backlog.nack(give(backlog, 0, 0), Milliseconds(1)), 1)
-    backlog.keep(backlog.dead.pop(), Milliseconds(1))
-
-    backlog.expire(Milliseconds(KEPT))
-    assert not backlog.again(1)
-    backlog.expire(Milliseconds(KEPT + 100))
-    assert backlog.again(1) == [0]
-    assert backlog.attempt_of(Offset(0)) == 2
-
-
-def test_a_message_in_the_dead_letter_topic_is_given_to_nobody_when_that_could_not_be_stored() -> None:
-    backlog = exactly_once()
-    backlog.go_by(RULES._replace(most_attempts=1))
-    store(backlog, backlog.nack(give(backlog, 0, 0), Milliseconds(1)), 1)
-    offset = backlog.dead.pop()
-    backlog.not_stored(backlog.put_aside(offset))
-    backlog.keep(offset, Milliseconds(1))
-    backlog.expire(Milliseconds(KEPT + 100))
-
-    assert not backlog.is_again_ready
-    assert backlog.dead == [0]
-    store(backlog, backlog.put_aside(backlog.dead.pop()), KEPT)
-    assert backlog.floor == 1

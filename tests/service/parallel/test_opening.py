@@ -1,4 +1,4 @@
-"""What is found when a subscription is opened anew: after a restart, a seek, or for a topic made again."""
+"""What is found when a subscription is opened anew: after a seek, for a topic made again, with a log put back."""
 
 import pytest
 
@@ -7,46 +7,7 @@ from ams.core.errors import AckTimeout
 from ams.core.names import Offset
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
-from tests.service.parallel.site import LATE, SUB, TOPIC, Site, offsets, with_options
-
-
-async def test_after_a_restart_ids_are_good_until_the_message_is_given_again(site: Site) -> None:
-    await site.publish(0, 1, 2)
-    ids = await site.pull()
-    site.begin_again()
-    await site.acknowledge(ids[1:2])
-    assert offsets(await site.pull()) == [0, 2]
-    with pytest.raises(AckTimeout):
-        await site.acknowledge(ids[:1])
-    assert await site.floor() == 0
-
-
-async def test_after_a_restart_ids_are_good_for_one_deadline(site: Site) -> None:
-    await site.publish(0)
-    ids = await site.pull()
-    site.begin_again()
-    await site.acknowledge([])
-    site.engines.clock.advance(LATE)
-    with pytest.raises(AckTimeout):
-        await site.acknowledge(ids)
-
-
-@with_options(enable_exactly_once_delivery=True)
-async def test_exactly_once_withholds_what_may_be_out_after_a_restart(site: Site) -> None:
-    await site.publish(0, 1)
-    ids = await site.pull()
-    site.begin_again()
-    assert await site.pull() == []
-    await site.publish(2)
-    assert offsets(await site.pull()) == [2]
-    await site.acknowledge(ids[:1])
-    site.engines.clock.advance(2 * LATE)
-    again = await site.pull()
-    assert offsets(again) == [1, 2]
-    with pytest.raises(AckTimeout):
-        await site.acknowledge(ids[1:])
-    await site.acknowledge(again)
-    assert await site.floor() == 3
+from tests.service.parallel.site import SUB, TOPIC, Site, offsets, with_options
 
 
 async def test_a_seek_makes_earlier_ids_late_and_gives_everything_again(site: Site) -> None:

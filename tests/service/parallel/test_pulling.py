@@ -8,7 +8,7 @@ import pytest
 
 from ams.core.errors import AckTimeout, LogUnavailable
 from ams.core.names import Offset, TopicId
-from ams.service.parallel.backlog import MAX_OUT
+from ams.service.parallel.shares import MAX_OUT
 from ams.storage.log.base import Bounds
 from tests.service.parallel.site import (
     LATE,
@@ -109,7 +109,7 @@ async def test_one_message_of_a_key_is_under_way_at_a_time_in_order(site: Site) 
 async def test_a_consumer_that_never_comes_back_leaves_others_their_share(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 8)
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 8)
     assert MAX_OUT > 8
     await site.publish(*range(20))
     assert len(await site.pull(20, "greedy")) == 8

@@ -32,7 +32,7 @@ async def test_an_acknowledgement_wakes_nobody_who_has_room_and_nothing_to_get(s
 
 
 async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
     await site.publish(*range(9))
     ids = await site.pull(2, "one")
     assert await site.pull(9, "one") == []
@@ -45,7 +45,7 @@ async def test_an_acknowledgement_wakes_who_had_no_room(site: Site, monkeypatch:
 async def test_an_acknowledgement_wakes_who_gets_nothing_new_before_some_are_done(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.service.parallel.backlog.MAX_SPAN", 2)
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_SPAN", 2)
     await site.publish(*range(4))
     ids = await site.pull(2)
     assert await site.pull(2) == []
@@ -67,7 +67,7 @@ async def test_a_pull_that_waits_leaves_nothing_behind(site: Site) -> None:
 
 
 async def test_nothing_comes_for_a_consumer_who_has_no_room(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ams.service.parallel.backlog.MAX_OUT", 4)
+    monkeypatch.setattr("ams.service.parallel.shares.MAX_OUT", 4)
     await site.publish(*range(9))
     ids = await site.pull(2, "one")
     await site.nack(await site.pull(1, "two"), 0)

@@ -55,7 +55,7 @@ async def test_what_is_leased_is_acknowledged_one_by_one(leasing: Leasing) -> No
     assert (hand_out.attempt, offsets([hand_out])) == (1, [0, 1, 2])
     opened = leasing.site.working.opened.get(SubscriptionId(leasing.target.id))
     assert opened is not None
-    assert opened.backlog.holders == {HOLDER: 3}
+    assert opened.backlog.leases.holders == {HOLDER: 3}
 
     await leasing.hand_outs.acknowledge(leasing.target, hand_out.part(1, 3))
 

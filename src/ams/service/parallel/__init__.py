@@ -2,9 +2,12 @@
 
 The state of one subscription, without I/O:
 
-backlog           the state machine
-leases, ordering  what it keeps of leases and waits, and of ordering keys
-finishers         by which ids messages were finished, for exactly-once delivery
+backlog           the state machine, of these parts:
+done, failures    what is done; what has failed, and what is put aside
+leases, ordering  leases and waits; ordering keys
+ids, finishers    which ids count, and by which one a message was finished
+before            what may be out since before this run
+shares            how much each consumer may take
 
 What this process works on:
 

@@ -1,6 +1,6 @@
 """Storing below which offset, and until when, messages may be out: exactly-once delivery.
 
-After a restart nothing below that horizon is given before that time (`Backlog.withhold`), as a consumer of before may
+After a restart nothing below that horizon is given before that time (`Before.withhold`), as a consumer of before may
 still work on it.
 """
 

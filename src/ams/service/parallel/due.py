@@ -26,9 +26,9 @@ class Due:
     def note(self, opened: Open) -> None:
         """Take note that something was given, stored, or passed over."""
         due = opened.backlog.next_due()
-        if opened.backlog.dead:
+        if opened.backlog.failures.dead:
             due = Milliseconds(0)
-        elif due is None and opened.backlog.has_passed:
+        elif due is None and opened.backlog.done.has_passed:
             due = Milliseconds(self._clock.monotonic() + PASSED_STORED)
         if due is not None and due < self._looks_at:
             self.look_now()
@@ -48,7 +48,7 @@ class Due:
 
     def _next_look(self, opened: Collection[Open]) -> Milliseconds:
         now = self._clock.monotonic()
-        has_passed = any(each.backlog.has_passed for each in opened)
+        has_passed = any(each.backlog.done.has_passed for each in opened)
         dues = [each.backlog.next_due() for each in opened]
         latest = Milliseconds(now + (PASSED_STORED if has_passed else LOOK))
         return Milliseconds(max(min([latest, *[each for each in dues if each is not None]]), now + SLOT))

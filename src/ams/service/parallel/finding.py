@@ -10,6 +10,7 @@ from ams.core.messages import Stored, attributes_of, ordering_key_of
 from ams.core.names import Offset
 from ams.core.offsets import bitmap_of, ranges_of
 from ams.core.runs import runs_of, sizes
+from ams.service.parallel import shares
 from ams.service.parallel.opened import Open
 from ams.service.retention import oldest_for
 from ams.storage.cursors.base import Cursors
@@ -93,7 +94,7 @@ class Finder:
         """Return likewise messages that were not given yet."""
         backlog, until = opened.backlog, self._clock.monotonic() + LOOKS_FOR
         many, room = most, max_bytes
-        while backlog.may_scan(holder):
+        while shares.may_scan(backlog, holder):
             start = backlog.scan
             read = await self._log.read(opened.topic, start, max_messages=many, max_bytes=room)
             if not read and not await self._is_hole(opened, start):
@@ -116,15 +117,15 @@ class Finder:
         left = max_bytes
         for run in runs:
             if run.first > backlog.scan:  # damaged, or left out when the topic was loaded
-                backlog.pass_over(backlog.scan, run.first)
+                backlog.done.pass_over(backlog.scan, run.first)
             for each in () if takes_all else run.messages:
                 if chosen and (len(chosen) == most or len(each.fragment) > left):
                     return chosen
                 if self._may_give(opened, each, now):
                     chosen.append(each)
                     left -= len(each.fragment)
-                backlog.scanned(Offset(each.offset + 1))
-            backlog.scanned(run.end)
+                backlog.done.scanned(Offset(each.offset + 1))
+            backlog.done.scanned(run.end)
         return read if takes_all else chosen
 
     def _may_give(self, opened: Open, message: Stored, now: Milliseconds) -> bool:
@@ -132,7 +133,7 @@ class Finder:
         if not backlog.undone(offset, Offset(offset + 1)):
             return False
         if opened.filter is not None and not opened.filter.matches(attributes_of(fragment)):
-            backlog.pass_over(offset, Offset(offset + 1))
+            backlog.done.pass_over(offset, Offset(offset + 1))
             return False
         key = ordering_key_of(fragment) if opened.options.enable_message_ordering else ""
         return backlog.may_give(offset, key, now)
@@ -147,8 +148,8 @@ class Finder:
         late = await self._log.read(opened.topic, start, max_messages=1, max_bytes=1)
         if not late and opened.backlog.scan == start:
             logger.warning("parallel.hole", subscription=opened.subscription.name, offset=start)
-            opened.backlog.pass_over(start, bounds.end)
-            opened.backlog.scanned(bounds.end)
+            opened.backlog.done.pass_over(start, bounds.end)
+            opened.backlog.done.scanned(bounds.end)
         return True
 
     async def retain(self, opened: Open) -> None:

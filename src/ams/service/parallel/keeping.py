@@ -79,9 +79,9 @@ class Keeper:
         await self._finder.retain(opened)
         opened.wake_served()
         await self._storer.expire(opened)
-        if opened.backlog.dead:
+        if opened.backlog.failures.dead:
             await self._put_aside(opened)
-        if opened.backlog.has_passed:
+        if opened.backlog.done.has_passed:
             await self._storer.store(opened, Settling())
         is_idle = self._clock.monotonic() - opened.used > IDLE and not opened.waiting
         if is_idle and not opened.backlog.out and not opened.backlog.held_back:
@@ -90,9 +90,9 @@ class Keeper:
     async def _put_aside(self, opened: Open) -> None:
         """Put messages aside that have failed as often as they may; what cannot be put aside comes again later."""
         backlog = opened.backlog
-        while backlog.dead:
-            offset = backlog.dead.pop()
-            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures_of(offset), 0)
+        while backlog.failures.dead:
+            offset = backlog.failures.dead.pop()
+            verdict = opened.verdicts.pop(offset, None) or Verdict(NOT_ACKNOWLEDGED, backlog.failures.of(offset), 0)
             try:
                 await self._letters.put(
                     opened.subscription, opened.project, opened.topic, offset, verdict, epoch=backlog.epoch
@@ -107,5 +107,5 @@ class Keeper:
                 opened.kept_because = error.message
                 backlog.keep(offset, self._clock.monotonic())
             except BaseException:
-                backlog.dead.append(offset)
+                backlog.failures.dead.append(offset)
                 raise

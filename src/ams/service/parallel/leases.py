@@ -110,6 +110,11 @@ class Leases:
         """How many messages each consumer has."""
         return self._held_by
 
+    def holder_of(self, offset: Offset) -> str | None:
+        """Return who has a message, None: nobody."""
+        hand_out = self._by_offset.get(offset)
+        return None if hand_out is None else hand_out.holder
+
     def bytes_held_by(self, holder: str) -> int:
         """Return how many bytes a consumer has, about."""
         return self._bytes_held_by[holder]

@@ -12,7 +12,9 @@ from ams.core.filters import Filter, parse
 from ams.core.names import Offset, ProjectName, TopicId
 from ams.core.parallel_options import ParallelOptions
 from ams.push.upstream import Verdict
-from ams.service.parallel.backlog import Backlog, Rules, Settling
+from ams.service.parallel import shares
+from ams.service.parallel.backlog import Backlog, Settling
+from ams.service.parallel.failures import Rules
 from ams.storage.cursors.acks import Horizon, Progress
 from ams.storage.registry.records import Subscription
 
@@ -72,9 +74,9 @@ class Open:
             self._wake([each for each in self.waiting if self._may_find(each, is_ready=is_ready)])
 
     def _may_find(self, each: Waiting, *, is_ready: bool) -> bool:
-        if not (is_ready or each.for_room) or not self.backlog.room(each.holder):
+        if not (is_ready or each.for_room) or not shares.room(self.backlog, each.holder):
             return False
-        return is_ready or self.backlog.may_scan(each.holder)
+        return is_ready or shares.may_scan(self.backlog, each.holder)
 
     def _wake(self, some: Iterable[Waiting]) -> None:
         for each in some:
@@ -84,7 +86,7 @@ class Open:
 
     def note(self, verdict: Verdict, settling: Settling) -> None:
         """Note why messages failed, of those that failed as often as they may."""
-        most = self.backlog.rules.most_attempts
+        most = self.backlog.failures.rules.most_attempts
         dead = [each for each, failures in settling.failures.items() if 0 < most <= failures]
         self.verdicts.update(dict.fromkeys(dead, verdict))
 
@@ -124,7 +126,7 @@ def opened_by(
         longest_until=Milliseconds(since + LONGEST_LEASE),
     )
     if horizon is not None and options.enable_exactly_once_delivery:
-        backlog.withhold(min(horizon.below, end), until)
+        backlog.before.withhold(min(horizon.below, end), until)
     filter_ = parse(options.filter) if options.filter else None
     is_covered = options.enable_exactly_once_delivery
     return Open(subscription, options, project, topic, backlog, filter_, horizon, now, is_covered)

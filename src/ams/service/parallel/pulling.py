@@ -15,6 +15,7 @@ from ams.core.names import ProjectName, SubscriptionId
 from ams.core.runs import sizes
 from ams.service.delivering import Deliverer, Gone
 from ams.service.lookup import no_topic_is_a_conflict
+from ams.service.parallel import shares
 from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.covering import Coverer
 from ams.service.parallel.due import Due
@@ -112,14 +113,14 @@ class Puller:
 
     async def _give(self, opened: Open, most: int, taker: _Taker, max_bytes: int) -> Sequence[Lot]:
         await self._storer.expire(opened)
-        most = min(most, self._deliverer.max_messages, opened.backlog.room(taker.holder))
+        most = min(most, self._deliverer.max_messages, shares.room(opened.backlog, taker.holder))
         if taker.window is not None:
             most, max_bytes = min(most, taker.window.messages), min(max_bytes, taker.window.bytes)
-        max_bytes = min(max_bytes, opened.backlog.room_bytes(taker.holder))
+        max_bytes = min(max_bytes, shares.room_bytes(opened.backlog, taker.holder))
         if most <= 0 or max_bytes <= 0:
             return ()
         messages = await self._finder.find(opened, most, max_bytes, taker.holder)
-        if opened.backlog.dead:
+        if opened.backlog.failures.dead:
             self._due.note(opened)
         return await self._lease(opened, messages, taker)
 
@@ -171,7 +172,7 @@ class Puller:
         loop = asyncio.get_running_loop()
         with no_topic_is_a_conflict:
             opened = await self._opened.use(subscription, project)
-            if until > loop.time() and opened.backlog.room(holder) and opened.backlog.is_again_ready:
+            if until > loop.time() and shares.room(opened.backlog, holder) and opened.backlog.is_again_ready:
                 return True
             return await self._deliverer.wait_for(
                 subscription.id, lambda seconds: self._change(opened, holder, seconds), until, left
@@ -187,14 +188,14 @@ class Puller:
 
     async def _come(self, opened: Open, holder: str, seconds: float) -> None:
         backlog = opened.backlog
-        is_ready = backlog.room(holder) and backlog.is_again_ready
+        is_ready = shares.room(backlog, holder) and backlog.is_again_ready
         if not (is_ready or await self._change(opened, holder, seconds)):
             raise TimeoutError
 
     async def _change(self, opened: Open, holder: str, seconds: float) -> bool:
         """Wait until something is to be given again, there is room again, or the topic has grown; return whether."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        has_room = bool(opened.backlog.room(holder)) and opened.backlog.may_scan(holder)
+        has_room = bool(shares.room(opened.backlog, holder)) and shares.may_scan(opened.backlog, holder)
         kind = Waiting(holder, for_room=not has_room)
         opened.waiting.setdefault(kind, set()).add(woken)
         waits: set[asyncio.Future[Any]] = {woken}
@@ -214,9 +215,9 @@ class Puller:
 
 def _by_attempt(backlog: Backlog, messages: Sequence[Stored]) -> Iterable[tuple[int, Sequence[Stored]]]:
     """Return messages by the number of this delivery."""
-    if not backlog.has_failures:
+    if not backlog.failures:
         return [(1, messages)]
     lots: dict[int, list[Stored]] = {}
     for each in messages:
-        lots.setdefault(backlog.attempt_of(each.offset), []).append(each)
+        lots.setdefault(backlog.failures.attempt_of(each.offset), []).append(each)
     return lots.items()

@@ -214,7 +214,7 @@ class Settler:
         except InvalidInput:
             with no_topic_is_a_conflict:
                 bounds = await self._log.bounds(opened.topic)
-            if not opened.backlog.grow(bounds.end):
+            if not opened.backlog.before.grow(bounds.end):
                 raise
             return look()
 

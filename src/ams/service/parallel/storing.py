@@ -47,14 +47,14 @@ class Storer:
 
     async def store(self, opened: Open, settling: Settling, horizon: Horizon | None = None) -> None:
         """Store it, with what was passed over by now, and up to where messages may be out. Raises likewise."""
-        backlog, passed = opened.backlog, opened.backlog.take_passed()
+        backlog, passed = opened.backlog, opened.backlog.done.take_passed()
         done = [*passed, *_ranges(settling.done)]
         change = Change(done, settling.failures, horizon)
         try:
             is_stored = await self._cursors.settle(opened.subscription.id, backlog.epoch, backlog.run, change)
         except BaseException:
             backlog.not_stored(settling)
-            backlog.passed_again(passed)
+            backlog.done.passed_again(passed)
             self._due.note(opened)  # leases of before a restart go on as well
             raise
         if not is_stored:

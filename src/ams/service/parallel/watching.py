@@ -13,8 +13,9 @@ from ams.core.clock import Clock, Milliseconds
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.observing import Figure, figure
 from ams.core.rounds import Rounds
-from ams.service.parallel.backlog import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN, Backlog
+from ams.service.parallel.backlog import Backlog
 from ams.service.parallel.opened import Open
+from ams.service.parallel.shares import MAX_HELD_BACK, MAX_OUT, MAX_OUT_BYTES, MAX_SPAN
 from ams.service.parallel.working import Working
 from ams.storage.log.base import Log
 from ams.wire.service import Finding
@@ -53,8 +54,8 @@ def underway(opened: Open) -> Underway:
     """Return what is under way of a subscription."""
     backlog = opened.backlog
     return Underway(
-        backlog.done_above, backlog.leased, backlog.waiting, backlog.blocked, len(backlog.failures),
-        dict(backlog.holders), opened.failures, opened.dead_letters,
+        backlog.done.above, len(backlog.leases), backlog.waiting, backlog.keys.blocked, len(backlog.failures.counts),
+        dict(backlog.leases.holders), opened.failures, opened.dead_letters,
     )  # fmt: skip
 
 
@@ -67,19 +68,19 @@ def findings(opened: Open, *, names_holders: bool, streams: int = 0) -> Iterator
     if streams:
         yield Finding(False, f"{streams} stream{'s are' if streams != 1 else ' is'} open to consumers.")
     yield from _of_large(opened)
-    if backlog.leased:
+    if backlog.leases:
         yield Finding(False, _holders(backlog, names_holders=names_holders))
     yield from _of_room(backlog)
     yield from _of_floor(backlog, names_holders=names_holders)
     yield from _of_failures(opened)
-    blocking = backlog.blocks_most()
+    blocking = backlog.keys.blocks_most()
     if blocking is not None:
         offset, key, count = blocking
         yield Finding(count >= MANY, f"Message {offset} blocks {_messages(count)} of its ordering key {key}.")
 
 
 def _holders(backlog: Backlog, *, names_holders: bool) -> str:
-    leased, found = _messages(backlog.leased), sorted(backlog.holders.items(), key=lambda each: -each[1])
+    leased, found = _messages(len(backlog.leases)), sorted(backlog.leases.holders.items(), key=lambda each: -each[1])
     if not names_holders:
         return f"{leased} on lease, to {len(found)} consumer{'s' if len(found) != 1 else ''}."
     shown = ", ".join(f"{name or 'the service token'} has {count}" for name, count in found[:SHOWN_HOLDERS])
@@ -91,13 +92,13 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
     until = "pulls wait until some are acknowledged or their leases end."
     if backlog.out >= MAX_OUT:
         yield Finding(True, f"Its room is used up, {_messages(MAX_OUT)} are out: {until}")
-    elif backlog.bytes_out >= MAX_OUT_BYTES:
+    elif backlog.leases.bytes >= MAX_OUT_BYTES:
         yield Finding(True, f"Its room is used up, {MAX_OUT_BYTES} bytes of messages are out: {until}")
     if backlog.held_back >= MAX_HELD_BACK:
         text = f"{_messages(MAX_HELD_BACK)} are to be given again or blocked: no new ones before some are done."
         yield Finding(True, text)
-    elif backlog.held_back_most >= MAX_HELD_BACK - backlog.held_back:
-        most = _messages(backlog.held_back_most)
+    elif backlog.leases.most_waits >= MAX_HELD_BACK - backlog.held_back:
+        most = _messages(backlog.leases.most_waits)
         text = f"{most} wait to be given again that failed with one consumer: it gets no new ones before."
         yield Finding(True, text)
     if backlog.scan - backlog.floor >= MAX_SPAN:
@@ -107,23 +108,23 @@ def _of_room(backlog: Backlog) -> Iterator[Finding]:
 
 def _of_floor(backlog: Backlog, *, names_holders: bool) -> Iterator[Finding]:
     """Yield what the oldest message that is not done holds up: the subscription stands there, and stores the rest."""
-    if not backlog.done_above:
+    if not backlog.done.above:
         return
-    floor, holder = backlog.floor, backlog.holder_of(backlog.floor)
-    above, failed = _messages(backlog.done_above), backlog.failures_of(floor)
+    floor, holder = backlog.floor, backlog.leases.holder_of(backlog.floor)
+    above, failed = _messages(backlog.done.above), backlog.failures.of(floor)
     state = "waits to be given"
     if holder is not None:
         state = f"is on lease to {holder or 'the service token'}" if names_holders else "is on lease"
     often = f", and failed {failed} times" if failed else ""
-    done = "is" if backlog.done_above == 1 else "are"
+    done = "is" if backlog.done.above == 1 else "are"
     yield Finding(
-        backlog.done_above >= MANY,
+        backlog.done.above >= MANY,
         f"Message {floor} is the oldest that is not acknowledged, while {above} after it {done}: it {state}{often}.",
     )
 
 
 def _of_large(opened: Open) -> Iterator[Finding]:
-    if opened.large is None or opened.backlog.is_done(opened.large[0]):
+    if opened.large is None or opened.large[0] in opened.backlog.done:
         return
     offset, size = opened.large
     yield Finding(
@@ -134,7 +135,7 @@ def _of_large(opened: Open) -> Iterator[Finding]:
 
 
 def _of_failures(opened: Open) -> Iterator[Finding]:
-    failures = opened.backlog.failures
+    failures = opened.backlog.failures.counts
     if not failures:
         return
     offset, count = max(failures.items(), key=lambda each: each[1])
@@ -152,9 +153,9 @@ def _messages(count: int) -> str:
 
 
 _GAUGES: Sequence[tuple[str, str, Callable[[Backlog], float]]] = (
-    ("ams_parallel_leased", "Messages that consumers have on lease.", lambda backlog: backlog.leased),
+    ("ams_parallel_leased", "Messages that consumers have on lease.", lambda backlog: len(backlog.leases)),
     ("ams_parallel_waiting", "Messages that failed and are to be given again.", lambda backlog: backlog.waiting),
-    ("ams_parallel_blocked", "Messages blocked by one of their ordering key.", lambda backlog: backlog.blocked),
+    ("ams_parallel_blocked", "Messages blocked by one of their ordering key.", lambda backlog: backlog.keys.blocked),
 )
 
 

@@ -1,0 +1,193 @@
+"""Which ids of one subscription count, and what is on lease by them.
+
+An id of the newest hand-out of a message counts until its deadline. One of the run before counts until the message is
+given again, for the time that leases of then may last at most: who uses it has the lease again. Ids of older runs count
+no more.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ams.core.ack_ids import AckId, AckIds, HandOutId, NeverGiven, read_hand_out
+from ams.core.clock import Milliseconds
+from ams.core.names import Offset
+from ams.service.parallel.before import Before
+from ams.service.parallel.done import Done
+from ams.service.parallel.failures import Failures
+from ams.service.parallel.finishers import Finishers
+from ams.service.parallel.leases import HandOut, Leases
+from ams.storage.cursors.acks import Progress
+
+
+@dataclass(slots=True)
+class Named:
+    """What some ids name."""
+
+    leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
+    from_before: dict[Offset, str] = field(default_factory=dict)
+    """Those of before the restart that are no leases again yet: the text of their hand-outs."""
+    late: list[AckId] = field(default_factory=list)
+    """Ids that count no more."""
+    never_given: list[AckId] = field(default_factory=list)
+    """Ids that never counted."""
+    unsure: dict[str, list[Offset]] = field(default_factory=dict)
+    """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
+
+
+class Ids:
+    """The ids that were given."""
+
+    def __init__(
+        self, progress: Progress, identity: str, before: Before, leases: Leases, done: Done, failures: Failures
+    ) -> None:
+        self._epoch, self._run = progress.epoch, progress.run
+        self._identity = identity
+        self._number = 0
+        """Of the newest hand-out."""
+        self._before = before
+        self._leases = leases
+        self._done = done
+        self._failures = failures
+        self._overtaken: set[Offset] = set()
+        """Messages of which older ids count no more though no failure says so: they were taken back unused, or an id of
+        before the restart has the lease again."""
+        self._finishers = Finishers(progress, before.grace_until)
+
+    @property
+    def has_given(self) -> bool:
+        """Whether any was given in this run."""
+        return self._number > 0
+
+    def new(self, attempt: int) -> str:
+        """Return the text of the next hand-out, for the ids of its messages."""
+        self._number += 1
+        return HandOutId(attempt, self._epoch, self._run, self._number, self._identity).text
+
+    # What they name
+
+    def leased(self, ids: AckIds, now: Milliseconds, holder: str) -> Named:
+        """Find the leases that these name; raises as `named`.
+
+        Those of before the restart are leases again then, of this holder and for as long as such leases may last. They
+        count no bytes, as it is not known here how large their messages are.
+        """
+        named = self.named(ids, now)
+        if not named.from_before:
+            return named
+        by_text: dict[str, list[Offset]] = {}
+        for offset, text in named.from_before.items():
+            self._leases.stop_waiting(offset)
+            by_text.setdefault(text, []).append(offset)
+        self._overtaken.update(named.from_before)
+        for text, offsets in by_text.items():
+            lease = HandOut(text, list(offsets), self._before.grace_until, 0, holder)
+            self._leases.lease(lease)
+            named.leases.append((lease, offsets))
+        return named
+
+    def named(self, ids: AckIds, now: Milliseconds) -> Named:
+        """Find the leases that these name, or had before the restart; changes nothing.
+
+        Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
+        topic, `InvalidInput` for one that cannot be read.
+        """
+        named = Named()
+        for text, offsets in ids.items():
+            lease = self._leases.get(offsets[0])
+            if lease is not None and lease.text == text and now <= lease.deadline and self._are_all_of(lease, offsets):
+                named.leases.append((lease, list(offsets)))
+            else:
+                self._find_each(named, text, offsets, now)
+        if named.never_given:
+            raise NeverGiven(named.never_given)
+        return named
+
+    def _are_all_of(self, lease: HandOut, offsets: Sequence[Offset]) -> bool:
+        """Whether each of the offsets is leased by it, and none is named twice: as consumers mostly send them."""
+        return len(set(offsets)) == len(offsets) == [*map(self._leases.get, offsets)].count(lease)
+
+    def _find_each(self, named: Named, text: str, offsets: Sequence[Offset], now: Milliseconds) -> None:
+        """Find the leases of one hand-out's messages; those of before the restart may be in several, each is one."""
+        by_lease: dict[HandOut, list[Offset]] = {}
+        for offset in dict.fromkeys(offsets):
+            lease = self._leases.get(offset)
+            if lease is None or lease.text != text:
+                if self._is_good_from_before(named, AckId(offset, text), now):
+                    named.from_before[offset] = text
+            elif now > lease.deadline:
+                named.late.append(AckId(offset, text))
+            else:
+                by_lease.setdefault(lease, []).append(offset)
+        named.leases += by_lease.items()
+
+    def _is_good_from_before(self, named: Named, ack_id: AckId, now: Milliseconds) -> bool:
+        """Whether an id that names no lease is the newest one of the run before, of a message not given again since."""
+        offset, text = ack_id
+        given = read_hand_out(text)
+        newest = self._epoch, self._run, self._number
+        if given.identity != self._identity or (given.epoch, given.run, given.number) > newest:
+            named.never_given.append(ack_id)
+            return False
+        if given.epoch != self._epoch:
+            named.late.append(ack_id)
+            return False
+        is_being_stored = offset in self._done.being_stored
+        if is_being_stored or offset in self._done:
+            if self._failures.rules.exactly_once and not self._finishers.is_by(ack_id, given, now):
+                named.late.append(ack_id)
+            elif is_being_stored:
+                named.unsure.setdefault(text, []).append(offset)
+            return False
+        scan = self._done.scan
+        if offset >= scan and (given.run == self._run or not self._before.may_have_given(offset)):
+            named.never_given.append(ack_id)
+            return False
+        is_good = (
+            given.run == self._run - 1  # an older one may have been followed by another of the same attempt
+            and offset < self._before.end  # else an owner gave it that did not know yet that it is none any more
+            and now <= self._before.grace_until
+            and given.attempt == self._failures.attempt_of(offset)
+            and not (self._failures.has_failed_out(offset) and offset < scan)  # it is being put aside
+            and offset not in self._leases
+            and offset not in self._failures.being_stored
+            and offset not in self._overtaken
+            and offset not in named.from_before
+        )
+        if not is_good:
+            named.late.append(ack_id)
+        return is_good
+
+    # What becomes of their messages
+
+    def overtake(self, offsets: Iterable[Offset]) -> None:
+        """Let no id count any more of messages that were taken back unused."""
+        self._overtaken.update(offsets)
+
+    def finish(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
+        """Note by which ids messages are finished that had several: exactly-once delivery."""
+        if not (self._failures or self._overtaken):
+            return
+        for lease, offsets in leases:
+            several = [each for each in offsets if each in self._failures or each in self._overtaken]
+            self._finishers.note(several, lease.text, self._number)
+
+    def finish_by_none(self, offset: Offset) -> None:
+        """Note that a message is finished by none: exactly-once delivery."""
+        self._finishers.note([offset], "", self._number)
+
+    def not_finished(self, offsets: Iterable[Offset]) -> None:
+        """Forget by which ids messages were finished: they are not after all."""
+        self._finishers.forget(offsets)
+
+    def forget_finishers(self) -> None:
+        """Know nothing of what was finished until now."""
+        self._finishers.forget_all(self._number)
+
+    def are_done(self, offsets: Sequence[Offset]) -> None:
+        """Forget messages that are done."""
+        if self._overtaken:
+            self._overtaken.difference_update(offsets)
+
+    def retain(self, oldest: Offset) -> None:
+        """Forget messages below an offset."""
+        self._overtaken = {offset for offset in self._overtaken if offset >= oldest}

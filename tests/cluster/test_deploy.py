@@ -165,6 +165,20 @@ def test_the_containers_have_the_deployed_settings_of_brokers_and_settings_of_no
     assert services["kafka1"]["volumes"] == [f"kafka1:{brokers['KAFKA_LOG_DIRS']}"]
 
 
+def test_the_containers_serve_googles_clients_through_haproxy_alone() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    node, haproxy = compose["services"]["node1"]["environment"], compose["services"]["haproxy"]
+    balanced = (DEPLOY / "haproxy" / "haproxy.cfg").read_text()
+    exposed = re.findall(r"^EXPOSE (.*)$", (DEPLOY / "compose" / "Dockerfile").read_text(), re.MULTILINE)
+    subnets = [each["subnet"] for each in compose["networks"]["default"]["ipam"]["config"]]
+
+    assert set(exposed[0].split()) >= {"8080", "8081", str(node["AMS_PUBSUB_PORT"])}
+    assert f":{node['AMS_PUBSUB_PORT']} track ams_nodes/" in balanced
+    assert [f"{port}:{port}" for port in re.findall(r"^ +bind :(\d+) ssl", balanced, re.MULTILINE)] == haproxy["ports"]
+    assert [str(each) for each in networks(node["AMS_TRUSTED_PROXIES"], "trusted_proxies")] == subnets
+    assert "google-cloud-pubsub==" in (DEPLOY.parent / "requirements" / "service.txt").read_text()
+
+
 @pytest.mark.parametrize("file", sorted(DEPLOY.rglob("*.*")), ids=lambda file: file.name)
 def test_every_host_is_an_example(file: Path) -> None:
     hosts = re.findall(r"\b(?:[a-z0-9-]+\.)+(?:org|com|net|io|eu|local)\b", file.read_text())

@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+import grpc
 import pytest
+from google.cloud.pubsub_v1 import PublisherClient
+from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
 from ams.client import Client, Message
 from ams.client.wire import create_project
@@ -20,6 +23,7 @@ from tests.support.documents import environment
 pytestmark = [pytest.mark.acceptance, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.haproxy]
 
 ROOT = Path(__file__).parents[2]
+SECONDS = 60
 PARTS = {
     "broker 1",
     "broker 2",
@@ -75,6 +79,24 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     finally:
         up.process.kill()
         up.process.wait()
+
+
+@pytest.mark.long
+def test_googles_clients_publish_where_it_says_that_they_can(up: Up) -> None:
+    said = re.search(r"^For Google's clients, by TLS and with the same token: (\S+)$", up.text, re.MULTILINE)
+    exported = EXPORT.search(up.text)
+    assert said is not None
+    assert exported is not None
+    with up.client() as client:
+        client.call(create_project("google"))
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(Path(exported[2]).read_bytes()),
+        grpc.access_token_call_credentials(Path(exported[3]).read_text().strip()),
+    )
+    with grpc.secure_channel(said[1], credentials) as channel:
+        publisher = PublisherClient(transport=PublisherGrpcTransport(channel=channel))
+        publisher.create_topic(request={"name": "projects/google/topics/topic"})
+        assert publisher.publish("projects/google/topics/topic", b"x").result(SECONDS) == "0"
 
 
 @pytest.mark.long

@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -18,6 +20,7 @@ from ams.app.push_server.program import running
 from ams.app.push_server.settings import PushSettings
 from ams.core.supervisor import Supervisor
 from tests.pubsub.conftest import World, world_at
+from tests.support.documents import ROOT
 from tests.support.receiving import Receiving, received
 from tests.support.receiving.requests import Received
 from tests.support.served import WORKER_TOKEN
@@ -100,6 +103,40 @@ def checked(token: str, service: LiveService, audience: str) -> dict[str, object
     known = {each.key_id: each for each in jwt.PyJWKSet.from_dict(keys).keys}
     key = known[jwt.get_unverified_header(token)["kid"]]
     return dict(jwt.decode(token, key, algorithms=["RS256"], audience=audience, issuer=told["issuer"]))
+
+
+@pytest.mark.parametrize("flags", [[], ["--tls-self-signed"]])
+def test_without_a_host_name_receivers_check_a_token_by_the_url_that_the_service_says_it_has(
+    flags: list[str], tmp_path: Path, receiver: Receiving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach = {"AMS_PUSH_CA_FILE": receiver.ca, "AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PROXY_HOSTNAME": ""}
+    flags = ["--pubsub-port", "0", "--pubsub-emulator", *flags]
+    with (
+        live_service(tmp_path / "data", *flags, environment=reach) as service,
+        grpc.insecure_channel(service.pubsub) as channel,
+    ):
+        place = world_at(channel, service)
+        endpoint = receiver.url("/ok/checked")
+        topic, _ = place.made(push_config={"push_endpoint": endpoint, "oidc_token": {"service_account_email": ACCOUNT}})
+        place.publisher.publish(topic, b"a rose").result(10)
+        token = token_of(receiver.wait(1, "/ok/checked")[0])
+        for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"):
+            monkeypatch.setenv(name, str(service.ca))
+        senders = list(documented(service.base_url, endpoint))
+
+        assert [sender(token) for sender in senders] == [ACCOUNT] * 2
+        for sender in documented(service.base_url, "https://other.example"):
+            with pytest.raises(jwt.InvalidAudienceError):
+                sender(token)
+
+
+def documented(issuer: str, audience: str) -> Iterator[Callable[[str], str]]:
+    """Yield what the reference has for receivers, for another issuer and audience."""
+    text = (ROOT / "docs" / "reference" / "pubsub.md").read_text()
+    for program in re.findall(r"^```python\n(.*?def sender.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        said: dict[str, Any] = {}
+        exec(program.replace("https://ams.example", issuer).replace("https://me.example/in", audience), said)
+        yield said["sender"]
 
 
 def test_without_a_wrapper_a_body_is_the_data_and_headers_say_the_rest(place: World, receiver: Receiving) -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
@@ -149,6 +149,7 @@ async def running(settings: Settings, supervisor: Supervisor, *, clock: Clock | 
     async with contextlib.AsyncExitStack() as stack:
         api = stack.enter_context(contextlib.closing(listen(settings.host, settings.port, "port")))
         aside = stack.enter_context(contextlib.closing(listen(settings.ops_host, settings.ops_port, "operations port")))
+        settings = replace(settings, port=api.getsockname()[1])  # one that was free, if 0 was asked for
         operations = Operations(state.why_not_ready, metrics_of(state))
         await stack.enter_async_context(answering_operations(aside, operations, supervisor))
         made = await stack.enter_async_context(service(settings, supervisor, clock=clock, tell=state.tell))

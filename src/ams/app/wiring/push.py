@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import structlog
+
 from ams.app.wiring.engines import Engines
 from ams.core.errors import Unusable
 from ams.core.names import new_uuid
-from ams.core.settings import Settings
+from ams.core.settings import Settings, is_loopback
 from ams.core.supervisor import Supervisor
 from ams.outgoing.guard import Guard, networks, trust
 from ams.push.endpoints import EndpointCheck
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from ams.push.rpc.driving import DrivenPushServer
 
 
-_HTTPS_PORT = 443
+_USUAL_PORTS = {"http": 80, "https": 443}
+
+logger = structlog.get_logger("ams.push")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +92,27 @@ def reach_of(settings: Settings) -> Reach | None:
 
 
 def push_identity(settings: Settings, engines: Engines) -> PushIdentity:
-    """Return who delivers in Google's form, by the URL at which others find the service."""
-    shown = settings.proxy_hostname
-    if not shown:
-        host = socket.gethostname() if settings.host in ("", "0.0.0.0", "::") else settings.host  # noqa: S104 - not bound
-        shown = f"[{host}]" if ":" in host else host
-        shown += "" if settings.port == _HTTPS_PORT else f":{settings.port}"
-    return PushIdentity(engines.registry.signing_keys, f"https://{shown}", engines.clock)
+    """Return who delivers in Google's form."""
+    issuer = issuer_of(settings)
+    if settings.pubsub_port is not None and settings.registry != "sqlite" and not settings.proxy_hostname:
+        logger.warning("push.issuer", issuer=issuer, remedy="set proxy_hostname, or each node is an issuer of its own")
+    return PushIdentity(engines.registry.signing_keys, issuer, engines.clock)
+
+
+def issuer_of(settings: Settings) -> str:
+    """Return the URL by which receivers of deliveries know the service: where others find it, by all that is set.
+
+    It is the same after each start; the port must be the one that was taken.
+    """
+    if settings.proxy_hostname:
+        return f"https://{settings.proxy_hostname}"
+    scheme, host = "https" if settings.cert or settings.tls_self_signed else "http", settings.host
+    if host in ("", "0.0.0.0", "::"):  # noqa: S104 - not bound
+        host = socket.gethostname()
+    elif settings.tls_self_signed and is_loopback(host):
+        host = "localhost"  # which a self-made certificate names
+    shown = f"[{host}]" if ":" in host else host
+    return f"{scheme}://{shown}" + ("" if settings.port == _USUAL_PORTS[scheme] else f":{settings.port}")
 
 
 def push_of(

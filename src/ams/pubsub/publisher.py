@@ -7,7 +7,7 @@ from ams.core.names import SchemaName, SubscriptionName, TopicName
 from ams.pubsub import fields, messages, names, protos, resources
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import Missing
-from ams.pubsub.names import SCHEMAS, SUBSCRIPTIONS, TOPICS
+from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.protos import Message
 from ams.pubsub.schemas import ENCODINGS
 from ams.service.publishing import Publisher
@@ -158,16 +158,14 @@ class PublisherRpcs:
         )
         answer = protos.ListTopicSubscriptionsResponse()
         return fields.fill_page(
-            answer, answer.subscriptions, page, lambda each: resources.subscription_path(call.project, each)
+            answer, answer.subscriptions, page, lambda each: Name(call.project, SUBSCRIPTIONS, each).path
         )
 
     async def list_snapshots(self, call: Call, request: Message) -> Message:
         """Return the names of a topic's snapshots."""
         page = await self._snapshots.of_topic(call.caller, TopicName(call.name.leaf), fields.page_request(request))
         answer = protos.ListTopicSnapshotsResponse()
-        return fields.fill_page(
-            answer, answer.snapshots, page, lambda each: resources.snapshot_path(call.project, each)
-        )
+        return fields.fill_page(answer, answer.snapshots, page, lambda each: Name(call.project, SNAPSHOTS, each).path)
 
     async def delete(self, call: Call, request: Message) -> Message:
         """Remove a topic; its subscriptions stay."""
@@ -187,13 +185,13 @@ class PublisherRpcs:
         return protos.PublishResponse(message_ids=ids)
 
 
-def _topic(request: Message) -> names.Name:
+def _topic(request: Message) -> Name:
     return names.read(request.topic, TOPICS)
 
 
-def _named(topic: Message) -> names.Name:
+def _named(topic: Message) -> Name:
     return names.read(topic.name, TOPICS)
 
 
-def _project(request: Message) -> names.Name:
+def _project(request: Message) -> Name:
     return names.read(request.project)

@@ -9,7 +9,7 @@ from typing import cast
 
 from ams.core.clock import DAY, Milliseconds
 from ams.core.errors import InvalidInput
-from ams.core.names import ProjectName, revision_id, schema_path
+from ams.core.names import ProjectName, revision_id
 from ams.core.parallel_options import (
     DEFAULT_ATTEMPTS,
     DEFAULT_MAXIMUM,
@@ -25,7 +25,7 @@ from ams.core.parallel_options import (
     RetryPolicy,
 )
 from ams.pubsub import fields, protos
-from ams.pubsub.names import DELETED_SCHEMA, DELETED_TOPIC, TOPICS, in_project
+from ams.pubsub.names import DELETED_SCHEMA, DELETED_TOPIC, SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name, in_project
 from ams.pubsub.protos import Message
 from ams.pubsub.push import show_push
 from ams.storage.registry.records import AttachedSchema, Snapshot, Subscription, Topic
@@ -56,24 +56,9 @@ SUBSCRIPTION_REFUSED = {
 }
 
 
-def topic_path(project: str, topic: str) -> str:
-    """Return the name of a topic as answers show it."""
-    return f"projects/{project}/topics/{topic}"
-
-
-def subscription_path(project: str, subscription: str) -> str:
-    """Return the name of a subscription as answers show it."""
-    return f"projects/{project}/subscriptions/{subscription}"
-
-
-def snapshot_path(project: str, snapshot: str) -> str:
-    """Return the name of a snapshot as answers show it."""
-    return f"projects/{project}/snapshots/{snapshot}"
-
-
 def shown_topic(project: str, topic: Topic) -> Message:
     """Show a topic."""
-    shown = protos.Topic(name=topic_path(project, topic.name), labels=topic.labels, state="ACTIVE")
+    shown = protos.Topic(name=Name(project, TOPICS, topic.name).path, labels=topic.labels, state="ACTIVE")
     if topic.retention is not None:
         shown.message_retention_duration.CopyFrom(fields.duration(topic.retention))
     if topic.schema is not None:
@@ -85,7 +70,7 @@ def shown_topic(project: str, topic: Topic) -> Message:
 
 def _shown_settings(project: str, attached: AttachedSchema) -> Message:
     return protos.SchemaSettings(
-        schema=schema_path(project, attached.name),
+        schema=Name(project, SCHEMAS, attached.name).path,
         encoding=attached.encoding or 0,
         **{
             f"{end}_revision_id": revision_id(attached.id, number)
@@ -106,8 +91,8 @@ def shown_subscription(project: str, subscription: Subscription, topic: Topic | 
     """Show a subscription; `topic` is None when that is gone."""
     options = subscription.parallel or ParallelOptions()
     shown = protos.Subscription(
-        name=subscription_path(project, subscription.name),
-        topic=topic_path(project, topic.name) if topic else DELETED_TOPIC,
+        name=Name(project, SUBSCRIPTIONS, subscription.name).path,
+        topic=Name(project, TOPICS, topic.name).path if topic else DELETED_TOPIC,
         ack_deadline_seconds=min(max(subscription.ack_deadline_seconds, MIN_ACK_DEADLINE), MOST_ACK_DEADLINE),
         retain_acked_messages=options.retain_acked_messages,
         message_retention_duration=fields.duration(options.message_retention or USUAL_RETENTION),
@@ -123,7 +108,7 @@ def shown_subscription(project: str, subscription: Subscription, topic: Topic | 
     if options.expiration_ttl is not None:
         shown.expiration_policy.ttl.CopyFrom(fields.duration(options.expiration_ttl))
     if options.dead_letter_policy is not None:
-        shown.dead_letter_policy.dead_letter_topic = topic_path(project, options.dead_letter_policy.topic)
+        shown.dead_letter_policy.dead_letter_topic = Name(project, TOPICS, options.dead_letter_policy.topic).path
         shown.dead_letter_policy.max_delivery_attempts = options.dead_letter_policy.max_attempts
     if options.retry_policy is not None:
         shown.retry_policy.minimum_backoff.CopyFrom(fields.duration(options.retry_policy.minimum_backoff))
@@ -235,8 +220,8 @@ def _dead_letters(project: ProjectName, asked: Message) -> DeadLetterPolicy | No
 def shown_snapshot(project: str, snapshot: Snapshot) -> Message:
     """Show a snapshot."""
     return protos.Snapshot(
-        name=snapshot_path(project, snapshot.name),
-        topic=topic_path(project, snapshot.topic),
+        name=Name(project, SNAPSHOTS, snapshot.name).path,
+        topic=Name(project, TOPICS, snapshot.topic).path,
         expire_time=fields.timestamp(snapshot.expires_on),
         labels=snapshot.labels,
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from ams.core.errors import Conflict, InvalidInput, NotFound
-from ams.core.names import SchemaName, is_name, revision_id, schema_path
+from ams.core.names import SchemaName, is_name, revision_id
 from ams.pubsub import fields, names, protos
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import Missing, NotSupported
@@ -163,7 +163,7 @@ class SchemaRpcs:
 def _shown(call: Call, schema: Schema, view: int) -> Message:
     content = schema.content
     return protos.Schema(
-        name=schema_path(call.project, schema.name),
+        name=Name(call.project, SCHEMAS, schema.name).path,
         type_=_AVRO if content.type == "avro" else _NO_TYPE,
         definition=(content.payload or "{}") if view == _FULL else "",
         revision_id=revision_id(schema.id, schema.revision),

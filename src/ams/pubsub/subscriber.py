@@ -115,7 +115,7 @@ class SubscriberRpcs:
         made = await self._subscriptions.create(
             call.caller,
             SubscriptionName(call.name.leaf),
-            resources.topic_path(call.project, topic),
+            Name(call.project, TOPICS, topic).path,
             wanted.ack_deadline_seconds,
             push=push,
             options=wanted.options,

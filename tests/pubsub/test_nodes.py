@@ -206,6 +206,36 @@ def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_a_stream_that_is_full_ends_when_its_node_was_away_for_too_long(tmp_path: Path) -> None:
+    settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
+    ports = free_port(), free_port()
+    owner, other = (Node(f"node{port}", tmp_path, settings | {"pubsub_port": str(port)}) for port in ports)
+    with contextlib.ExitStack() as stack:
+        for each in (owner, other):
+            stack.callback(each.kill)
+            each.launch()
+        for each in (owner, other):
+            each.wait_ready()
+        at_owner, at_other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+        name = make(at_owner)
+        pull(at_owner, name)
+        stream = Stream(at_owner, seconds=2 * SECONDS)
+        stream.send(
+            subscription=f"projects/P/subscriptions/{name}", stream_ack_deadline_seconds=10, max_outstanding_messages=1
+        )
+        publish(at_owner, name, b"x")
+        assert stream.messages(1)[0].message.data == b"x"
+        owner.freeze()
+        taken, ended = False, time.monotonic() + SECONDS
+        while not taken and time.monotonic() < ended:
+            with contextlib.suppress(grpc.RpcError):  # until it knows that the owner is none any more
+                pull(at_other, name)
+                taken = True
+        owner.thaw()
+        assert stream.end()[0] is UNAVAILABLE
+
+
+@pytest.mark.long
 def test_a_relayed_stream_ends_when_nothing_is_heard_of_the_owner(tmp_path: Path) -> None:
     settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
     ports = free_port(), free_port()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import time
 from pathlib import Path
 from typing import Any
@@ -338,6 +339,17 @@ def test_a_stream_ends_at_the_deadline_of_its_client_and_the_next_one_goes_on(wo
     other = opened(world.channel, subscription)
     assert [each.message.data for each in other.messages(1)] == [b"x"]
     other.call.cancel()
+
+
+def test_a_stream_that_is_full_goes_on_after_a_seek(world: World) -> None:
+    _, subscription = world.made()
+    publish(world, b"x")
+    stream = opened(world.channel, subscription, max_outstanding_messages=1)
+    assert [each.message.data for each in stream.messages(1)] == [b"x"]
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    world.subscriber.seek(request={"subscription": subscription, "time": long_ago})
+    assert [each.message.data for each in stream.messages(1)] == [b"x"]
+    stream.call.cancel()
 
 
 def test_a_stream_of_a_deleted_subscription_ends(world: World) -> None:

@@ -5,9 +5,10 @@ import pytest
 from ams.core.clock import Milliseconds
 from ams.core.errors import AckTimeout
 from ams.core.names import Offset
+from ams.service.parallel.leases import Window
 from ams.service.seeking import Seeker
 from ams.storage.cursors.acks import Change
-from tests.service.parallel.site import SUB, TOPIC, Site, offsets, with_options
+from tests.service.parallel.site import SUB, TOPIC, P, Site, grouped, ids_of, offsets, with_options
 
 
 async def test_a_seek_makes_earlier_ids_late_and_gives_everything_again(site: Site) -> None:
@@ -19,6 +20,25 @@ async def test_a_seek_makes_earlier_ids_late_and_gives_everything_again(site: Si
     with pytest.raises(AckTimeout):
         await site.acknowledge(ids[1:])
     assert offsets(await site.pull()) == [0, 1, 2]
+
+
+async def test_a_stream_that_is_full_has_room_again_when_its_subscription_is_let_go(site: Site) -> None:
+    await site.publish(*range(5))
+    subscription, window = await site.subscription(), Window(3, 10_000)
+    turns: list[int] = []
+    window.freed = lambda: turns.append(window.messages)
+    lots = await site.working.puller.pull(subscription, 100, project=P, holder="one", window=window)
+    ids = ids_of(lots)
+    await site.acknowledge(ids[:1])
+    opened = site.working.opened.get(subscription.id)
+    assert opened is not None
+    backlog = opened.backlog
+    settling = backlog.acknowledge(grouped(ids[1:2]), site.engines.clock.monotonic())
+    turns.clear()
+    site.working.opened.forget(subscription.id)
+    assert (window.messages, window.bytes, turns) == (3, 10_000, [3])
+    backlog.not_stored(settling)
+    assert (window.messages, window.bytes) == (3, 10_000)
 
 
 @with_options(message_retention=Milliseconds(600_000))

@@ -93,6 +93,8 @@ class Leases:
         """A heap of the keys of `_due`."""
         self.bytes = 0
         """Of all messages that are leased, about."""
+        self._fill_windows = True
+        """Whether leases take room of the streams that have them."""
 
     def __len__(self) -> int:
         return len(self._by_offset)
@@ -144,6 +146,8 @@ class Leases:
         size = hand_out.live * hand_out.bytes_each
         self.bytes += size
         self._bytes_held_by[hand_out.holder] += size
+        if not self._fill_windows:
+            hand_out.window = None
         if hand_out.window is not None:
             hand_out.window.messages -= hand_out.live
             hand_out.window.bytes -= size
@@ -170,6 +174,16 @@ class Leases:
             hand_out.window.freed()
         if hand_out.live * _MOSTLY_GONE < len(hand_out.offsets):
             hand_out.offsets = self._live(hand_out)
+
+    def free_windows(self) -> None:
+        """Let no stream be filled by these leases any more: nobody looks after them from now on."""
+        self._fill_windows = False
+        for each in {*self._by_offset.values()}:
+            window, each.window = each.window, None
+            if window is not None:
+                window.messages += each.live
+                window.bytes += each.live * each.bytes_each
+                window.freed()
 
     def extend(self, hand_out: HandOut, offsets: list[Offset], deadline: Milliseconds) -> None:
         """Let the leases of some of a hand-out's messages end at another time."""

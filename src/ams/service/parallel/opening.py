@@ -102,6 +102,7 @@ class OpenSubscriptions:
         """Let go of a subscription that was sought, deleted, or changed: who uses it opens it anew."""
         opened = self._open.pop(subscription, None)
         if opened is not None:
+            opened.backlog.leases.free_windows()  # else a stream that is full would wait for ever
             opened.wake()
 
     def leave(self, subscription: SubscriptionId) -> None:

@@ -22,6 +22,8 @@ from ams.provisioning.declared import Fields, Key, Kind
 
 ALL = "all"
 """Of the user's rights: what a token has that is not reduced."""
+KEY_ID = "key_id"
+"""Of a named token that is a key; it is never declared."""
 TOKEN_FILE = "token_file"  # noqa: S105  # the name of a field
 MAX_ACK_DEADLINE = 600
 """Seconds (HTTP contract 9.3)."""

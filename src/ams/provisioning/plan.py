@@ -11,12 +11,13 @@ from ams.client.wire.issuers import OF_SETTINGS
 from ams.core.yaml_tree import bad
 from ams.provisioning import parallel
 from ams.provisioning.declared import SECRETS, Change, Declared, Existing, Fields, Key, Kind, Step
-from ams.provisioning.fields import TOKEN_FILE
+from ams.provisioning.fields import KEY_ID, TOKEN_FILE
 from ams.provisioning.state import short_name
 
 _ORDER = list(Kind)
 _MADE_ANEW = (Kind.IDENTITY, Kind.TOKEN)
 """Kinds that cannot be altered but only removed and made, so that all of their fields are needed."""
+_IS_KEY = "is a key, which is made by ams token create --google-file and never declared: give the token another name"
 _DIFFERS = {"expires_on": "another end", "rights": "other rights"}
 
 
@@ -56,6 +57,8 @@ def _step(key: Key, declared: Declared, existing: Existing, options: PlanOptions
     owner = declared.owners.get(key, "")
     if found is None:
         return Step(Change.ADD, key, wanted, owner)
+    if KEY_ID in found:
+        raise bad(declared.places[key], f"{key} {_IS_KEY}")
     changed = {
         name: value
         for name, value in wanted.items()
@@ -160,9 +163,11 @@ def _surplus(declared: Declared, existing: Existing) -> dict[Key, Fields]:
 
 
 def _stays(key: Key, fields: Fields, caller: str) -> bool:
-    """Whether a resource is never pruned: the caller, members without a role, issuers of the settings."""
+    """Whether a resource is never pruned: the caller, members without a role, keys, issuers of the settings."""
     if key.kind is Kind.MEMBER:
         return key.name == caller or fields == {"roles": ()}
+    if key.kind is Kind.TOKEN:
+        return KEY_ID in fields
     return key.kind is Kind.ISSUER and _is_of_settings(fields)
 
 

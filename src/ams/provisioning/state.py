@@ -11,7 +11,7 @@ from ams.client.wire import Call, authn
 from ams.core.errors import BadSettings
 from ams.provisioning import parallel
 from ams.provisioning.declared import Ask, Declared, Existing, Fields, Key, Kind
-from ams.provisioning.fields import ALL, ISSUER, SERVICE_TYPE, USER
+from ams.provisioning.fields import ALL, ISSUER, KEY_ID, SERVICE_TYPE, USER
 
 T = TypeVar("T")
 _PAGE = 500
@@ -113,10 +113,8 @@ class _State:
                     yield key, {"issuer": binding.issuer, "subject": binding.subject}
         if (user, Kind.TOKEN) in self._kinds:
             for token in self._ask(wire.list_tokens(user)).tokens:
-                yield (
-                    Key(Kind.TOKEN, user, token.name),
-                    {"expires_on": token.expires_on, "rights": _rights(token.rights)},
-                )
+                said = {"expires_on": token.expires_on, "rights": _rights(token.rights)}
+                yield Key(Kind.TOKEN, user, token.name), {**said, **({KEY_ID: token.key_id} if token.key_id else {})}
 
     def _project(self, name: str) -> Iterator[tuple[Key, Fields]]:
         project = self._found(wire.get_project(name))

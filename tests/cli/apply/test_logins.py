@@ -156,6 +156,17 @@ def test_a_token_that_differs_is_made_anew_only_when_that_is_asked_for(
     assert (step.fields["rights"], step.fields["expires_on"]) == ((PUBLISHING,), "2999-05-01T00:00:00Z")
 
 
+def test_a_key_is_left_alone_and_not_declared(tmp_path: Path) -> None:
+    key = there(key_id="00" * 20)
+    everything = PlanOptions(prune=True, renew_tokens=True)
+    others = "{tokens: {}, bindings: {checkin: {issuer: 'https://issuer.example', subject: s-7}}}"
+
+    assert plan(declared(tmp_path, f"users: {{sensor: {others}}}"), key, everything) == []
+    for options in (PlanOptions(), everything):
+        with pytest.raises(BadDocument, match="token sensor/field is a key, which is made by ams token create"):
+            plan(declared(tmp_path), key, options)
+
+
 def test_what_is_not_said_of_a_token_made_anew_stays_as_it_was(tmp_path: Path) -> None:
     text = "users: {sensor: {tokens: {field: {token_file: f, expires_on: ~}}}}"
 
@@ -302,10 +313,15 @@ def test_issuers_bindings_and_tokens_are_made_and_again_there_is_nothing_to_do(
     assert ams("publish", "readings", "--data", "dry", AMS_TOKEN=token).returncode == 0
     refused = files.apply(text.replace("2999", "2998"), "--yes")
     assert (refused.returncode, "--renew-tokens" in refused.stderr) == (2, True)
+    key = str(tmp_path / "key.json")
+    made = ams("token", "create", "key", "--user", f"{files.project}-sensor", "--google-file", key)
+    assert made.returncode == 0, made.stderr
     renewed = files.apply(text.replace("2999", "2998"), "--yes", "--renew-tokens")
     assert renewed.returncode == 0, renewed.stderr
     assert (tmp_path / "field.token").read_text().strip() != token
     assert ams("token", "list", AMS_TOKEN=token).returncode == 3
     pruned = files.apply("users: {PROJECT-sensor: {tokens: {}, bindings: {}}}", "--yes", "--prune")
     assert [line[0] for line in pruned.stdout.splitlines()] == ["-", "-"]
+    left = ams("token", "list", "--user", f"{files.project}-sensor", "-o", "json")
+    assert [each["name"] for each in json.loads(left.stdout)["tokens"]] == ["key"]
     ams("issuers", "delete", files.project)

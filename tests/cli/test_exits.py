@@ -5,6 +5,7 @@ from ams.cli.exits import Exit, PipeClosed, Usage, exit_code, line
 from ams.client import errors
 from ams.core.errors import BadDocument, BadSettings, Unusable
 from ams.pipeline import errors as pipeline
+from ams.tables.errors import WrongTable
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,7 @@ from ams.pipeline import errors as pipeline
         (pipeline.WrongDefinition("file.yaml", []), 2),
         (pipeline.ChangedDefinition("no"), 5),
         (pipeline.WrongTable("no"), 5),
+        (WrongTable("no"), 5),
         (pipeline.Busy("no"), 5),
         (pipeline.DataLoss("gone"), 1),
         (pipeline.Failed("no"), 1),

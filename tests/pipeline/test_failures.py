@@ -6,6 +6,7 @@ from pyspark.errors import StreamingQueryException
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.failures import explained
+from ams.tables.errors import WrongTable
 
 WORKER = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Job aborted due to stage failure: Task 0 in stage 1
@@ -29,6 +30,7 @@ def spark(text: str) -> StreamingQueryException:
         ("ams.client.errors.NotFound: Topic doesn't exist", client.NotFound, "Topic doesn't exist"),
         ("ams.client.errors.Unreachable: cannot reach https://a.example", client.Unreachable, "cannot reach https"),
         ("ams.pipeline.errors.DataLoss: messages 0 to 9", errors.DataLoss, "messages 0 to 9"),
+        ("ams.tables.errors.WrongTable: has other columns", errors.WrongTable, "has other columns"),
         ("ams.pipeline.errors.WrongOption: option topic: is missing", errors.WrongOption, "option topic: is missing"),
         ("ams.pipeline.errors.Broken: no number", errors.Failed, "could not be read, and was not set aside: no number"),
         ("ValueError: bad day", errors.Failed, "Spark gave up: ValueError: bad day"),
@@ -54,6 +56,8 @@ def test_what_we_raised_ourselves_stays_what_it_is() -> None:
     outer.__cause__ = errors.WrongTable("other columns")
 
     assert explained(outer) is outer.__cause__
+    outer.__cause__ = WrongTable("another checkpoint")
+    assert (type(explained(outer)), str(explained(outer))) == (errors.WrongTable, "another checkpoint")
     fault = ZeroDivisionError("division by zero")
     assert explained(fault) is fault
     assert isinstance(explained(OSError(28, "No space left on device")), errors.Failed)

@@ -7,6 +7,7 @@ from enum import IntEnum
 from ams.client import errors
 from ams.core.errors import AmsError, BadDocument, BadSettings
 from ams.pipeline import errors as pipeline
+from ams.tables.errors import WrongTable
 
 
 class Exit(IntEnum):
@@ -53,6 +54,7 @@ _CODES: dict[type[BaseException], Exit] = {
     Usage: Exit.USAGE,
     PipeClosed: Exit.PIPE_CLOSED,
     AmsError: Exit.REFUSED,
+    WrongTable: Exit.CONFLICT,
     BadSettings: Exit.USAGE,
     BadDocument: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,

@@ -8,7 +8,9 @@ from pyspark.errors import PySparkException
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.errors import Broken
+from ams.tables.errors import WrongTable
 
+_KNOWN = (client.ClientError, errors.PipelineError, WrongTable)
 _LONGEST = 500
 """Characters of a cause that are shown."""
 _OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
@@ -20,7 +22,9 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 def explained(error: BaseException) -> Exception:
     """Return the error to tell of what Spark or a batch raised: its root cause; a fault of a job stays what it is."""
-    known = next((each for each in _chain(error) if isinstance(each, client.ClientError | errors.PipelineError)), None)
+    known = next((each for each in _chain(error) if isinstance(each, _KNOWN)), None)
+    if isinstance(known, WrongTable):
+        return errors.WrongTable(known.message)
     if isinstance(known, Exception):
         return known
     if isinstance(error, Exception) and not isinstance(error, PySparkException | Py4JError | OSError):

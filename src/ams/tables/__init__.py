@@ -1,0 +1,10 @@
+"""Delta tables, by delta-rs, that batches are added to exactly once; no Spark, no service.
+
+    ROOT/day=2024-03-05/batch-000012-1f0c9a7e-....parquet     what a batch brought of a day
+    ROOT/day=2024-03-05/merged-000031-....parquet             the same after small files were merged
+    ROOT/_delta_log/                                          which of the files are the table, version by version
+
+delta-rs writes the log, and any reader of Delta tables reads them. What it does not do is done here: it takes files
+that are not there, counts a batch twice, and syncs nothing. `location` is where a table lies, `files` writes and reads
+Parquet, `log` keeps the log through a loss of power, `table` adds and replaces, `upkeep` merges, cleans and checks.
+"""

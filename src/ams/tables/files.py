@@ -1,0 +1,283 @@
+"""Parquet files of a table: writing them partition by partition, and reading them row group by row group."""
+
+import json
+import re
+import urllib.parse
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ams.tables.errors import WrongTable
+from ams.tables.location import Location
+
+Partition = Mapping[str, str | None]
+"""The values of the partition columns as Delta has them: texts, dates as 2024-03-05; None for null and for ``""``."""
+
+ROW_GROUP_BYTES = 32 * 2**20
+"""In memory, of all columns: what writing or reading a file takes."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_LONGEST_NAME = 200
+"""Bytes of a folder's name; it only helps people, the partition is in the log."""
+_LONGEST_TEXT = 32
+"""Characters of a text up to which it is told as the least or greatest of a column."""
+_BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that was written and is to become part of a table."""
+
+    path: str
+    """Below the table's root."""
+    size: int
+    rows: int
+    partition: dict[str, str | None]
+    stats: str
+    """Delta's statistics, JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a table."""
+
+    path: str
+    """Below the table's root."""
+    size: int
+    rows: int
+    partition: dict[str, str | None]
+    least: dict[str, Any]
+    """The least value of columns of which it is known."""
+    greatest: dict[str, Any]
+
+    @property
+    def batch(self) -> int | None:
+        """The batch that brought it, the newest one of a merged file; None when its name tells none."""
+        found = _BATCH.match(self.path.rpartition("/")[2])
+        return int(found[1]) if found else None
+
+
+def batch_name(query: str, batch: int) -> str:
+    """Return what files of a batch are called.
+
+    >>> batch_name("1f0c9a7e-5b1e-4f6e-9d3e-2c7a5d1b8e90", 12)
+    'batch-000012-1f0c9a7e'
+    """
+    return f"batch-{batch:06d}-{re.sub('[^A-Za-z0-9]', '', query)[:8]}"
+
+
+class Writer:
+    """Writes rows as new files, one for each partition: name them with a name, sync them, and tell what they are.
+
+    One file is open at a time, so rows should come sorted by partition; else there are more files. They are no part of
+    the table before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
+    """
+
+    def __init__(self, location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str) -> None:
+        """Prepare; `schema` is that of the rows, partition columns included."""
+        self._location = location
+        self._schema = schema
+        self._partition_by = tuple(partition_by)
+        self._name = name
+        self._open: _Open | None = None
+        self._files: list[NewFile] = []
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._open is not None:
+            self._open.abort()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Write rows that have the columns of the schema."""
+        rows = rows.select(self._schema.names).cast(self._schema)
+        for partition, part in _by_partition(rows, self._partition_by):
+            if self._open is None or self._open.partition != partition:
+                self._finish()
+                self._open = _Open(self._location, partition, self._name, part.schema)
+            self._open.add(part)
+
+    def close(self) -> list[NewFile]:
+        """Return the files; they, their folders and all new folders above are on stable storage."""
+        self._finish()
+        self._location.sync(*_folders(each.path for each in self._files))
+        return list(self._files)
+
+    def _finish(self) -> None:
+        if self._open is not None:
+            self._files.append(self._open.close())
+            self._open = None
+
+
+class _Open:
+    """A file at work."""
+
+    def __init__(self, location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema) -> None:
+        self.partition = partition
+        self._location = location
+        self._folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
+        self._path = f"{self._folder}/{name}-{uuid.uuid4()}.parquet".lstrip("/")
+        self._waiting: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._footers: list[Any] = []
+        location.make(self._folder)
+        self._parquet = pq.ParquetWriter(
+            location.path(self._path),
+            schema,
+            filesystem=location.filesystem,
+            compression="zstd",
+            metadata_collector=self._footers,
+        )
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self._waiting.append(rows)
+        self._bytes += rows.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> NewFile:
+        self._flush()
+        self._parquet.close()
+        self._location.sync(self._path)
+        size, footer = self._location.size(self._path), self._footers[0]
+        assert size is not None
+        return NewFile(self._path, size, footer.num_rows, self.partition, json.dumps(_statistics(footer)))
+
+    def abort(self) -> None:
+        self._parquet.close()
+        self._location.remove(self._path)
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting)
+        rows_of_a_group = table.num_rows * ROW_GROUP_BYTES // max(1, self._bytes)
+        self._waiting, self._bytes = [], 0
+        self._parquet.write_table(table, max(1, min(table.num_rows, rows_of_a_group)))
+
+
+def read(
+    location: Location, files: Iterable[File | NewFile], schema: pa.Schema, columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Read files one after the other, in flat memory; the order of their rows is kept.
+
+    Columns that a file lacks are null, and those of the partition are added. Raises `WrongTable` when a file is gone.
+    """
+    wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+    for file in files:
+        try:
+            source = location.filesystem.open_input_file(location.path(file.path))
+        except FileNotFoundError:
+            raise WrongTable(
+                f"{location.path(file.path)} is gone: no reader may be older than what vacuum keeps"
+            ) from None
+        with source, pq.ParquetFile(source) as parquet:
+            stored = [name for name in wanted.names if name in parquet.schema_arrow.names]
+            for group in range(parquet.num_row_groups):  # one by one: else all of the file is held ready
+                for rows in parquet.iter_batches(row_groups=[group], columns=stored):
+                    yield _complete(rows, wanted, file.partition)
+
+
+def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> pa.RecordBatch:
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in rows.schema.names
+        else _same(partition.get(field.name), field.type, rows.num_rows)
+        for field in wanted
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _same(value: str | None, type_: pa.DataType, rows: int) -> pa.Array:
+    return pa.nulls(rows, type_) if value is None else pa.repeat(pa.scalar(value).cast(type_), rows)
+
+
+def _by_partition(
+    rows: pa.RecordBatch, partition_by: Sequence[str]
+) -> Iterator[tuple[dict[str, str | None], pa.RecordBatch]]:
+    """Cut rows where their partition changes; the parts lack the partition columns."""
+    stored = rows.drop_columns(list(partition_by))
+    runs = [pc.run_end_encode(rows.column(name)).run_ends.to_pylist() for name in partition_by]
+    start = 0
+    for end in sorted({end for each in runs for end in each} or {rows.num_rows}):
+        if end > start:
+            partition = {name: text(rows.column(name)[start].as_py()) for name in partition_by}
+            yield partition, stored.slice(start, end - start)
+        start = end
+
+
+def text(value: Any) -> str | None:
+    """Return the value of a partition column as Delta has it."""
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int) or (isinstance(value, date) and not isinstance(value, datetime)):
+        return str(value)
+    raise WrongTable(f"partitions are by texts, numbers without fractions, days and flags, not by {value!r}")
+
+
+def _escaped(value: str | None) -> str:
+    """Return a name of a folder that no program has to guess at.
+
+    >>> _escaped("a/b c.d")
+    'a%2Fb%20c%2Ed'
+    """
+    name = _NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
+    return name[:_LONGEST_NAME]
+
+
+def _folders(paths: Iterable[str]) -> list[str]:
+    """Return the folders of files and all above them, up to the table's: one may have been made by another attempt."""
+    found = set()
+    for path in paths:
+        while path:
+            path = path.rpartition("/")[0]
+            found.add(path)
+    return sorted(found, reverse=True)
+
+
+def _statistics(footer: Any) -> dict[str, Any]:
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number in range(footer.num_columns):
+        name = footer.schema.column(number).path
+        chunks = [footer.row_group(group).column(number).statistics for group in range(footer.num_row_groups)]
+        if "." in name or not all(chunks) or not all(each.has_null_count for each in chunks):
+            continue
+        nulls[name] = sum(each.null_count for each in chunks)
+        filled = [each for each in chunks if each.num_values]
+        if filled and (bounds := _bounds(filled)):
+            least[name], greatest[name] = bounds
+    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+
+
+def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a column, if both can be told exactly."""
+    if not all(each.has_min_max for each in chunks):
+        return None
+    try:
+        least, greatest = min(each.min for each in chunks), max(each.max for each in chunks)
+    except (OverflowError, ValueError):  # a time that Python cannot tell
+        return None
+    return (_told(least), _told(greatest)) if _is_told(least) and _is_told(greatest) else None
+
+
+def _is_told(value: Any) -> bool:
+    """Whether a value orders alike for all readers: not so numbers with fractions, among which may be NaN."""
+    return (isinstance(value, int | date) and not isinstance(value, bool)) or (
+        isinstance(value, str) and len(value) <= _LONGEST_TEXT
+    )
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return value.isoformat() if isinstance(value, date) else value

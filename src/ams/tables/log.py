@@ -1,0 +1,126 @@
+"""The log of a table, so that a loss of power takes nothing back that was confirmed.
+
+A commit is one file, `_delta_log/00000000000000000012.json`. delta-rs does not sync it, so after a loss of power the
+newest one may be absent, empty, or cut off somewhere, and then delta-rs may well read it and find a batch without its
+number. So each commit says how many actions it has, the one before is on stable storage before a commit begins, and
+`recover` removes a newest one that is not whole: it was never confirmed.
+
+A checkpoint says what the commits up to one came to, so that readers need not read them all. While one is being made
+there is a note of it; `recover` removes a checkpoint with a note. The commits are all kept as long as the log is.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+
+from ams.tables.location import Location
+
+FOLDER = "_delta_log"
+CHECKPOINT_EVERY = 50
+"""Commits."""
+HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+"""delta-rs makes no checkpoints, which it does not sync, and removes nothing."""
+_ENDING = ".json"
+_NOTE = f"{FOLDER}/_checkpoint_begun"
+_LAST = f"{FOLDER}/_last_checkpoint"
+
+
+def properties(what: str, actions: int, number: tuple[str, int] | None = None) -> CommitProperties:
+    """Return what a commit says of itself: what it does, and how many actions it has; it is tried once.
+
+    Args:
+        what: for people who read the history.
+        actions: lines of the commit besides the one that holds this.
+        number: a query, and the number of its batch.
+    """
+    return CommitProperties(
+        custom_metadata={"ams": {"does": what, "actions": actions}},
+        max_commit_retries=0,
+        app_transactions=[Transaction(*number)] if number else None,
+    )
+
+
+def commit_path(version: int) -> str:
+    """Return where the commit of a version is."""
+    return f"{FOLDER}/{version:020d}{_ENDING}"
+
+
+def versions(location: Location) -> list[int]:
+    """Return the versions whose commits are there."""
+    digits = [name.removesuffix(_ENDING) for name in location.names(FOLDER) if name.endswith(_ENDING)]
+    return [int(each) for each in digits if len(each) == 20 and each.isdigit()]
+
+
+def sync(location: Location, version: int) -> None:
+    """Return when a commit is on stable storage, and that it is there."""
+    location.sync(commit_path(version), FOLDER)
+
+
+def commit_info(location: Location, version: int) -> Mapping[str, Any]:
+    """Return what a commit says of itself; nothing when it is not whole."""
+    return _info(location.read(commit_path(version)))
+
+
+def checkpoint(location: Location, version: int) -> None:
+    """Make a checkpoint of a version."""
+    with location.alone():
+        location.write(_NOTE, str(version).encode())
+        location.sync(_NOTE, FOLDER)
+        DeltaTable(location.root, version, location.options).create_checkpoint()
+        location.sync(*_checkpoint(location, version), _LAST, FOLDER)
+        location.remove(_NOTE)
+        location.sync(FOLDER)
+
+
+def recover(location: Location) -> list[str]:
+    """Remove what a loss of power left half written, and return it in words.
+
+    To be called by the run that writes the table, before it does.
+    """
+    if not _is_noted(location) and not _torn(location):
+        return []
+    with location.alone():  # and look again: another run may have done it, and gone on
+        removed = [*_noted(location), *_torn(location)]
+        for path in removed:
+            location.remove(path)
+        if removed:
+            location.sync(FOLDER)
+        if _is_noted(location):
+            location.remove(_NOTE)
+            location.sync(FOLDER)
+    return [f"{location.path(path)} was not whole and not confirmed, and was removed" for path in removed]
+
+
+def _torn(location: Location) -> list[str]:
+    newest = commit_path(max(versions(location), default=-1))
+    return [newest] if location.size(newest) is not None and not _info(location.read(newest)) else []
+
+
+def _is_noted(location: Location) -> bool:
+    return location.size(_NOTE) is not None
+
+
+def _noted(location: Location) -> list[str]:
+    if not _is_noted(location):
+        return []
+    version = location.read(_NOTE)
+    found = _checkpoint(location, int(version)) if version.isdigit() else []
+    return [*found, *([_LAST] if location.size(_LAST) is not None else [])]
+
+
+def _checkpoint(location: Location, version: int) -> list[str]:
+    start = f"{version:020d}.checkpoint."
+    return [f"{FOLDER}/{name}" for name in location.names(FOLDER) if name.startswith(start)]
+
+
+def _info(content: bytes) -> Mapping[str, Any]:
+    """Return what a commit says of itself; nothing when it is not whole."""
+    try:
+        lines = [json.loads(line) for line in content.splitlines()]
+    except ValueError:
+        return {}
+    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    actions = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
+    return info if actions == len(lines) - 1 else {}

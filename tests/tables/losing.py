@@ -1,0 +1,93 @@
+"""A machine that loses its power at a chosen sync, and with it what was not synced."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from unittest.mock import patch
+
+from ams.tables import location
+
+
+class Lost(Exception):
+    """The process is no more."""
+
+
+DAMAGES = ("kept", "gone", "empty", "half", "first line", "all but the last line", "zeros")
+"""What may become of a file that was not synced, or whose name was not."""
+
+
+def damaged(content: bytes, damage: str) -> bytes | None:
+    """Return what is left of a file, None when it is gone."""
+    lines = content.splitlines(keepends=True)
+    return {
+        "kept": content,
+        "gone": None,
+        "empty": b"",
+        "half": content[: len(content) // 2],
+        "first line": b"".join(lines[:1]),
+        "all but the last line": b"".join(lines[:-1]),
+        "zeros": bytes(len(content)),
+    }[damage]
+
+
+@dataclass
+class Machine:
+    """Files below a folder, and which of them are on stable storage."""
+
+    folder: Path
+    contents: dict[str, bytes] = field(default_factory=dict)
+    """Of files, as they were when they were synced last."""
+    names: dict[str, set[str]] = field(default_factory=dict)
+    """Of folders."""
+    syncs: int = 0
+
+    @contextmanager
+    def running(self, syncs_left: int) -> Iterator[None]:
+        """Let a process run until it wants to sync once more than it may."""
+
+        def sync(path: str) -> None:
+            nonlocal syncs_left
+            if not path.startswith(str(self.folder)):
+                return
+            if syncs_left == 0:
+                raise Lost(path)
+            syncs_left -= 1
+            self.syncs += 1
+            self._sync(Path(path))
+
+        with patch.object(location, "sync", sync):
+            yield
+
+    def lose_power(self, damages: Sequence[str]) -> None:
+        """Do one of `damages` after the other to the files that are not on stable storage."""
+        choice = cycle(damages)
+        for path in sorted(each for each in self.folder.rglob("*") if each.is_file()):
+            if self.contents.get(str(path)) == path.read_bytes() and self._is_named(path):
+                continue
+            left = damaged(path.read_bytes(), next(choice))
+            path.unlink() if left is None else path.write_bytes(left)
+        for text, content in self.contents.items():
+            path = Path(text)
+            if not path.exists() and self._is_named(path) and next(choice) == "gone":
+                path.write_bytes(content)  # that it was removed is lost
+        self._settle()
+
+    def _sync(self, path: Path) -> None:
+        if path.is_dir():
+            self.names[str(path)] = set(os.listdir(path))
+        else:
+            self.contents[str(path)] = path.read_bytes()
+
+    def _is_named(self, path: Path) -> bool:
+        if path == self.folder:
+            return True
+        return path.name in self.names.get(str(path.parent), ()) and self._is_named(path.parent)
+
+    def _settle(self) -> None:
+        """All that is there after a start is on stable storage."""
+        self.contents, self.names = {}, {}
+        for path in [self.folder, *self.folder.rglob("*")]:
+            self._sync(path)

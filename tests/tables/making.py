@@ -1,0 +1,39 @@
+"""Small tables of days and numbers."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+
+from ams.tables.files import NewFile, batch_name
+from ams.tables.table import Table, open_table
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), ("day", pa.date32())])
+QUERY = "1f0c9a7e-0000-0000-0000-000000000000"
+MONDAY, TUESDAY = date(2024, 3, 4), date(2024, 3, 5)
+Rows = Iterable[tuple[int, date | None]]
+
+
+def table(root: Path | str) -> Table:
+    return Table(str(root), SCHEMA, ("day",))
+
+
+def write(table: Table, rows: Rows, name: str = "rows") -> list[NewFile]:
+    """Write rows as one task does."""
+    with table.writer(name) as writer:
+        found = sorted(rows, key=lambda row: str(row[1]))
+        if found:
+            writer.add(pa.RecordBatch.from_pylist([{"n": n, "day": day} for n, day in found], SCHEMA))
+        return writer.close()
+
+
+def append(table: Table, batch: int, rows: Rows, query: str = QUERY) -> bool:
+    """Append a batch as a run does."""
+    return table.append(query, batch, write(table, rows, batch_name(query, batch)))
+
+
+def contents(root: Path | str) -> Counter[tuple[int, date | None]]:
+    """Return the rows of the newest version."""
+    return Counter((row["n"], row["day"]) for rows in open_table(str(root)).batches() for row in rows.to_pylist())

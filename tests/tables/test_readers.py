@@ -1,0 +1,107 @@
+"""Programs that know Delta tables read what is written here, also with odd partitions and columns that came later."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from ams.tables import log
+from ams.tables.files import batch_name
+from ams.tables.table import Table
+
+FIRST = pa.schema(
+    [
+        pa.field("n", pa.int64(), nullable=False),
+        ("at", pa.timestamp("us", "UTC")),
+        ("raw", pa.binary()),
+        ("day", pa.date32()),
+        ("topic", pa.string()),
+    ]
+)
+THEN = FIRST.append(pa.field("key", pa.string()))
+ODD = [
+    "plain",
+    "a b",
+    "100%",
+    "k=v",
+    "a/b",
+    "žluť",
+    "",
+    None,
+    "a%20b",
+    "x:y",
+    "q?z#f",
+    "tab\t",
+    "'q\"",
+    "+",
+    "\\",
+    "..",
+    "*",
+]
+READERS = {
+    "deltalake, its own engine": lambda root: pa.table(DeltaTable(root).scan()).to_pylist(),
+    "deltalake, by pyarrow": lambda root: DeltaTable(root).to_pyarrow_dataset().to_table().to_pylist(),
+    "Polars": lambda root: pl.scan_delta(root).collect().to_dicts(),
+    "DuckDB": lambda root: duckdb_rows(DeltaTable(root).to_pyarrow_dataset()),
+}
+
+
+def duckdb_rows(dataset: Any) -> list[dict[str, Any]]:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    found = connection.register("rows", dataset).execute("SELECT * FROM rows")
+    return [dict(zip([each[0] for each in found.description], row, strict=True)) for row in found.fetchall()]
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Make a table that has a checkpoint, a column that came later, and rows that were replaced."""
+    monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
+    at, day = datetime(2024, 3, 5, 1, 2, 3, 456789, tzinfo=UTC), date(2024, 3, 5)
+    made = []
+    for batch, schema in enumerate((FIRST, THEN, THEN)):
+        table = Table(str(tmp_path), schema, ("day", "topic"))
+        some = [
+            {"n": batch * 100 + n, "at": at, "raw": b"\x00\xff", "day": day, "topic": topic, "key": "k"}
+            for n, topic in enumerate(ODD)
+        ]
+        with table.writer(batch_name("query", batch)) as writer:
+            writer.add(pa.RecordBatch.from_pylist(some, schema))
+            table.append("query", batch, writer.close())
+        made += [{**row, "key": row["key"] if batch else None, "topic": row["topic"] or None} for row in some]
+    return made
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_finds_all_rows(tmp_path: Path, rows: list[dict[str, Any]], reader: str) -> None:
+    found = READERS[reader](str(tmp_path))
+
+    assert sorted(found, key=lambda row: row["n"]) == rows
+
+
+@pytest.mark.parametrize("topic", [each for each in ODD if each])
+def test_readers_choose_by_an_odd_partition(tmp_path: Path, rows: list[dict[str, Any]], topic: str) -> None:
+    wanted = sorted(row["n"] for row in rows if row["topic"] == topic)
+    dataset = DeltaTable(str(tmp_path)).to_pyarrow_dataset()
+
+    by_polars = pl.scan_delta(str(tmp_path)).filter(pl.col("topic") == topic).collect()["n"].to_list()
+    by_duckdb = duckdb.connect().register("t", dataset).execute("SELECT n FROM t WHERE topic = ?", [topic]).fetchall()
+
+    assert sorted(by_polars) == sorted(n for (n,) in by_duckdb) == wanted
+
+
+def test_readers_skip_files_by_their_ranges(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    delta = DeltaTable(str(tmp_path))
+
+    assert len(delta.file_uris(file_pruning_predicate="n >= 203")) < len(ODD) - 2
+    assert pl.scan_delta(str(tmp_path)).filter(pl.col("n") == 205).collect()["n"].to_list() == [205]
+
+
+def test_earlier_versions_are_read(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    assert pl.scan_delta(str(tmp_path), version=1).collect().height == len(ODD)
+    assert len(rows) == 3 * len(ODD)

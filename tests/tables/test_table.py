@@ -1,0 +1,352 @@
+import multiprocessing
+import os
+import pickle
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from ams.tables import log
+from ams.tables import table as tables
+from ams.tables.errors import WrongTable
+from ams.tables.files import NewFile
+from ams.tables.table import Snapshot, Table, open_table
+from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+def commit_raw(delta: DeltaTable, actions: list[Any], query: str = QUERY, batch: int = 0) -> None:
+    properties = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(query, batch)])
+    delta._table.create_write_transaction(actions, "append", ["day"], delta.schema(), None, properties, log.HOOKS)
+
+
+def test_a_batch_is_added_once_however_often_it_comes(root: Path) -> None:
+    assert append(table(root), 7, [(1, MONDAY)])
+
+    assert not append(table(root), 7, [(1, MONDAY)])
+    assert not append(table(root), 7, [(2, MONDAY)])
+
+    assert contents(root) == {(1, MONDAY): 1}
+
+
+def test_delta_rs_by_itself_takes_a_batch_twice_and_a_lower_one_and_files_that_are_not_there(root: Path) -> None:
+    append(table(root), 7, [(1, MONDAY)])
+    ghost = AddAction("ghost.parquet", 1, {"day": "2024-03-04"}, 0, True, '{"numRecords": 1}')
+
+    commit_raw(DeltaTable(root), [ghost], batch=7)
+    commit_raw(DeltaTable(root), [], batch=3)
+
+    assert DeltaTable(root)._table.transaction_version(QUERY) == 3
+    assert len(DeltaTable(root).file_uris()) == 2
+
+
+def test_a_snapshot_that_is_not_the_newest_takes_no_commit(root: Path) -> None:
+    """Without retries delta-rs refuses all of them, not only those that conflict; commits here stand on that."""
+    append(table(root), 0, [(1, MONDAY)])
+    stale = DeltaTable(root)
+    append(table(root), 1, [(2, MONDAY)])
+
+    with pytest.raises(CommitFailedError):
+        commit_raw(stale, [], query="another", batch=5)
+
+
+def test_a_file_that_is_not_there_or_has_another_size_is_refused(root: Path) -> None:
+    (found,) = write(table(root), [(1, MONDAY)])
+    other = NewFile(found.path, found.size + 1, 1, found.partition, found.stats)
+
+    with pytest.raises(WrongTable, match=rf"has {found.size} bytes instead of {found.size + 1}; nothing was stored"):
+        table(root).append(QUERY, 0, [other])
+    os.unlink(root / found.path)
+    with pytest.raises(WrongTable, match="is not there; nothing was stored"):
+        table(root).append(QUERY, 0, [found])
+
+    assert not table(root).exists()
+
+
+def test_another_query_is_refused_and_changes_nothing(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+
+    with pytest.raises(
+        WrongTable, match="was written from another checkpoint; give another folder, or that checkpoint"
+    ):
+        append(table(root), 1, [(2, MONDAY)], query="another")
+
+    assert contents(root) == {(1, MONDAY): 1}
+
+
+def test_a_checkpoint_older_than_the_table_is_refused(root: Path) -> None:
+    append(table(root), 4, [(1, MONDAY)])
+
+    with pytest.raises(WrongTable, match="knows batch 4 already, and this is batch 3: the checkpoint is older"):
+        append(table(root), 3, [(2, MONDAY)])
+
+
+def test_a_batch_without_rows_leaves_its_number(root: Path) -> None:
+    assert append(table(root), 0, [])
+    assert append(table(root), 1, [])
+
+    assert not append(table(root), 1, [(1, MONDAY)])
+    assert (table(root).snapshot().batch, contents(root)) == (1, {})
+
+
+def test_the_query_and_its_number_outlast_checkpoints_and_new_columns(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
+    for number in range(5):
+        append(table(root), number, [(number, MONDAY)])
+    wider = Table(str(root), SCHEMA.append(pa.field("s", pa.string())), ("day",))
+    wider.append(QUERY, 5, [])
+
+    snapshot = wider.snapshot()
+
+    assert (snapshot.query, snapshot.batch, snapshot.partition_by) == (QUERY, 5, ("day",))
+    assert [each.name for each in root.glob("_delta_log/*.checkpoint.parquet")]
+    assert not (root / "_delta_log" / "_checkpoint_begun").exists()
+
+
+def test_files_tell_their_batch_partition_and_ranges(root: Path) -> None:
+    append(table(root), 12, [(5, MONDAY), (3, MONDAY), (4, TUESDAY), (9, None)])
+
+    nowhere, monday, tuesday = table(root).snapshot().files
+
+    assert (monday.batch, monday.rows, monday.partition) == (12, 2, {"day": "2024-03-04"})
+    assert (monday.least, monday.greatest) == ({"n": 3}, {"n": 5})
+    assert monday.size == os.path.getsize(root / monday.path)
+    assert (tuesday.rows, nowhere.partition) == (1, {"day": None})
+    assert pickle.loads(pickle.dumps(monday)) == monday
+
+
+def test_files_are_selected_by_partition_and_by_what_is_known_of_them(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY), (2, TUESDAY), (3, None)])
+    append(table(root), 1, [(4, MONDAY)])
+    snapshot = table(root).snapshot()
+
+    monday = snapshot.select([{"day": "2024-03-04"}])
+
+    assert [each.batch for each in monday] == [0, 1]
+    assert [each.rows for each in snapshot.select([{"day": ""}])] == [1]
+    assert snapshot.select(where=lambda file: file.least["n"] > 3) == [monday[1]]
+    assert [rows.to_pylist() for rows in snapshot.batches(["n"], monday[1:])] == [[{"n": 4}]]
+
+
+def test_rows_are_replaced_by_one_commit(root: Path) -> None:
+    old = table(root)
+    old.replace(write(old, [(1, MONDAY), (2, TUESDAY), (3, None)]))
+    before = old.snapshot().version
+
+    old.replace(write(old, [(4, MONDAY)]), [{"day": None}])
+    assert contents(root) == {(4, MONDAY): 1, (2, TUESDAY): 1}
+    assert old.snapshot().version == before + 1
+
+    old.replace([])
+    assert contents(root) == {}
+    assert [row for rows in old.snapshot(before).batches(["n"]) for row in rows["n"].to_pylist()] == [3, 1, 2]
+
+
+def test_a_table_of_batches_is_not_replaced_and_one_of_results_takes_no_batches(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+    results = root.parent / "results"
+    table(results).replace([])
+
+    with pytest.raises(WrongTable, match="takes batches of a query; its rows are not replaced"):
+        table(root).replace([])
+    with pytest.raises(WrongTable, match="was written from another checkpoint"):
+        append(table(results), 0, [(1, MONDAY)])
+
+
+def test_new_columns_come_by_a_commit_of_their_own_first(root: Path) -> None:
+    """In the commit of the files a wider schema is ignored by delta-rs."""
+    append(table(root), 0, [(1, MONDAY)])
+    schema = SCHEMA.append(pa.field("more", pa.string()))
+    wider = Table(str(root), schema, ("day",))
+    with wider.writer("batch-000001-x") as writer:
+        writer.add(pa.RecordBatch.from_pylist([{"n": 2, "day": MONDAY, "more": "x"}], schema))
+
+        wider.append(QUERY, 1, writer.close())
+
+    done = [log.commit_info(wider.location, version)["ams"]["does"] for version in range(4)]
+    assert done == ["create", "append", "add columns", "append"]
+    found = [row for rows in wider.snapshot().batches(["n", "more"]) for row in rows.to_pylist()]
+    assert found == [{"n": 1, "more": None}, {"n": 2, "more": "x"}]
+
+
+def test_delta_rs_ignores_a_wider_schema_in_a_commit(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+    delta = DeltaTable(root)
+    wider = Schema.from_arrow(SCHEMA.append(pa.field("more", pa.string())))
+
+    delta._table.create_write_transaction([], "append", ["day"], wider, None, None, log.HOOKS)
+
+    assert [field.name for field in DeltaTable(root).schema().fields] == ["n", "day"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "by"),
+    [
+        (pa.schema([("n", pa.string()), ("day", pa.date32())]), ("day",)),
+        (pa.schema([("n", pa.int64()), ("day", pa.date32())]), ("day",)),  # n may be null now
+        (SCHEMA.append(pa.field("more", pa.int64(), nullable=False)), ("day",)),
+        (pa.schema([SCHEMA.field("n")]), ()),
+        (SCHEMA, ()),
+    ],
+)
+def test_other_columns_or_partitions_are_refused(root: Path, schema: pa.Schema, by: tuple[str, ...]) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+
+    with pytest.raises(WrongTable, match="has other columns than are written now"):
+        Table(str(root), schema, by).append(QUERY, 1, [])
+
+    assert table(root).snapshot().version == 1
+
+
+def test_a_column_that_is_filled_goes_into_one_that_may_be_null(root: Path) -> None:
+    loose = pa.schema([("n", pa.int64()), ("day", pa.date32())])
+    Table(str(root), loose, ("day",)).append(QUERY, 0, [])
+
+    assert append(table(root), 1, [(1, MONDAY)])
+
+
+def test_times_without_a_zone_are_refused(root: Path) -> None:
+    with pytest.raises(WrongTable, match="times without a zone"):
+        Table(str(root), pa.schema([("at", pa.timestamp("us"))])).append(QUERY, 0, [])
+
+
+def test_versions_are_read_by_number_and_by_time_whatever_the_times_of_the_files(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+    then = datetime.now(UTC)
+    time.sleep(0.01)
+    append(table(root), 1, [(2, MONDAY)])
+    for each in (root / "_delta_log").glob("*.json"):
+        os.utime(each, (0, 0))  # as after copying the table
+
+    found = table(root)
+
+    assert (found.snapshot(then).version, found.snapshot(datetime.now(UTC)).version, found.snapshot(1).batch) == (
+        1,
+        2,
+        0,
+    )
+    assert found.snapshot(then).time <= then
+    with pytest.raises(WrongTable, match=r"has no version of 2000-01-01T00:00:00\+00:00"):
+        found.snapshot(datetime(2000, 1, 1, tzinfo=UTC))
+    with pytest.raises(WrongTable, match="has no version 9"):
+        found.snapshot(9)
+
+
+def test_what_is_no_table_is_told(root: Path) -> None:
+    with pytest.raises(WrongTable, match="is no table: it has no _delta_log"):
+        open_table(str(root))
+    with pytest.raises(WrongTable, match="is no table"):
+        open_table(str(root), datetime.now(UTC))
+    assert not table(root).exists()
+
+
+def test_a_table_of_an_earlier_version_is_told_and_not_written_over(root: Path) -> None:
+    (root / "_manifest").mkdir(parents=True)
+    (root / "_manifest" / "commit-000000000001.json").write_text("{}")
+
+    for call in (lambda: open_table(str(root)), lambda: append(table(root), 0, [(1, MONDAY)])):
+        with pytest.raises(WrongTable, match="`ams pipeline table convert` makes a Delta table of it"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "named"),
+    [({"delta.enableDeletionVectors": "true"}, "deletionVectors"), ({"delta.enableChangeDataFeed": "true"}, "4")],
+)
+def test_tables_that_need_more_than_is_known_here_are_refused_by_name(
+    root: Path, configuration: dict[str, str], named: str
+) -> None:
+    DeltaTable.create(str(root), SCHEMA, configuration=configuration)
+
+    with pytest.raises(WrongTable, match=rf"was made by another program: it needs .*{named}"):
+        open_table(str(root))
+
+
+def test_a_table_with_columns_mapped_is_refused_by_name(root: Path) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+    first = root / log.commit_path(0)
+    text = first.read_text().replace(
+        '{"minReaderVersion":1,"minWriterVersion":2}', '{"minReaderVersion":2,"minWriterVersion":5}'
+    )
+    first.write_text(text.replace('"configuration":{', '"configuration":{"delta.columnMapping.mode":"name",'))
+
+    with pytest.raises(WrongTable, match="columnMapping"):
+        open_table(str(root))
+
+
+def test_earlier_versions_are_kept_as_long_as_is_said(root: Path) -> None:
+    Table(str(root), SCHEMA, ("day",), keep=timedelta(days=400)).replace([])
+
+    found = DeltaTable(root).metadata().configuration
+
+    assert found["delta.logRetentionDuration"] == found["delta.deletedFileRetentionDuration"] == "interval 400 days"
+
+
+def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table(root), 0, [(1, MONDAY)])
+
+    def beaten(snapshot: Snapshot, change: object) -> None:
+        raise CommitFailedError("no")
+
+    monkeypatch.setattr(tables, "_write", beaten)
+
+    with pytest.raises(WrongTable, match="is changed by others all the time; nothing was stored"):
+        append(table(root), 1, [(2, MONDAY)])
+
+
+def test_two_runs_at_once_with_the_same_batches_end_with_each_once(root: Path) -> None:
+    ended = race(root, [QUERY, QUERY])
+
+    assert "done" in ended  # who falls back by more than a batch is refused
+    assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
+
+
+def test_of_two_runs_at_once_with_different_checkpoints_one_is_refused(root: Path) -> None:
+    ended = race(root, [QUERY, "another"])
+
+    assert sorted(ended) == ["done", "refused"]
+    assert contents(root) == {(number, MONDAY): 1 for number in range(20)}
+
+
+def test_two_runs_at_once_that_replace_days_of_their_own_both_do(root: Path) -> None:
+    table(root).replace([])
+
+    ended = race(root, ["2024-03-04", "2024-03-05"])
+
+    assert ended == ["done", "done"]
+    assert contents(root) == {(19, MONDAY): 1, (19, TUESDAY): 1}
+
+
+def race(root: Path, names: list[str]) -> list[str]:
+    """Let processes write at once: batches of a query, or the rows of a day."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(len(names)) as pool, context.Manager() as manager:
+        start = manager.Barrier(len(names))
+        return pool.starmap(run, [(str(root), name, start) for name in names])
+
+
+def run(root: str, name: str, start: Any) -> str:
+    start.wait()
+    try:
+        for number in range(20):
+            if name.startswith("2024"):
+                table(root).replace(
+                    write(table(root), [(number, datetime.fromisoformat(name).date())]), [{"day": name}]
+                )
+            else:
+                append(table(root), number, [(number, MONDAY)], name)
+    except WrongTable:
+        return "refused"
+    return "done"

@@ -1,11 +1,13 @@
 """A program of Google's library logs in by its service account file, over TLS, changed in nothing but the endpoint."""
 
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support.service import LiveService, live_service
@@ -16,12 +18,13 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.cloud import pubsub_v1
 
 publisher = pubsub_v1.PublisherClient(client_options={"api_endpoint": sys.argv[1]})
-try:
-    print(publisher.publish(sys.argv[2], b"x", retry=None, timeout=20).result(20))
-except GoogleAPICallError as error:
-    print(error.code.name, error.message)
+for topic in sys.argv[2:]:
+    try:
+        print(publisher.publish(topic, b"x", retry=None, timeout=20).result(20))
+    except GoogleAPICallError as error:
+        print(error.code.name, error.message)
 """
-"""Publishes one message; in a process of its own, as gRPC reads its CA certificates once."""
+"""Publishes one message to each topic; in a process of its own, as gRPC reads its CA certificates once."""
 SECONDS = 60
 
 
@@ -53,19 +56,23 @@ def ran(service: LiveService, folder: Path, *command: str) -> str:
 
 def test_a_program_publishes_by_its_file_until_that_is_revoked(service: LiveService, tmp_path: Path) -> None:
     ams = "-m", "ams.cli.main"
-    for arguments in (
-        ("projects", "create", "garden"),
-        ("topics", "create", "readings"),
-        ("topics", "create", "alarms"),
-        ("token", "create", "robot", "--publish", "readings", "--google-file", "robot.json"),
-    ):
-        ran(service, tmp_path, *ams, *arguments)
+    trust = ssl.create_default_context(cafile=service.ca)
+    with httpx.Client(
+        base_url=f"{service.base_url}/v1/projects/", headers={"x-api-key": service.token}, verify=trust, trust_env=False
+    ) as client:
+        client.post("garden", json={}).raise_for_status()
+        for topic in ("readings", "alarms"):
+            client.put(f"garden/topics/{topic}", json={}).raise_for_status()
+    ran(service, tmp_path, *ams, "token", "create", "robot", "--publish", "readings", "--google-file", "robot.json")
 
-    def published(topic: str, project: str = "garden") -> str:
-        return ran(service, tmp_path, "-c", PROGRAM, service.pubsub, f"projects/{project}/topics/{topic}")
+    def published(*topics: str) -> list[str]:
+        named = (f"projects/{topic.replace('/', '/topics/')}" for topic in topics)
+        return ran(service, tmp_path, "-c", PROGRAM, service.pubsub, *named).splitlines()
 
-    assert published("readings") == "0"
-    assert published("alarms").startswith("FORBIDDEN ")
-    assert published("readings", "orchard") == "NOT_FOUND Resource not found (resource=orchard)."
+    kept, forbidden, missing = published("garden/readings", "garden/alarms", "orchard/readings")
+    assert kept == "0"
+    assert forbidden.startswith("FORBIDDEN ")
+    assert missing == "NOT_FOUND Resource not found (resource=orchard)."
     ran(service, tmp_path, *ams, "token", "revoke", "robot")
-    assert published("readings").startswith("UNAUTHORIZED ")
+    [revoked] = published("garden/readings")
+    assert revoked.startswith("UNAUTHORIZED ")

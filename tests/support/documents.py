@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 ENDPOINT = "https://localhost:8080"
 """Where documents say the service is; tests put the real place there."""
 NOTHING: Mapping[str, str] = {}
+SECONDS = 180.0
+"""Until what a document shows has surely failed; on a busy machine each command takes seconds to begin."""
 
 _FENCE = re.compile(r"^ *```(?P<kind>[^\n]*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _LANGUAGES = {"python", "js", "go", "java"}
@@ -67,7 +69,7 @@ def run_examples(document: Path, folder: Path, endpoint: str) -> None:
     program = "\n".join(blocks(document, "python")).replace(ENDPOINT, endpoint)
     done = subprocess.run(
         [sys.executable, "-c", program],
-        cwd=folder, env=environment(no_proxy="localhost"), capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env=environment(no_proxy="localhost"), capture_output=True, text=True, timeout=SECONDS, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(blocks(document, "text"))
@@ -94,7 +96,7 @@ def _program(path: Path, arguments: str) -> None:
 
 
 def follow(
-    document: Path, clone: Path, endpoint: str, *, seconds: float = 60, instead: Mapping[str, str] = NOTHING
+    document: Path, clone: Path, endpoint: str, *, seconds: float = SECONDS, instead: Mapping[str, str] = NOTHING
 ) -> None:
     """Run a document's commands in one shell, as a reader would; fail at the first that fails or shows otherwise.
 
@@ -125,7 +127,7 @@ def _placed(text: str, endpoint: str, instead: Mapping[str, str]) -> str:
     return text
 
 
-def run(script: str, clone: Path, seconds: float = 60, **more: str) -> "subprocess.CompletedProcess[str]":
+def run(script: str, clone: Path, seconds: float = SECONDS, **more: str) -> "subprocess.CompletedProcess[str]":
     """Run a shell script in the clone; what it prints on both streams is in `stdout`."""
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],

@@ -16,7 +16,8 @@ from ams.core.settings import Settings
 from ams.core.supervisor import Supervisor
 from tests.support import shape
 
-READY_SECONDS = 20
+READY_SECONDS = 100
+"""Until a service has surely failed to start: many may start at a time."""
 
 
 @dataclass(frozen=True)

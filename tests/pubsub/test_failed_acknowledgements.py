@@ -1,14 +1,17 @@
 """What clients are told with exactly-once delivery when very many ids of a call count no more."""
 
 import itertools
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import grpc
+import httpx
 import pytest
 from google.api_core.exceptions import Aborted, FailedPrecondition, InvalidArgument
 from google.cloud.pubsub_v1 import types
@@ -20,6 +23,7 @@ from grpc_status import rpc_status
 from ams.pubsub.leasing import takes_long_errors
 from tests.pubsub.conftest import World, world_at
 from tests.pubsub.streams import refused
+from tests.support.service import live_service
 
 GetTopic: Any = types.GetTopicRequest.pb()
 SECONDS = 60
@@ -96,6 +100,30 @@ def test_the_library_for_java_is_told_of_all_at_once(world: World) -> None:
         with pytest.raises(Aborted) as error:
             acknowledge(java, subscription, ids)
         assert set(error.value.details[0].metadata) == set(ids[:LATE])
+
+
+def test_by_tls_all_are_named_at_once(tmp_path: Path) -> None:
+    with live_service(tmp_path / "data", "--pubsub-port", "0", "--tls-self-signed", "--min-free-bytes", "0") as service:
+        authority = service.ca.read_bytes()
+        credentials = grpc.composite_channel_credentials(
+            grpc.ssl_channel_credentials(authority), grpc.access_token_call_credentials(service.token)
+        )
+        options = [("grpc.max_metadata_size", 4 * 2**20)]  # as the library has it for its own connections
+        with grpc.secure_channel(service.pubsub, credentials, options) as channel:
+            world = world_at(channel, service)
+            httpx.post(
+                f"{service.base_url}/v1/projects/{world.project}",
+                json={},
+                headers={"x-api-key": service.token},
+                verify=ssl.create_default_context(cadata=authority.decode()),
+                trust_env=False,
+            ).raise_for_status()
+            _, subscription = world.made(enable_exactly_once_delivery=True)
+            ids = leased(world, subscription)
+            give_back(world, subscription, ids)
+            with pytest.raises(InvalidArgument) as error:
+                acknowledge(world, subscription, ids)
+    assert set(error.value.details[0].metadata) == set(ids)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.core.ack_ids import AckIds, HandOutId, ack_ids_of, identity_of, read_hand_out, slices_of
+from ams.core.ack_ids import AckId, AckIds, HandOutId, ack_ids_of, identity_of, read_hand_out, slices_of, without
 from ams.core.errors import InvalidInput
 from ams.core.names import Offset, SubscriptionId, ack_prefix
 
@@ -32,6 +32,18 @@ def test_slices_have_all_ids_in_their_order_and_none_is_in_two(ids: AckIds, most
     assert [each for slice_ in slices for each in slice_] == list(dict.fromkeys(named(ids)))
     assert all(len(named(each)) <= most for each in slices_of(ids, most))
     assert len(named(ids)) // most <= len(slices) <= -(-len(named(ids)) // most)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.lists(FEW, min_size=1, max_size=12)), st.data())
+def test_ids_without_some_are_the_others_in_their_order(ids: AckIds, data: st.DataObject) -> None:
+    every = [AckId(offset, text) for text, offsets in ids.items() for offset in offsets]
+    some = data.draw(st.sets(st.sampled_from(every))) if every else set()
+
+    kept = without(ids, some)
+
+    left = [AckId(offset, text) for text, offsets in kept.items() for offset in offsets]
+    assert left == [each for each in every if each not in some]
+    assert all(kept.values())
 
 
 @pytest.mark.parametrize(

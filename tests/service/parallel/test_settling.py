@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ams.core.ack_ids import AckId
+from ams.core.ack_ids import AckId, NeverGiven
 from ams.core.errors import AckTimeout, CursorsUnavailable, InvalidInput
 from ams.core.names import Offset
 from ams.core.parallel_options import ParallelOptions
@@ -105,13 +105,14 @@ async def test_very_many_ids_are_dealt_with_in_slices_others_having_turns_in_bet
     assert await site.floor() == 4
 
 
-async def test_of_very_many_ids_nothing_is_done_when_the_last_one_was_never_given(site: Site) -> None:
+async def test_of_very_many_ids_nothing_is_done_when_some_were_never_given(site: Site) -> None:
     await site.publish(*range(4))
     given = await site.pull()
-    bad = AckId(Offset(9), given[0].hand_out)
+    bad, worse = (AckId(Offset(offset), given[0].hand_out) for offset in (9, 10))
     for work in (site.acknowledge, site.nack, lambda ids: site.extend(ids, 30)):
-        with pytest.raises(InvalidInput, match="^Invalid ack id$"):
-            await work([*given * SLICE, bad])
+        with pytest.raises(NeverGiven, match="^Invalid ack id$") as error:
+            await work([bad, *given * SLICE, worse, bad])
+        assert set(error.value.ids) == {bad, worse}
     assert (await site.floor(), await site.pull()) == (0, [])
     await site.acknowledge(given)
 

@@ -12,5 +12,5 @@ acknowledges them. In the end `books.py` compares that with what was published: 
 side, those of each key must have come in order, and the one that always fails has to be in the dead letter topic.
 
 Read it in this order: `site` (what there is), `publisher`, `subscriber`, `reader` (the programs), `programs` (how they
-are started), `books`, `__main__`. How programs are watched, killed and stopped is in `demo.work.workers`.
+are started), `books`, `__main__`. How programs are watched, killed and stopped is in `demo.workers`.
 """

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from demo.work.books import done_in, note
+from demo.books import done_in, note
 
 
 class Balance(NamedTuple):

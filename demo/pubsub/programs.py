@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from demo.service import Service
-from demo.work.workers import Worker
+from demo.workers import Worker
 
 
 class Programs:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from google.cloud import pubsub_v1
 
+from demo.books import note
 from demo.pubsub.site import PROJECT, TOPIC, readings
-from demo.work.books import note
 
 SECONDS = 120
 """For one message to be answered."""

@@ -3,33 +3,26 @@
 Its subscription is an ordered one: an acknowledgement stands for everything before it.
 """
 
-import signal
-import sys
-from pathlib import Path
+from typing import TextIO
 
 from argo_ams_library import ArgoMessagingService
 
+from demo.library import CALL_SECONDS, go_on
 from demo.pubsub.books import receive
 from demo.pubsub.site import ARCHIVE, PROJECT
 
 PULL = 500
 """Messages of a pull."""
-CALL_SECONDS = 30
 
 
-def main() -> int:
-    """Read until SIGTERM."""
-    endpoint, token, book = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    ams = ArgoMessagingService(endpoint=endpoint, token=Path(token).read_text(), project=PROJECT)
-    with Path(book).open("a", buffering=1) as file:
-        while True:
-            received = ams.pull_sub(ARCHIVE, PULL, timeout=CALL_SECONDS)
-            for _, message in received:
-                receive(file, message.get_data().decode())
-            if received:
-                ams.ack_sub(ARCHIVE, [received[-1][0]], timeout=CALL_SECONDS)
+def read(ams: ArgoMessagingService, book: TextIO) -> None:
+    """Write down what comes by one pull, and acknowledge it."""
+    received = ams.pull_sub(ARCHIVE, PULL, timeout=CALL_SECONDS)
+    for _, message in received:
+        receive(book, message.get_data().decode())
+    if received:
+        ams.ack_sub(ARCHIVE, [received[-1][0]], timeout=CALL_SECONDS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    go_on(PROJECT, read)

@@ -11,6 +11,6 @@ Each worker writes down every job that it has done, before it acknowledges it. I
 what was published: no job may be lost, and the one that always fails has to be in the dead letter topic. A job may be
 done twice: by a worker that was killed before its acknowledgement, and by another after it.
 
-Read it in this order: `site` (what there is), `library` (the loop for the official library), `workers` (how they are
-started and killed), `books`, `__main__`.
+Read it in this order: `site` (what there is), `library` (a step of the official library), `programs` (how they are
+started), `books`, `__main__`. How workers are watched, killed and stopped is in `demo.workers`.
 """

@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
+
+from demo.books import done_in
 
 
 class Balance(NamedTuple):
@@ -22,18 +24,6 @@ class Balance(NamedTuple):
     def is_right(self) -> bool:
         """Whether nothing is lost, and just the broken job is put aside."""
         return self.lost == 0 and self.dead == 1
-
-
-def note(book: TextIO, job: str) -> None:
-    """Write down that a job is done, in one piece."""
-    book.write(f"{job}\n")
-
-
-def done_in(book: Path) -> list[str]:
-    """Return the jobs that a worker has done; one it was killed in the middle of writing is none."""
-    if not book.exists():
-        return []
-    return [line.removesuffix("\n") for line in book.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def balance(published: Sequence[str], books: Iterable[Path], dead: Sequence[str]) -> Balance:

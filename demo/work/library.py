@@ -4,35 +4,22 @@ Its acknowledgements name every message of a pull: on a parallel subscription th
 that fails is not acknowledged, and comes again when its lease has run out, as the library cannot give it back.
 """
 
-import signal
-import sys
 import time
-from pathlib import Path
 from typing import TextIO
 
 from argo_ams_library import AmsServiceException, ArgoMessagingService
 
-from demo.work.books import note
+from demo.books import note
+from demo.library import CALL_SECONDS, go_on
 from demo.work.site import JOB_SECONDS, PROJECT, SUBSCRIPTION, is_broken
 
 PULL = 100
 """Messages of a pull: no more than are done well within their deadline."""
-CALL_SECONDS = 30
 TOO_LATE = 408
 """Some of the acknowledgements came after the deadline: those messages come again, the others are done."""
 
 
-def main() -> int:
-    """Work until SIGTERM."""
-    endpoint, token, book = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    ams = ArgoMessagingService(endpoint=endpoint, token=Path(token).read_text(), project=PROJECT)
-    with Path(book).open("a", buffering=1) as file:
-        while True:
-            _work(ams, file)
-
-
-def _work(ams: ArgoMessagingService, book: TextIO) -> None:
+def work(ams: ArgoMessagingService, book: TextIO) -> None:
     """Do the jobs of one pull."""
     done: list[str] = []
     for ack_id, message in ams.pull_sub(SUBSCRIPTION, PULL, timeout=CALL_SECONDS):
@@ -51,4 +38,4 @@ def _work(ams: ArgoMessagingService, book: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    go_on(PROJECT, work)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from demo.work.books import balance, done_in
+from demo.books import done_in
+from demo.work.books import balance
 from tests.support.documents import environment
 
 LAST_LINE = re.compile(

@@ -160,11 +160,12 @@ def test_a_marked_call_is_not_relayed_again(channels: tuple[grpc.Channel, grpc.C
     assert acknowledge(two, name, ack_id) == ("OK", "")
 
 
-@pytest.mark.long
-def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
+@contextlib.contextmanager
+def two_processes(folder: Path) -> Iterator[tuple[Node, grpc.Channel, grpc.Channel]]:
+    """Run two nodes, each a process of its own; yield the first one, and channels to both."""
     settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
     ports = free_port(), free_port()
-    owner, other = (Node(f"node{port}", tmp_path, settings | {"pubsub_port": str(port)}) for port in ports)
+    owner, other = (Node(f"node{port}", folder, settings | {"pubsub_port": str(port)}) for port in ports)
     with contextlib.ExitStack() as stack:
         for each in (owner, other):
             stack.callback(each.kill)
@@ -172,6 +173,12 @@ def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
         for each in (owner, other):
             each.wait_ready()
         at_owner, at_other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+        yield owner, at_owner, at_other
+
+
+@pytest.mark.long
+def test_a_client_goes_on_when_the_owner_is_killed(tmp_path: Path) -> None:
+    with two_processes(tmp_path) as (owner, at_owner, at_other):
         name = make(at_owner)
         subscription = f"projects/P/subscriptions/{name}"
         pull(at_owner, name)
@@ -237,16 +244,7 @@ def test_a_stream_that_is_full_ends_when_its_node_was_away_for_too_long(tmp_path
 
 @pytest.mark.long
 def test_a_relayed_stream_ends_when_nothing_is_heard_of_the_owner(tmp_path: Path) -> None:
-    settings = shared_settings() | {"log_level": "warning", "pubsub_emulator": "true"}
-    ports = free_port(), free_port()
-    owner, other = (Node(f"node{port}", tmp_path, settings | {"pubsub_port": str(port)}) for port in ports)
-    with contextlib.ExitStack() as stack:
-        for each in (owner, other):
-            stack.callback(each.kill)
-            each.launch()
-        for each in (owner, other):
-            each.wait_ready()
-        at_owner, at_other = (stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}")) for port in ports)
+    with two_processes(tmp_path) as (owner, at_owner, at_other):
         name = make(at_owner)
         pull(at_owner, name)
         stream = Stream(at_other, seconds=2 * SECONDS)

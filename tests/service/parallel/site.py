@@ -1,6 +1,6 @@
 """A parallel subscription over the real log and the real cursors, and what consumers do with it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -81,6 +81,23 @@ class Site:
     async def extend(self, ids: Sequence[AckId], seconds: int) -> None:
         """Extend."""
         await self.working.settler.extend(await self.subscription(), P, grouped(ids), seconds, holder="one")
+
+    async def fail(self, times: int) -> None:
+        """Pull a message and give it back, so many times."""
+        for _ in range(times):
+            await self.nack(await self.pull(1))
+
+    def before_the_next_lease(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Do something between the read of the next pull and its lease."""
+        puller = self.working.puller
+        whole = puller._afforded
+
+        async def afforded(*given: Any) -> Any:
+            found = await whole(*given)
+            await act()
+            return found
+
+        puller._afforded = afforded  # type: ignore[method-assign]
 
     async def look(self) -> None:
         """Let the keeper look."""

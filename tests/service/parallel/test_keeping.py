@@ -54,16 +54,20 @@ async def test_a_message_that_failed_as_often_as_it_may_is_put_aside_once(site: 
     assert offsets(await site.pull()) == [1]
 
 
+async def put_aside_and_not_stored(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a message get into the dead letter topic, and its acknowledgement be lost."""
+    await site.publish(0)
+    await site.fail(5)
+    with monkeypatch.context() as broken:
+        broken.setattr(site.engines.cursors, "settle", unavailable)
+        await site.look()
+
+
 @with_options(dead_letter_policy=DIES)
 async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await site.publish(0)
-    for _ in range(5):
-        await site.nack(await site.pull(1))
-    with monkeypatch.context() as broken:
-        broken.setattr(site.engines.cursors, "settle", unavailable)
-        await site.look()
+    await put_aside_and_not_stored(site, monkeypatch)
     assert len(await site.letters()) == 1
     site.begin_again()
     assert await site.pull() == []
@@ -76,8 +80,7 @@ async def test_a_dead_letter_is_there_once_when_its_acknowledgement_is_lost(
 async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: Site) -> None:
     await site.publish(0)
     for _ in range(2):
-        for _ in range(5):
-            await site.nack(await site.pull(1))
+        await site.fail(5)
         site.begin_again()  # another process puts it aside
         await site.pull()
         await site.look()
@@ -90,12 +93,7 @@ async def test_a_message_that_fails_again_after_a_seek_is_put_aside_again(site: 
 async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot_be_stored(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await site.publish(0)
-    for _ in range(5):
-        await site.nack(await site.pull(1))
-    with monkeypatch.context() as broken:
-        broken.setattr(site.engines.cursors, "settle", unavailable)
-        await site.look()
+    await put_aside_and_not_stored(site, monkeypatch)
     site.engines.clock.advance(KEPT + 200)
     assert await site.pull() == []
     await site.look()
@@ -105,8 +103,7 @@ async def test_a_dead_letter_is_given_to_nobody_while_its_acknowledgement_cannot
 @with_options(dead_letter_policy=DIES)
 async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says_why(site: Site) -> None:
     await site.publish(0)
-    for _ in range(5):
-        await site.nack(await site.pull(1))
+    await site.fail(5)
     await site.engines.topics.delete(site.caller, LETTERS)
     with structlog.testing.capture_logs() as said:
         await site.look()
@@ -131,8 +128,7 @@ async def test_what_cannot_be_put_aside_stays_is_given_again_and_the_doctor_says
 @with_options(dead_letter_policy=DIES, enable_message_ordering=True)
 async def test_a_message_that_failed_out_before_the_process_ended_is_not_given_again(site: Site) -> None:
     await site.publish(0, 1, key=lambda _: "k")
-    for _ in range(5):
-        await site.nack(await site.pull(1))
+    await site.fail(5)
     site.begin_again()
     assert await site.pull() == []
     await site.look()

@@ -137,20 +137,11 @@ async def test_what_is_done_while_a_pull_reads_after_a_restart_is_not_given(
     assert offsets(await site.pull()) == [3, 4]
 
 
-async def test_what_is_acknowledged_between_a_read_and_its_lease_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_acknowledged_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
     await site.publish(*range(5))
     ids = await site.pull()
     site.begin_again()
-    whole = site.working.puller._afforded
-
-    async def afforded(*given: Any) -> Any:
-        found = await whole(*given)
-        await site.acknowledge([ids[2]])
-        return found
-
-    monkeypatch.setattr(site.working.puller, "_afforded", afforded)
+    site.before_the_next_lease(lambda: site.acknowledge([ids[2]]))
     assert offsets(await site.pull()) == [0, 1, 3, 4]
 
 

@@ -116,41 +116,22 @@ async def test_a_last_nack_after_a_restart_puts_the_message_aside(site: Site) ->
     assert [each["n"] for each in await site.letters()] == ["0"]
 
 
-async def test_what_is_extended_between_a_read_and_its_lease_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_extended_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
     await site.publish(*range(4))
     ids = await site.pull()
     site.begin_again()
-    whole = site.working.puller._afforded
-
-    async def afforded(*given: object) -> object:
-        found = await whole(*given)  # type: ignore[arg-type]
-        await site.extend([ids[2]], 60)
-        return found
-
-    monkeypatch.setattr(site.working.puller, "_afforded", afforded)
+    site.before_the_next_lease(lambda: site.extend([ids[2]], 60))
     assert offsets(await site.pull()) == [0, 1, 3]
     await site.acknowledge([ids[2]])
 
 
 @with_options(dead_letter_policy=DeadLetterPolicy("letters", 5))
-async def test_what_fails_for_the_last_time_between_a_read_and_its_lease_is_not_given(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_fails_for_the_last_time_between_a_read_and_its_lease_is_not_given(site: Site) -> None:
     await site.publish(0, 1)
-    for _ in range(4):
-        await site.nack(await site.pull(1))
+    await site.fail(4)
     ids = await site.pull()
     site.begin_again()
-    whole = site.working.puller._afforded
-
-    async def afforded(*given: object) -> object:
-        found = await whole(*given)  # type: ignore[arg-type]
-        await site.nack(ids[:1])
-        return found
-
-    monkeypatch.setattr(site.working.puller, "_afforded", afforded)
+    site.before_the_next_lease(lambda: site.nack(ids[:1]))
     assert offsets(await site.pull()) == [1]
     await site.look()
     assert [each["n"] for each in await site.letters()] == ["0"]

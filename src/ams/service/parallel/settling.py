@@ -36,6 +36,8 @@ SHOWN_IDS = 100
 """Ids that an error names at most: who wants to know of each asks for no more at a time, as the client does."""
 
 T = TypeVar("T")
+Settle = Callable[[Backlog, AckIds, Milliseconds], Settling]
+"""What is done with ids at a time: it says what is to be stored."""
 
 
 class LateIds(AckTimeout):
@@ -145,11 +147,7 @@ class Settler:
     # How it is done
 
     async def _settled(
-        self,
-        subscription: Subscription,
-        project: ProjectName,
-        ids: AckIds,
-        settle: Callable[[Backlog, AckIds, Milliseconds], Settling],
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
     ) -> Sequence[AckId]:
         """Store what is to be settled; return the ids that count no more."""
         if _are_few(ids):
@@ -182,11 +180,7 @@ class Settler:
             await asyncio.sleep(0)
 
     async def _settled_at_once(
-        self,
-        subscription: Subscription,
-        project: ProjectName,
-        ids: AckIds,
-        settle: Callable[[Backlog, AckIds, Milliseconds], Settling],
+        self, subscription: Subscription, project: ProjectName, ids: AckIds, settle: Settle
     ) -> Sequence[AckId]:
         """Do what `_settled` does, with a few ids.
 

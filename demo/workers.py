@@ -1,26 +1,13 @@
-"""The workers, each a process of its own: how they are started, killed, waited for, and told to stop."""
+"""Workers of a demo, each a process of its own: how they are started, killed, waited for, and told to stop."""
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from demo.service import STOP_TIMEOUT, Service
-from demo.work import site
-from demo.work.books import done_in
+from demo.books import done_in
+from demo.service import STOP_TIMEOUT
 
-HANDLER = f"""\
-read -r job || true
-case $job in *"{site.BROKEN}") exit 1 ;; esac
-echo "$job" >>"$1"
-"""
-"""What `ams work` runs for each message, which it gets on stdin: the exit code says whether the job is done."""
-
-
-AT_ONCE = ("--concurrency", "4")
-"""A shell for each message costs its start, so that several run at a time."""
 LOOK_SECONDS = 0.1
 """Between two looks at what is done."""
 PATIENCE = 60.0
@@ -60,7 +47,7 @@ class Worker:
 
     @property
     def done(self) -> int:
-        """How many jobs it has written down."""
+        """How many messages it has written down."""
         return len(done_in(self.book))
 
     @property
@@ -113,7 +100,7 @@ def until(there: Callable[[], bool], workers: Sequence[Worker]) -> None:
 
 
 def done_by(workers: Sequence[Worker]) -> int:
-    """Return how many jobs these have written down."""
+    """Return how many messages these have written down."""
     return sum(each.done for each in workers)
 
 
@@ -125,22 +112,21 @@ def stop(workers: Sequence[Worker]) -> None:
         each.wait()
 
 
-def library_worker(number: int, ams: Service, token: Path, folder: Path) -> Worker:
-    """Start a worker with the official library."""
-    environment = {**os.environ, "REQUESTS_CA_BUNDLE": str(ams.ca), "PYTHONUNBUFFERED": "1"}
-    command = (sys.executable, "-m", "demo.work.library", ams.endpoint, str(token))
-    return Worker(f"library-{number}", command, environment, folder)
+def kill_best(
+    some: Sequence[Worker], among: Sequence[Worker], after: int, noun: str, others: Sequence[Worker] = ()
+) -> None:
+    """Kill that one of `some` that has done most, as soon as those `among` whom it is have done so many.
+
+    `others` may make progress meanwhile, and may not fail either.
+    """
+    until(lambda: done_by(among) >= after, [*among, *others])
+    victim = max((each for each in some if not each.was_killed), key=lambda each: each.done)
+    victim.kill()
+    print(f"{victim.name} is killed, after {done_by(among)} {noun} in all.", flush=True)
 
 
-def command_worker(number: int, ams: Service, token: Path, folder: Path) -> Worker:
-    """Start `ams work` with a shell script for each message."""
-    handler = folder / "handler.sh"
-    handler.write_text(HANDLER)
-    connection = {
-        "AMS_ENDPOINT": ams.url,
-        "AMS_CA": str(ams.ca),
-        "AMS_TOKEN_FILE": str(token),
-        "AMS_PROJECT": site.PROJECT,
-    }
-    work = (sys.executable, "-m", "ams.cli.main", "work", site.SUBSCRIPTION, *AT_ONCE, "--", "sh", str(handler))
-    return Worker(f"ams-work-{number}", work, {**os.environ, **connection}, folder)
+def tell(heading: str, workers: Sequence[Worker]) -> None:
+    """Print what each has done."""
+    print(f"\n{heading}")
+    for each in workers:
+        print(f"  {each.name:<12} {each.done:>6}{'  (killed)' if each.was_killed else ''}")

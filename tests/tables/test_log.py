@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from ams.tables import log
 from ams.tables.errors import WrongTable
 from ams.tables.location import Location
+from ams.tables.upkeep import merge
 from tests.tables.losing import DAMAGES, Lost, Machine
 from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, contents, table
 
-BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [], [(3, TUESDAY), (4, MONDAY)]]
+BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
 FOREVER = 10**9
 
 
@@ -39,6 +40,8 @@ class Run:
         for number in range(self.confirmed, len(BATCHES)):
             append(table(self.root), number, BATCHES[number])
             self.confirmed = number + 1
+            if number == 1:
+                merge(str(self.root))
 
 
 def assert_each_batch_is_there_once_or_unconfirmed(run: Run) -> None:

@@ -21,6 +21,7 @@ Partition = Mapping[str, str | None]
 
 ROW_GROUP_BYTES = 32 * 2**20
 """In memory, of all columns: what writing or reading a file takes."""
+ENDING = ".parquet"
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _LONGEST_NAME = 200
 """Bytes of a folder's name; it only helps people, the partition is in the log."""
@@ -69,6 +70,11 @@ def batch_name(query: str, batch: int) -> str:
     'batch-000012-1f0c9a7e'
     """
     return f"batch-{batch:06d}-{re.sub('[^A-Za-z0-9]', '', query)[:8]}"
+
+
+def decoded(path: str) -> str:
+    """Return the path of a file that the log names."""
+    return urllib.parse.unquote(path)
 
 
 class Writer:
@@ -122,7 +128,7 @@ class _Open:
         self.partition = partition
         self._location = location
         self._folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
-        self._path = f"{self._folder}/{name}-{uuid.uuid4()}.parquet".lstrip("/")
+        self._path = f"{self._folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
         self._waiting: list[pa.RecordBatch] = []
         self._bytes = 0
         self._footers: list[Any] = []
@@ -182,6 +188,18 @@ def read(
             for group in range(parquet.num_row_groups):  # one by one: else all of the file is held ready
                 for rows in parquet.iter_batches(row_groups=[group], columns=stored):
                     yield _complete(rows, wanted, file.partition)
+
+
+def described(location: Location, file: File) -> NewFile:
+    """Return what a file says of itself; raises `WrongTable` when it is gone or no whole Parquet file."""
+    size = location.size(file.path)
+    if size is None:
+        raise WrongTable(f"{location.path(file.path)} is gone")
+    try:
+        footer = pq.read_metadata(location.path(file.path), filesystem=location.filesystem)
+    except pa.ArrowInvalid:
+        raise WrongTable(f"{location.path(file.path)} is no whole Parquet file") from None
+    return NewFile(file.path, size, footer.num_rows, file.partition, json.dumps(_statistics(footer)))
 
 
 def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> pa.RecordBatch:

@@ -69,6 +69,12 @@ class Location:
         selector = pafs.FileSelector(self.path(folder), allow_not_found=True)
         return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
+    def files(self, ending: str) -> list[str]:
+        """Return the files in the folder and below whose names end so, but none below names that begin with `_`."""
+        selector = pafs.FileSelector(self.root, recursive=True)
+        found = (posixpath.relpath(info.path, self.root) for info in self.filesystem.get_file_info(selector))
+        return sorted(path for path in found if path.endswith(ending) and not path.startswith("_"))
+
     def size(self, path: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""
         info = self.filesystem.get_file_info(self.path(path))

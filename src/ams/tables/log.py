@@ -11,6 +11,7 @@ there is a note of it; `recover` removes a checkpoint with a note. The commits a
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
@@ -56,6 +57,21 @@ def versions(location: Location) -> list[int]:
 def sync(location: Location, version: int) -> None:
     """Return when a commit is on stable storage, and that it is there."""
     location.sync(commit_path(version), FOLDER)
+
+
+def actions(location: Location, version: int) -> list[dict[str, Any]]:
+    """Return the lines of a commit."""
+    return [json.loads(line) for line in location.read(commit_path(version)).splitlines()]
+
+
+def time_of(info: Mapping[str, Any]) -> datetime:
+    """Return when a commit was made, by what it says of itself."""
+    return datetime.fromtimestamp(info.get("timestamp", 0) / 1000, UTC)
+
+
+def rows_of(add: Mapping[str, Any]) -> int:
+    """Return how many rows a file has by the action that added it; 0 when it does not say."""
+    return int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
 
 
 def commit_info(location: Location, version: int) -> Mapping[str, Any]:

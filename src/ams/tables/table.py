@@ -5,14 +5,13 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from ams.tables import files as parquet
@@ -100,10 +99,8 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
     version = _version_at(location, at) if isinstance(at, datetime) else at
     try:
         delta = DeltaTable(location.root, version, location.options)
-    except TableNotFoundError:
-        raise WrongTable(_no_table(location)) from None
     except DeltaError as error:
-        raise WrongTable(_unreadable(location, version, error)) from error
+        raise WrongTable(_why(location, version, error)) from error
     _check_protocol(location, delta)
     return Snapshot(location, delta)
 
@@ -171,7 +168,7 @@ class Table:
             return None if batch == snapshot.batch else Change("append", files, number=(query, batch))
 
         self._make_ready(files, query)
-        return commit(self.location, self._fitted, change)
+        return commit(self.location, change, self._fitted)
 
     def replace(self, files: Sequence[NewFile], partitions: Iterable[Partition] | None = None) -> None:
         """Put files in the place of all rows; or of those of `partitions` and of the partitions the files belong to.
@@ -187,7 +184,7 @@ class Table:
             return Change("replace", files, snapshot.select(old))
 
         self._make_ready(files, None)
-        commit(self.location, self._fitted, change)
+        commit(self.location, change, self._fitted)
 
     def recover(self) -> list[str]:
         """Remove what a loss of power left half written in the log, and return it in words.
@@ -201,18 +198,23 @@ class Table:
             return
         self.recover()
         if not self.exists():
+            if self.location.names(OLD_FORMAT):
+                raise WrongTable(_no_table(self.location))
             _check_files(self.location, files)
-            self._make(query)
+            self.make(query)
         self.location.sync("")  # also when it was there: whoever made it may have been killed before
         self.location.sync_above()
         self._is_ready = True
 
-    def _make(self, query: str | None) -> None:
+    def make(self, query: str | None) -> None:
+        """Make the table, without rows; `append` and `replace` do by themselves.
+
+        Args:
+            query: the streaming query whose batches it takes; None when its rows are replaced.
+        """
         schema = Schema.from_arrow(self.schema)
         if "timestamp_ntz" in schema.to_json():
             raise WrongTable(f"{self.location}: times without a zone are no columns of a table that all readers know")
-        if self.location.names(OLD_FORMAT):
-            raise WrongTable(_no_table(self.location))
         self.location.make()
         days = f"interval {max(1, round(self.keep / timedelta(days=1)))} days"
         kept = {"delta.logRetentionDuration": days, "delta.deletedFileRetentionDuration": days}
@@ -265,7 +267,11 @@ class Table:
         return bool(lacking)
 
 
-def commit(location: Location, fit: Callable[[Snapshot], bool], change: Callable[[Snapshot], Change | None]) -> bool:
+def commit(
+    location: Location,
+    change: Callable[[Snapshot], Change | None],
+    fit: Callable[[Snapshot], bool] = lambda _: False,
+) -> bool:
     """Commit what `change` finds to do in the newest version, on just that version; False when it finds nothing.
 
     When another writer was faster, or `fit` has changed the table, both look again at what is there then. It is on
@@ -348,7 +354,7 @@ def _version_at(location: Location, at: datetime) -> int:
 
 
 def _committed(location: Location, version: int) -> datetime:
-    return datetime.fromtimestamp(log.commit_info(location, version).get("timestamp", 0) / 1000, UTC)
+    return log.time_of(log.commit_info(location, version))
 
 
 def _no_table(location: Location) -> str:
@@ -357,8 +363,12 @@ def _no_table(location: Location) -> str:
     return f"{location} is no table: it has no {log.FOLDER}"
 
 
-def _unreadable(location: Location, version: int | None, error: Exception) -> str:
-    if version is not None and version not in log.versions(location):
+def _why(location: Location, version: int | None, error: Exception) -> str:
+    """Return why a table could not be opened."""
+    there = log.versions(location)
+    if not there:
+        return _no_table(location)
+    if version is not None and version not in there:
         return f"{location} has no version {version} (any longer)"
     reason = str(error).partition("\n")[0]
     return f"{location} cannot be read; after a loss of power start the run that writes it once more ({reason})"
@@ -367,7 +377,7 @@ def _unreadable(location: Location, version: int | None, error: Exception) -> st
 def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
     values = row.get("partition") or {}
     return File(
-        unquote(row["path"]),
+        parquet.decoded(row["path"]),
         row["size_bytes"],
         row["num_records"],
         {name: parquet.text(values[name]) for name in partition_by},

@@ -1,0 +1,227 @@
+"""Keeping tables in order: merging small files, removing old ones, going back to a version, and checking."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from ams.tables import files as parquet
+from ams.tables import log
+from ams.tables.errors import WrongTable
+from ams.tables.files import File, NewFile, Partition, Writer
+from ams.tables.location import Location
+from ams.tables.table import Change, Snapshot, commit, open_table
+
+FILE_BYTES = 256 * 2**20
+"""How large merged files become."""
+_TOGETHER_BYTES = 2**30
+"""What is merged before it is committed."""
+_Sized = TypeVar("_Sized", File, NewFile)
+
+
+def merge(
+    location: Location | str,
+    partitions: Iterable[Partition] | None = None,
+    file_bytes: int = FILE_BYTES,
+    order: str | None = None,
+) -> int:
+    """Put few files in the place of the many small ones of some partitions, or of all; return how many went.
+
+    Args:
+        location: the table.
+        partitions: those to look at.
+        file_bytes: files of half of it and more stay; merged ones become about as large.
+        order: a column; files are put together by its least values, so that rows in order stay so.
+
+    Readers see the one or the other, with the same rows. Raises `WrongTable`, and changes nothing, when a file does not
+    hold the rows that the log says, or goes away meanwhile.
+    """
+    location = Location.of(location)
+    snapshot = open_table(location)
+    gone, added, removed = 0, list[NewFile](), list[File]()
+    for some in _worth_merging(snapshot.select(partitions), file_bytes, order):
+        added += _merged(snapshot, some)
+        removed += some
+        if sum(file.size for file in removed) >= _TOGETHER_BYTES:
+            gone += _exchange(location, added, removed)
+            added, removed = [], []
+    return gone + (_exchange(location, added, removed) if removed else 0)
+
+
+def together(files: Iterable[_Sized], file_bytes: int) -> Iterator[list[_Sized]]:
+    """Put files of one partition together, one after the other, up to about so many bytes."""
+    found: list[_Sized] = []
+    for file in files:
+        if found and sum(each.size for each in found) + file.size > file_bytes:
+            yield found
+            found = []
+        found.append(file)
+    if found:
+        yield found
+
+
+def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
+    """Remove files that no version needs that is still kept, also those that never came to be of the table.
+
+    Files that are younger than what the table keeps (30 days, of results 400) stay: a batch or a reader may be at work.
+    Commits of versions that are older go too. Returns the files, as paths below the table.
+    """
+    location = Location.of(location)
+    snapshot = open_table(location)
+    found = sorted(path for path in snapshot.delta.vacuum(dry_run=True, full=True) if path.endswith(parquet.ENDING))
+    if not dry_run:
+        for path in found:
+            location.remove(path)
+        snapshot.delta.cleanup_metadata()
+    return found
+
+
+def restore(location: Location | str, at: int | datetime) -> Snapshot:
+    """Make the rows those of an earlier version again, by a new commit; return what the table is then.
+
+    Columns that came since stay. So does the number of the last batch: the run goes on behind what it confirmed, and
+    rows that it brought since that version do not come again. Raises `WrongTable`, and changes nothing, when vacuum
+    took a file of that version.
+    """
+    location = Location.of(location)
+    old = open_table(location, at).files
+
+    def change(snapshot: Snapshot) -> Change | None:
+        now = {file.path for file in snapshot.files}
+        lacking = [parquet.described(location, file) for file in old if file.path not in now]
+        kept = {file.path for file in old}
+        extra = [file for file in snapshot.files if file.path not in kept]
+        return Change("restore", lacking, extra) if lacking or extra else None
+
+    commit(location, change)
+    return open_table(location)
+
+
+class Done(NamedTuple):
+    """A commit, as the history tells it."""
+
+    version: int
+    time: datetime
+    what: str
+    """`append`, `merge`; of other programs their own word."""
+    batch: int | None
+    files: int
+    """That came."""
+    rows: int
+    """In those."""
+    removed: int
+    """Files that went."""
+
+
+def history(location: Location | str, limit: int | None = None) -> Iterator[Done]:
+    """Yield the commits that are kept, the newest first."""
+    location = Location.of(location)
+    open_table(location)
+    for version in sorted(log.versions(location), reverse=True)[:limit]:
+        actions = log.actions(location, version)
+        info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        yield Done(
+            version,
+            log.time_of(info),
+            info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
+            next((each["txn"]["version"] for each in actions if "txn" in each), None),
+            sum("add" in each for each in actions),
+            sum(log.rows_of(each["add"]) for each in actions if "add" in each),
+            sum("remove" in each for each in actions),
+        )
+
+
+@dataclass
+class Report:
+    """What a check found."""
+
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    wrong: list[str] = field(default_factory=list)
+    """In words."""
+    unknown: list[str] = field(default_factory=list)
+    """Files that no commit names: left by attempts that failed, or of a batch at work; `vacuum` takes them when old."""
+
+
+def check(location: Location | str) -> Report:
+    """Compare what the log says of each file with what the file says of itself."""
+    location = Location.of(location)
+    snapshot = open_table(location)
+    report = Report()
+    for file in snapshot.files:
+        report.files, report.rows, report.size = report.files + 1, report.rows + file.rows, report.size + file.size
+        try:
+            found = parquet.described(location, file)
+        except WrongTable as error:
+            report.wrong.append(error.message)
+            continue
+        if (found.rows, found.size) != (file.rows, file.size):
+            report.wrong.append(
+                f"{location.path(file.path)} has {found.rows} rows in {found.size} bytes, and the log says "
+                f"{file.rows} in {file.size}"
+            )
+    report.unknown = sorted(set(location.files(parquet.ENDING)) - _known(snapshot))
+    return report
+
+
+def _worth_merging(files: Sequence[File], file_bytes: int, order: str | None) -> Iterator[list[File]]:
+    small: dict[Any, list[File]] = {}
+    for file in files:
+        if file.size * 2 < file_bytes:
+            small.setdefault(tuple(file.partition.items()), []).append(file)
+    for found in small.values():
+        in_order = sorted(found, key=_place(order))
+        yield from (some for some in together(in_order, file_bytes) if len(some) > 1)
+
+
+def _place(order: str | None) -> Callable[[File], Any]:
+    def place(file: File) -> Any:
+        least = file.least.get(order) if order else None
+        return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
+
+    return place
+
+
+def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[NewFile]:
+    name = merged_name(max((file.batch for file in files if file.batch is not None), default=None))
+    found = rewritten(snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files))
+    if sum(file.rows for file in found) != sum(file.rows for file in files):
+        raise WrongTable(f"{snapshot.location}: {files[0].path} and others do not hold the rows that the log says")
+    return found
+
+
+def merged_name(newest: int | None) -> str:
+    """Return what a file is called in which batches up to one are put together."""
+    return "merged" if newest is None else f"merged-{newest:06d}"
+
+
+def rewritten(
+    location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, rows: Iterable[pa.RecordBatch]
+) -> list[NewFile]:
+    """Write rows to new files."""
+    with Writer(location, schema, partition_by, name) as writer:
+        for some in rows:
+            writer.add(some)
+        return writer.close()
+
+
+def _exchange(location: Location, added: Sequence[NewFile], removed: Sequence[File]) -> int:
+    def change(snapshot: Snapshot) -> Change:
+        here = {file.path for file in snapshot.files}
+        if not all(file.path in here for file in removed):
+            raise WrongTable(f"{location} was changed while its files were merged; nothing of that was stored")
+        return Change("merge", added, removed, is_other_rows=False)
+
+    commit(location, change)
+    return len(removed)
+
+
+def _known(snapshot: Snapshot) -> set[str]:
+    found = {file.path for file in snapshot.files}
+    for version in log.versions(snapshot.location):
+        for action in log.actions(snapshot.location, version):
+            found |= {parquet.decoded(action[kind]["path"]) for kind in ("add", "remove") if kind in action}
+    return found

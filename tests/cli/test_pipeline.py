@@ -15,7 +15,7 @@ from tests.cli.conftest import Ams
 GOOD = """\
 source: {topic: walls}
 steps:
-  - parse: {format: json, fields: {site: text, wall: number}}
+  - parse: {format: json, fields: {site: string, wall: double}}
   - filter: wall > 10
 sink: {parquet: walls}
 """
@@ -44,7 +44,7 @@ def test_every_mistake_is_a_line_before_the_error(ams: Ams, tmp_path: Path, comm
         "wrong.yaml:1: unknown key 'subject'; there are topic, topics, subscription, from, max_messages, partitions,"
         " fail_on_data_loss",
         "wrong.yaml:1: one of topic, topics, subscription must be said, and only one",
-        "wrong.yaml:4: at character 1: no column 'wal'; did you mean wall?",
+        "wrong.yaml:4:13: no column 'wal'; did you mean wall?",
         "ams: wrong.yaml: 3 mistakes; nothing was started",
     ]
 
@@ -109,7 +109,7 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
         f"project {environment['AMS_PROJECT']}",
         f"work {work}",
         "source topic walls",
-        "parse format: json, fields: site: text, wall: number",
+        "parse format: json, fields: site: string, wall: double",
         "filter wall > 10",
         "sink parquet: walls",
         "last batch 3, at 2024-03-05T10:20:30Z",

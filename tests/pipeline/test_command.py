@@ -18,7 +18,7 @@ SECONDS = 240
 """A start of Spark, on a busy machine."""
 DEFINITION = """\
 source: {topic: plants}
-steps: [{derive: {text: text(data)}}]
+steps: [{derive: {text: cast(data as string)}}]
 sink: {parquet: plants}
 """
 

@@ -22,20 +22,20 @@ NewRun = Callable[[], Run]
 PLAN = """\
 source: {topic: walls, max_messages: 6}
 steps:
-  - filter: attributes['type'] is null or attributes['type'] != 'test'
+  - filter: attributes['type'] IS NULL OR attributes['type'] <> 'test'
   - parse:
       format: json
-      fields: {site: text, job: whole, wall: number, tags: [text]}
+      fields: {site: string, job: bigint, wall: double, tags: [string]}
       required: [site, job]
   - derive:
       long: wall >= 10
       kind: coalesce(attributes['type'], 'none')
-  - join: {file: sites.csv, by: site, fields: {site: text, country: text}}
+  - join: {file: sites.csv, by: site, fields: {site: string, country: string}}
 %s
 """
 WHOLE = """\
   - deduplicate: {by: [site, job], keep: last}
-  - aggregate: {by: [country], values: {jobs: count(), wall: sum(wall), tags: sum(size(tags))}}
+  - aggregate: {by: [country], values: {jobs: count(*), wall: sum(wall), tags: sum(size(tags))}}
 sink: {parquet: countries}
 """
 

@@ -33,7 +33,7 @@ WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""
 _TALKATIVE = {"spark.log.level": "WARN"}
 """Log settings of Spark with `--debug`."""
-_NEEDED = ("pyspark", "pyarrow", "pandas")
+_NEEDED = ("pyspark", "pyarrow", "pandas", "sqlglot")
 
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
 Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
@@ -170,7 +170,7 @@ def _plan(target: str, settings: list[str] | None) -> "Plan":
         return read_plan(target, settings or ())
     except WrongDefinition as error:
         for each in error.findings:
-            note(printable(f"{error.file}:{each.line}: {each.reason}"))
+            note(printable(f"{error.file}:{each}"))
         count = len(error.findings)
         raise Usage(f"{error.file}: {count} {'mistake' if count == 1 else 'mistakes'}; nothing was started") from error
 

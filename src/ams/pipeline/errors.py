@@ -48,17 +48,22 @@ class WrongOption(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing wrong in a file; lines count from 1."""
+    """One thing wrong in a file; lines and columns count from 1. A column is known within expressions."""
 
     line: int
     reason: str
+    column: int | None = None
+
+    def __str__(self) -> str:
+        column = "" if self.column is None else f"{self.column}:"
+        return f"{self.line}:{column} {self.reason}"
 
 
 class WrongDefinition(PipelineError):
     """A definition file says what cannot be."""
 
     def __init__(self, file: str, findings: Sequence[Finding]) -> None:
-        super().__init__("\n".join(f"{file}:{each.line}: {each.reason}" for each in findings))
+        super().__init__("\n".join(f"{file}:{each}" for each in findings))
         self.file = file
         self.findings = tuple(findings)
 

@@ -7,22 +7,23 @@ import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import ArrayType
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import types
 from ams.pipeline.flows.payloads import Avro, Json, Text
 
 FIELDS = {
-    "site": types.TEXT,
-    "jobs": types.WHOLE,
-    "wall": types.NUMBER,
+    "site": types.STRING,
+    "jobs": types.BIGINT,
+    "wall": types.DOUBLE,
     "ok": types.BOOLEAN,
-    "at": types.TIME,
-    "day": types.DAY,
-    "data": types.BYTES,
-    "tags": types.list_of(types.TEXT),
-    "more": types.map_of(types.TEXT),
-    "place": types.record({"lat": types.NUMBER}),
+    "at": types.TIMESTAMP,
+    "day": types.DATE,
+    "data": types.BINARY,
+    "tags": ArrayType(types.STRING),
+    "more": types.STRINGS,
+    "place": types.struct({"lat": types.DOUBLE}),
 }
 ATTRIBUTES: Mapping[str, str] = {"vo": "ops"}
 NONE = dict.fromkeys(FIELDS)
@@ -72,25 +73,25 @@ def test_each_object_of_a_list_is_a_record_and_a_bad_one_is_set_aside_alone() ->
         (b"{", "not JSON: Input data was truncated"),
         (b"\xff", "not JSON: JSON is malformed: invalid character (byte 0)"),
         (b"[" * 100_000, "not JSON: nested too deeply"),
-        (b'{"site": 1}', "field site: text is expected, not a number"),
-        (b'{"jobs": "1"}', "field jobs: whole is expected, not text"),
-        (b'{"jobs": 1.5}', "field jobs: whole is expected, not a number"),
-        (b'{"jobs": true}', "field jobs: whole is expected, not boolean"),
-        (b'{"jobs": 9223372036854775808}', "field jobs: whole is expected, not a number"),
-        (b'{"at": "soon"}', "field at: time is expected, not text"),
-        (b'{"at": 1e300}', "field at: time is expected, not a number"),
-        (b'{"day": "2024-02-30"}', "field day: day is expected, not text"),
-        (b'{"data": "%"}', "field data: bytes is expected, not text"),
-        (b'{"tags": ["x", 1]}', "field tags[1]: text is expected, not a number"),
-        (b'{"tags": {}}', "field tags: list is expected, not an object"),
-        (b'{"place": {"lat": "x"}}', "field place.lat: number is expected, not text"),
+        (b'{"site": 1}', "field site: string is expected, not a number"),
+        (b'{"jobs": "1"}', "field jobs: bigint is expected, not text"),
+        (b'{"jobs": 1.5}', "field jobs: bigint is expected, not a number"),
+        (b'{"jobs": true}', "field jobs: bigint is expected, not boolean"),
+        (b'{"jobs": 9223372036854775808}', "field jobs: bigint is expected, not a number"),
+        (b'{"at": "soon"}', "field at: timestamp is expected, not text"),
+        (b'{"at": 1e300}', "field at: timestamp is expected, not a number"),
+        (b'{"day": "2024-02-30"}', "field day: date is expected, not text"),
+        (b'{"data": "%"}', "field data: binary is expected, not text"),
+        (b'{"tags": ["x", 1]}', "field tags[1]: string is expected, not a number"),
+        (b'{"tags": {}}', "field tags: array<string> is expected, not an object"),
+        (b'{"place": {"lat": "x"}}', "field place.lat: double is expected, not text"),
     ],
 )
 def test_other_json_is_broken_and_names_the_field(data: bytes, reason: str) -> None:
     assert read(Json(FIELDS), data) == [reason]
 
 
-LINE = {"site": types.TEXT, "jobs": types.WHOLE, "ok": types.BOOLEAN, "at": types.TIME}
+LINE = {"site": types.STRING, "jobs": types.BIGINT, "ok": types.BOOLEAN, "at": types.TIMESTAMP}
 
 
 def test_lines_are_split_at_a_separator() -> None:
@@ -103,17 +104,17 @@ def test_lines_are_split_at_a_separator() -> None:
     assert found[1:] == [
         "field jobs is missing",
         "4 fields are expected in a line, not 2",
-        "field jobs: whole is expected",
+        "field jobs: bigint is expected",
         "not separated text: ';' expected after '\"'",
     ]
 
 
 def test_a_line_can_be_a_record_as_it_is() -> None:
-    assert read(Text({"line": types.TEXT}), b"a;b\nc") == [
+    assert read(Text({"line": types.STRING}), b"a;b\nc") == [
         {"line": "a;b", "attributes": ATTRIBUTES},
         {"line": "c", "attributes": ATTRIBUTES},
     ]
-    assert read(Text({"line": types.TEXT}), b"\xff") == ["not text in UTF-8"]
+    assert read(Text({"line": types.STRING}), b"\xff") == ["not text in UTF-8"]
 
 
 SCHEMA = {
@@ -121,7 +122,7 @@ SCHEMA = {
     "name": "m",
     "fields": [{"name": "site", "type": "string"}, {"name": "wall", "type": ["null", "double"]}],
 }
-AVRO = {"site": types.TEXT, "wall": types.NUMBER}
+AVRO = {"site": types.STRING, "wall": types.DOUBLE}
 
 
 def encoded(*records: dict[str, Any]) -> bytes:

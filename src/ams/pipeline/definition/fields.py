@@ -4,16 +4,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 import yaml
+from pyspark.sql.types import ArrayType, DataType
 
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.findings import Findings
-from ams.pipeline.expressions import Node, parse, type_of, types
-from ams.pipeline.expressions.checking import hint
-from ams.pipeline.expressions.types import Type
+from ams.pipeline.expressions import Expression, expression, hint, types
 from ams.pipeline.flows.steps.schemas import ATTRIBUTES, SOURCE
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
-_WORDS = (*types.WORDS, "map")
 TAKEN = (SOURCE, ATTRIBUTES)
 """Columns that every row has, and no step may make."""
 
@@ -64,9 +62,9 @@ def values_of(value: Value) -> list[Value]:
     return [value] if isinstance(value.node, yaml.ScalarNode) and not value.is_null else value.values()
 
 
-def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> dict[str, Type]:
+def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> dict[str, DataType]:
     """Read names with types."""
-    found: dict[str, Type] = {}
+    found: dict[str, DataType] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):
             checked_name(each, name, taken)
@@ -78,45 +76,39 @@ def fields(value: Value, findings: Findings, taken: Collection[str] = TAKEN) -> 
     return found
 
 
-def _type(value: Value, findings: Findings) -> Type:
+def _type(value: Value, findings: Findings) -> DataType:
     """Read a type: a word, `[T]` for lists, names with types for records."""
     if isinstance(value.node, yaml.SequenceNode):
         items = value.values()
         if len(items) != 1:
             raise bad(value.place, "the type of a list is written as [TYPE]")
-        return types.list_of(_type(items[0], findings))
+        return ArrayType(_type(items[0], findings))
     if isinstance(value.node, yaml.MappingNode):
-        return types.record(fields(value, findings, ()))
-    word = value.text()
-    if word not in _WORDS:
-        raise bad(value.place, f"no type {word[:40]!r}; {hint(word, _WORDS)}, [TYPE], or names with types")
-    return types.map_of(types.TEXT) if word == "map" else types.WORDS[word]
-
-
-def expression(value: Value, columns: Mapping[str, Type]) -> tuple[Node, Type]:
-    """Read an expression over columns and its type; raise `WrongExpression` or `BadDocument`."""
-    node = parse(value.text())
-    return node, type_of(node, columns)
+        return types.struct(fields(value, findings, ()))
+    word = value.text().replace(" ", "").lower()
+    if word not in types.NAMED:
+        meant = hint(word, types.NAMED, types.OTHER_NAMES)
+        raise bad(value.place, f"no type {value.text()[:40]!r}; {meant}, [TYPE], or names with types")
+    return types.NAMED[word]
 
 
 def expressions(
     value: Value,
-    columns: Mapping[str, Type],
+    columns: Mapping[str, DataType],
     findings: Findings,
     taken: Collection[str] = (SOURCE,),
     beside: Collection[str] = (),
-) -> tuple[dict[str, Node], dict[str, Type]]:
-    """Read names with expressions, and their types; of what is wrong, remember it and go on.
+) -> dict[str, Expression]:
+    """Read names with expressions; of what is wrong, remember it and go on.
 
     `beside` are the columns that stay beside those that are made.
     """
-    nodes: dict[str, Node] = {}
-    found: dict[str, Type] = {}
+    found: dict[str, Expression] = {}
     for name, each in value.mapping().items():
         with findings.catch(each):
             checked_name(each, name, taken)
-            check_apart(each, name, [*beside, *nodes])
-            nodes[name], found[name] = expression(each, columns)
-    if not nodes and not value.mapping():
+            check_apart(each, name, [*beside, *found])
+            found[name] = expression(each.text(), columns)
+    if not found and not value.mapping():
         findings.add(value, "at least one name with an expression is expected here")
-    return nodes, found
+    return found

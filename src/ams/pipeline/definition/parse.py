@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+from pyspark.sql.types import DataType
+
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.avro import avro_fields
 from ams.pipeline.definition.fields import TAKEN, check_apart, checked_name, fields, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
-from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.payloads import Avro, Json, Text
 from ams.pipeline.flows.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
 from ams.pipeline.parsing import Parse
@@ -24,16 +25,18 @@ def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
     if steps.whole or any(word != "filter" for word in steps.said):
         raise bad(value.place, "only filter can stand before parse")
     said = findings.mapping(value, KEYS, ("format",))
-    found: dict[str, Type] = {}
+    found: dict[str, DataType] = {}
     if "format" in said:
         with findings.catch(said["format"]):
             steps.parse, found = _parser(said["format"], said, steps, findings)
     steps.before, steps.rows = steps.rows, []
-    steps.parsed = {**found, ATTRIBUTES: types.map_of(types.TEXT)}
+    steps.parsed = {**found, ATTRIBUTES: types.STRINGS}
     steps.columns = {**steps.parsed, SOURCE: PLACE_TYPE}
 
 
-def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> tuple[Parse, dict[str, Type]]:
+def _parser(
+    form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings
+) -> tuple[Parse, dict[str, DataType]]:
     kind = form.text()
     if kind not in FORMATS:
         raise bad(form.place, f"no format {kind!r}; there are {', '.join(FORMATS)}")
@@ -52,7 +55,9 @@ def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Find
     return Text(found, required, said["separator"].text() if "separator" in said else ""), found
 
 
-def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> tuple[Parse, dict[str, Type]]:
+def _avro(
+    form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings
+) -> tuple[Parse, dict[str, DataType]]:
     if "schema" not in said:
         raise bad(form.place, "schema must be said: the file of the Avro schema")
     schema, found = avro_fields(said["schema"], steps.file(said["schema"]))
@@ -64,14 +69,14 @@ def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findin
     return Avro(schema, found, _required(said, found, findings), packed), found
 
 
-def _required(said: Mapping[str, Value], found: Mapping[str, Type], findings: Findings) -> frozenset[str]:
+def _required(said: Mapping[str, Value], found: Mapping[str, DataType], findings: Findings) -> frozenset[str]:
     return frozenset(known_columns(said["required"], found, findings)) if "required" in said else frozenset()
 
 
-def _check_text(found: Mapping[str, Type], said: Mapping[str, Value], findings: Findings) -> None:
+def _check_text(found: Mapping[str, DataType], said: Mapping[str, Value], findings: Findings) -> None:
     for name, kind in found.items():
-        if kind.word not in types.WORDS:
-            findings.add(said["fields"], f"field {name}: text holds no {kind.word}")
+        if types.is_nested(kind):
+            findings.add(said["fields"], f"field {name}: text holds no {kind.typeName()}")
     separator = said.get("separator")
     if separator is None and len(found) > 1:
         findings.add(said["fields"], "several fields need a separator")

@@ -5,9 +5,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pyspark.sql.types import DataType
+
 from ams.core.yaml_tree import Value, read_capped
 from ams.pipeline.expressions import types
-from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.steps import Step
 from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES, ORDERING_KEY
 from ams.pipeline.parsing import Parse
@@ -22,15 +23,15 @@ class Steps:
     before: list[Step] = field(default_factory=list)
     """On messages, before they are parsed."""
     parse: Parse | None = None
-    parsed: Mapping[str, Type] = field(default_factory=dict)
+    parsed: Mapping[str, DataType] = field(default_factory=dict)
     """The columns a parse makes, `attributes` among them, `source` not."""
     rows: list[Step] = field(default_factory=list)
     """On each row by itself."""
     whole: list[Step] = field(default_factory=list)
     """On all rows there are."""
-    columns: dict[str, Type] = field(default_factory=lambda: dict(MESSAGE_TYPES))
+    columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
     """At the point that was read up to."""
-    row_columns: dict[str, Type] = field(default_factory=dict)
+    row_columns: dict[str, DataType] = field(default_factory=dict)
     """Of the rows that are kept, before the steps on all of them."""
     lines: list[str] = field(default_factory=list)
     """What each does, for people."""
@@ -40,10 +41,10 @@ class Steps:
     """Files they name, with hashes of what these hold."""
 
     @property
-    def key_columns(self) -> Mapping[str, Type]:
+    def key_columns(self) -> Mapping[str, DataType]:
         """The columns that ordering keys can be made of: that of the message too, until parse or select leaves it."""
         is_there = {"parse", "select"}.isdisjoint(self.said)
-        return {ORDERING_KEY: types.TEXT, **self.columns} if is_there else self.columns
+        return {ORDERING_KEY: types.STRING, **self.columns} if is_there else self.columns
 
     def file(self, value: Value) -> bytes:
         """Return what a file holds that the definition names; raise `BadDocument` if it cannot be read."""

@@ -6,13 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyspark.sql.types import DataType
+
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.errors import Broken
-from ams.pipeline.expressions.types import Type
 from ams.pipeline.flows.payloads import from_text
 
 
-def read_reference(value: Value, content: bytes, fields: Mapping[str, Type], by: Sequence[str]) -> list[dict[str, Any]]:
+def read_reference(
+    value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]
+) -> list[dict[str, Any]]:
     """Read a table; raise `BadDocument` for columns it lacks, values of other types, and keys that are there twice."""
     try:
         lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
@@ -31,5 +34,5 @@ def read_reference(value: Value, content: bytes, fields: Mapping[str, Type], by:
     return rows
 
 
-def _row(line: Mapping[str, str | None], fields: Mapping[str, Type]) -> dict[str, Any]:
+def _row(line: Mapping[str, str | None], fields: Mapping[str, DataType]) -> dict[str, Any]:
     return {name: from_text(line[name] or "", wanted, name) for name, wanted in fields.items()}

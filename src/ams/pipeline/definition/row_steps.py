@@ -1,12 +1,12 @@
 """The steps that look at one row at a time."""
 
 import yaml
+from pyspark.sql.types import ArrayType
 
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import (
     check_apart,
     column_name,
-    expression,
     expressions,
     fields,
     known_column,
@@ -15,38 +15,37 @@ from ams.pipeline.definition.fields import (
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.definition.reference import read_reference
-from ams.pipeline.expressions import Node, parse, types
+from ams.pipeline.expressions import expression, types
 from ams.pipeline.flows.steps import Derive, Explode, Filter, Join, Select
 from ams.pipeline.flows.steps.schemas import SOURCE
 
 
 def filter_step(value: Value, steps: Steps, _: Findings) -> None:
     """Read `filter`."""
-    node, kind = expression(value, steps.columns)
-    if not types.fits(kind, types.BOOLEAN):
-        raise bad(value.place, f"filter needs what is true or false, not {kind}")
-    steps.add(Filter(node, dict(steps.columns)))
+    found = expression(value.text(), steps.columns)
+    if not types.fits(found.type, types.BOOLEAN):
+        raise bad(value.place, f"filter needs boolean, not {types.shown(found.type)}")
+    steps.add(Filter(found))
 
 
 def derive_step(value: Value, steps: Steps, findings: Findings) -> None:
     """Read `derive`."""
-    nodes, found = expressions(value, steps.columns, findings, beside=steps.columns)
-    before = dict(steps.columns)
-    steps.columns |= found
-    steps.add(Derive(nodes, before, dict(steps.columns)))
+    found = expressions(value, steps.columns, findings, beside=steps.columns)
+    steps.columns |= {name: each.type for name, each in found.items()}
+    steps.add(Derive(found))
 
 
 def select_step(value: Value, steps: Steps, findings: Findings) -> None:
     """Read `select`."""
     before = dict(steps.columns)
-    nodes: dict[str, Node]
     if isinstance(value.node, yaml.SequenceNode):
         names = [each for each in known_columns(value, before, findings) if each != SOURCE]
-        nodes, found = {name: parse(name) for name in names}, {name: before[name] for name in names}
+        found = {name: expression(f"`{name}`", before) for name in names}
     else:
-        nodes, found = expressions(value, before, findings)
-    steps.columns = found | ({SOURCE: before[SOURCE]} if SOURCE in before else {})
-    steps.add(Select(nodes, before, dict(steps.columns)))
+        found = expressions(value, before, findings)
+    made = {name: each.type for name, each in found.items()}
+    steps.columns = made | ({SOURCE: before[SOURCE]} if SOURCE in before else {})
+    steps.add(Select(found))
 
 
 def explode_step(value: Value, steps: Steps, findings: Findings) -> None:
@@ -55,13 +54,13 @@ def explode_step(value: Value, steps: Steps, findings: Findings) -> None:
     if "column" not in said:
         return
     name = known_column(said["column"], steps.columns)
-    item = steps.columns[name].item
-    if steps.columns[name].word != "list" or item is None:
-        raise bad(said["column"].place, f"{name} is no list but {steps.columns[name]}")
+    of = steps.columns[name]
+    if not isinstance(of, ArrayType):
+        raise bad(said["column"].place, f"{name} is no array but {types.shown(of)}")
     made = column_name(said["as"]) if "as" in said else name
     del steps.columns[name]
     check_apart(said["as"] if "as" in said else said["column"], made, steps.columns)
-    steps.columns[made] = item
+    steps.columns[made] = of.elementType
     steps.add(Explode(name, made))
 
 
@@ -74,7 +73,9 @@ def join_step(value: Value, steps: Steps, findings: Findings) -> None:
     by = known_columns(said["by"], steps.columns, findings)
     for name in by:
         if table.get(name) != steps.columns[name]:
-            findings.add(said["fields"], f"{name} is {steps.columns[name]} in the rows, so it must be in the file")
+            findings.add(
+                said["fields"], f"{name} is {types.shown(steps.columns[name])} in the rows, so it must be in the file"
+            )
     for name in table:
         if name in steps.columns and name not in by:
             findings.add(said["fields"], f"there is a column {name} already")

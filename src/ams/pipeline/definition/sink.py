@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from pyspark.sql.types import DataType
+
 from ams.core.names import is_name
 from ams.core.yaml_tree import Value, bad
-from ams.pipeline.definition.fields import expression, expressions, known_columns
+from ams.pipeline.definition.fields import expressions, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
-from ams.pipeline.expressions import types
-from ams.pipeline.expressions.types import Type
+from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.flows.sinks import ROWS, Console, Parquet, Postgres, Sink, Topic
 from ams.pipeline.flows.steps.schemas import SOURCE
 
@@ -23,7 +24,7 @@ KINDS: Mapping[str, Sequence[str]] = {
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
-_PARTITIONS = (types.TEXT, types.WHOLE, types.DAY, types.BOOLEAN)
+_PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
 _MOST_ROWS = 1000
 _LONGEST_WINDOW = 10**9
 """Seconds."""
@@ -54,7 +55,9 @@ def _parquet(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sin
     by = known_columns(said["partition_by"], steps.columns, findings) if "partition_by" in said else []
     for each in by:
         if steps.columns[each] not in _PARTITIONS:
-            findings.add(said["partition_by"], f"{each} is {steps.columns[each]}, which would make too many folders")
+            findings.add(
+                said["partition_by"], f"{each} is {types.shown(steps.columns[each])}, which would make too many folders"
+            )
     return Parquet(name, dict(steps.columns), by)
 
 
@@ -69,8 +72,8 @@ def _postgres(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Si
         raise bad(said["postgres"].place, "key must be said: the columns that are one row's alone")
     key = known_columns(said["key"], _flat(steps.columns), findings)
     for name, kind in _flat(steps.columns).items():
-        if kind.word in ("map", "record", "list"):
-            findings.add(said["postgres"], f"{name} is a {kind.word}: select what goes into the table")
+        if types.is_nested(kind):
+            findings.add(said["postgres"], f"{name} is a {kind.typeName()}: select what goes into the table")
     return Postgres(table, key, dict(steps.columns))
 
 
@@ -85,31 +88,33 @@ def _topic(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
     data = None
     if "data" in said:
         with findings.catch(said["data"]):
-            data, kind = expression(said["data"], steps.columns)
-            if kind not in (types.TEXT, types.BYTES):
-                raise bad(said["data"].place, f"a message holds text or bytes, not {kind}")
-    nodes, found = expressions(said["attributes"], steps.columns, findings) if "attributes" in said else ({}, {})
-    for each, kind in found.items():
-        if not types.fits(kind, types.TEXT):
-            findings.add(said["attributes"], f"attribute {each} is {kind}; text(...) makes text of it")
+            data = expression(said["data"].text(), steps.columns)
+            if data.type not in (types.STRING, types.BINARY):
+                raise bad(said["data"].place, f"a message holds string or binary, not {types.shown(data.type)}")
+    attributes = expressions(said["attributes"], steps.columns, findings) if "attributes" in said else {}
+    for each, made in attributes.items():
+        if not types.fits(made.type, types.STRING):
+            findings.add(said["attributes"], f"attribute {each} is {_no_text(made)}")
     key = None
     if "ordering_key" in said:
         with findings.catch(said["ordering_key"]):
-            key, kind = expression(said["ordering_key"], steps.key_columns)
-            if not types.fits(kind, types.TEXT):
-                raise bad(
-                    said["ordering_key"].place, f"an ordering key is text, not {kind}; text(...) makes text of it"
-                )
+            key = expression(said["ordering_key"].text(), steps.key_columns)
+            if not types.fits(key.type, types.STRING):
+                raise bad(said["ordering_key"].place, f"an ordering key is string, not {_no_text(key)}")
     create = said["create"].switch() if "create" in said else False
     window = said["key_window"].number(1, _LONGEST_WINDOW) if "key_window" in said else None
-    return Topic(name, dict(steps.columns), data, nodes, key, create, window)
+    return Topic(name, dict(steps.columns), data, attributes, key, create, window)
 
 
 def _console(said: Mapping[str, Value], _steps: Steps, _findings: Findings) -> Sink:
     return Console(said["console"].number(1, _MOST_ROWS))
 
 
-def _flat(columns: Mapping[str, Type]) -> dict[str, Type]:
+def _no_text(given: Expression) -> str:
+    return f"{types.shown(given.type)}; cast(... as string) makes text of it"
+
+
+def _flat(columns: Mapping[str, DataType]) -> dict[str, DataType]:
     return {name: kind for name, kind in columns.items() if name != SOURCE}
 
 

@@ -8,7 +8,7 @@ from ams.pipeline.definition.parse import parse_step
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.definition.row_steps import derive_step, explode_step, filter_step, join_step, select_step
 from ams.pipeline.definition.whole_steps import aggregate_step, deduplicate_step
-from ams.pipeline.expressions.checking import hint
+from ams.pipeline.expressions import hint
 
 Reader = Callable[[Value, Steps, Findings], None]
 STEPS: Mapping[str, Reader] = {

@@ -1,146 +1,68 @@
-"""What an expression is of, found before Spark starts: names, numbers of arguments, types."""
+"""A tree of SQL into a checked expression: what is not on the lists here and in `functions` does not exist.
 
-from collections.abc import Iterable, Mapping
+Names, numbers of arguments and types are found wrong before Spark starts. The column is made node by node, by calls of
+`pyspark.sql.functions`: no text of a definition reaches Spark's own parser.
+"""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from sqlglot import exp
 
 from ams.pipeline.expressions import types
-from ams.pipeline.expressions.functions import FUNCTIONS, Function
-from ams.pipeline.expressions.tokens import WrongExpression
-from ams.pipeline.expressions.tree import Binary, Call, Column, Field, IsNull, Item, Literal, Node, OneOf, Unary
-from ams.pipeline.expressions.types import BOOLEAN, NULL, NUMBER, TEXT, WHOLE, Type
+from ams.pipeline.expressions.functions import (
+    AGGREGATES,
+    CASTS,
+    COMPARISONS,
+    DISTINCT,
+    FUNCTIONS,
+    OPERATORS,
+    OTHER_NAMES,
+    Expression,
+    Function,
+    cast,
+    choice,
+    refusal,
+)
+from ams.pipeline.expressions.parsing import WrongExpression, parse, position_of
+from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, shown
 
-Columns = Mapping[str, Type]
+Columns = Mapping[str, DataType]
 
 _SHOWN = 12
 """Names an error lists at most."""
+_HIGHEST = 2**63 - 1
 
 
-def type_of(node: Node, columns: Columns) -> Type:
-    """Return the type of an expression over `columns`; raise `WrongExpression` for what cannot be."""
-    match node:
-        case Literal():
-            return _of_literal(node)
-        case Column():
-            return _of_column(node, columns)
-        case Field():
-            return _of_field(node, columns)
-        case Item():
-            return _of_item(node, columns)
-        case Unary():
-            return _of_unary(node, columns)
-        case Binary():
-            return _of_binary(node, columns)
-        case OneOf():
-            return _of_choice(node, columns)
-        case IsNull():
-            type_of(node.of, columns)
-            return BOOLEAN
-        case Call():
-            return _of_call(node, columns)
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What an expression can name."""
+
+    columns: Columns
+    rows: Columns | None = None
+    """Of an expression over the rows of a key: the columns of these, for the arguments of aggregates."""
 
 
-def _of_literal(node: Literal) -> Type:
-    if node.value is None:
-        return NULL
-    return {str: TEXT, bool: BOOLEAN, int: WHOLE, float: NUMBER}[type(node.value)]
+def expression(text: str, columns: Columns) -> Expression:
+    """Read an expression over columns; raise `WrongExpression` with the place of what is wrong."""
+    return _checked(parse(text), _Scope(columns))
 
 
-def _of_column(node: Column, columns: Columns) -> Type:
-    if node.name not in columns:
-        raise WrongExpression(node.position, f"no column {node.name!r}; {hint(node.name, columns)}")
-    return columns[node.name]
+def aggregate(text: str, rows: Columns, keys: Iterable[str]) -> Expression:
+    """Read an expression over the rows of each key; raise `WrongExpression` with the place of what is wrong."""
+    return _checked(parse(text), _Scope({name: rows[name] for name in keys}, rows))
 
 
-def _of_field(node: Field, columns: Columns) -> Type:
-    of = type_of(node.of, columns)
-    if of.word != "record":
-        advice = f"; write ['{node.name}']" if of.word == "map" else ""
-        raise WrongExpression(node.position, f"{of} has no fields{advice}")
-    found = of.field(node.name)
-    if found is None:
-        names = [name for name, _ in of.fields]
-        raise WrongExpression(node.position, f"no field {node.name!r}; {hint(node.name, names)}")
-    return found
-
-
-def _of_item(node: Item, columns: Columns) -> Type:
-    of, key = type_of(node.of, columns), type_of(node.key, columns)
-    if of.word not in ("list", "map") or of.item is None:
-        raise WrongExpression(node.position, f"only a list or a map has items, not {of}")
-    wanted = WHOLE if of.word == "list" else TEXT
-    if not types.fits(key, wanted):
-        raise WrongExpression(node.key.position, f"the items of a {of.word} are asked for by {wanted}, not {key}")
-    return of.item
-
-
-def _of_unary(node: Unary, columns: Columns) -> Type:
-    of = type_of(node.of, columns)
-    if node.sign == "not":
-        _expect(node.of, of, types.fits(of, BOOLEAN), "not needs true or false")
-        return BOOLEAN
-    _expect(node.of, of, types.is_number(of), "- needs a number")
-    return WHOLE if of == NULL else of
-
-
-def _of_binary(node: Binary, columns: Columns) -> Type:
-    left, right = type_of(node.left, columns), type_of(node.right, columns)
-    if node.sign in ("and", "or"):
-        for side, given in ((node.left, left), (node.right, right)):
-            _expect(side, given, types.fits(given, BOOLEAN), f"{node.sign} needs true or false on both sides")
-        return BOOLEAN
-    if node.sign in "+-*/%":
-        return _of_reckoning(node, left, right)
-    both = types.common([left, right])
-    if both is None:
-        raise WrongExpression(node.position, f"{left} is not compared with {right}{_conversion(left, right)}")
-    ordered = types.is_ordered(both) or (node.sign in ("==", "!=") and both == types.BYTES)
-    if not ordered:
-        raise WrongExpression(node.position, f"{both} cannot be compared")
-    return BOOLEAN
-
-
-def _of_reckoning(node: Binary, left: Type, right: Type) -> Type:
-    for side, given in ((node.left, left), (node.right, right)):
-        advice = "; texts are joined by concat(...)" if node.sign == "+" and given == TEXT else ""
-        _expect(side, given, types.is_number(given), f"{node.sign} needs numbers on both sides", advice)
-    return NUMBER if NUMBER in (left, right) or node.sign == "/" else WHOLE
-
-
-def _of_choice(node: OneOf, columns: Columns) -> Type:
-    of = type_of(node.of, columns)
-    for option in node.options:
-        both = types.common([of, type_of(option, columns)])
-        if both is None or not types.is_ordered(both):
-            given = type_of(option, columns)
-            raise WrongExpression(option.position, f"{of} is not compared with {given}{_conversion(of, given)}")
-    return BOOLEAN
-
-
-def _of_call(node: Call, columns: Columns) -> Type:
-    function = FUNCTIONS.get(node.name)
-    if function is None:
-        raise WrongExpression(node.position, f"no function {node.name!r}; {hint(node.name, FUNCTIONS)}")
-    if not function.takes_count(len(node.arguments)):
-        raise WrongExpression(node.position, f"{node.name} takes {_arity(function)}, not {len(node.arguments)}")
-    given = [type_of(argument, columns) for argument in node.arguments]
-    for place, argument in enumerate(node.arguments):
-        wanted = function.wanted(place)
-        right = wanted.accepts(given[place]) and not (wanted.literal and not is_literal(argument))
-        _expect(argument, given[place], right, f"{node.name} needs {wanted.name} here")
-    result = function.result if isinstance(function.result, Type) else function.result(given)
-    if result is None:
-        kinds = ", ".join(map(str, given))
-        raise WrongExpression(node.position, f"the arguments of {node.name} do not go together: {kinds}")
-    return result
-
-
-def is_literal(node: Node) -> bool:
-    """Whether it is a value that is written down."""
-    return isinstance(node, Literal) and node.value is not None
-
-
-def hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str], otherwise: Mapping[str, str] | None = None) -> str:
     """Return what may have been meant by `name`, or what there is."""
+    if otherwise and name.lower() in otherwise:
+        return f"write {otherwise[name.lower()]}"
     names = sorted(known)
     if near := get_close_matches(name, names, n=1):
         return f"did you mean {near[0]}?"
@@ -148,20 +70,218 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(names[:_SHOWN])}{more}" if names else "there are none"
 
 
-def _expect(node: Node, given: Type, right: bool, reason: str, advice: str = "") -> None:
-    if not right:
-        raise WrongExpression(node.position, f"{reason}, not {given}{advice}")
+def _checked(node: exp.Expr, scope: _Scope) -> Expression:
+    rule = _RULES.get(type(node))
+    if rule is None:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(node).__name__).upper()
+        raise _wrong(node, f"{name} is not taken here")
+    return rule(node, scope)
 
 
-def _arity(function: Function) -> str:
-    count = len(function.takes)
-    least = "at least " if function.more else ""
-    return f"{least}{count} argument{'' if count == 1 else 's'}"
+def _wrong(node: exp.Expr, reason: str) -> WrongExpression:
+    return WrongExpression(position_of(node), reason)
 
 
-def _conversion(left: Type, right: Type) -> str:
-    """Return how the two could be compared, where there is a function for it."""
-    if TEXT not in (left, right):
-        return ""
-    other = right if left == TEXT else left
-    return f"; {other.word}(...) makes one of text" if other.word in FUNCTIONS else ""
+def _literal(node: exp.Literal, _: _Scope) -> Expression:
+    if node.is_string:
+        return Expression(STRING, lambda: F.lit(node.name), node.name)
+    if node.name.isdecimal():
+        whole = int(node.name)
+        if whole > _HIGHEST:
+            raise _wrong(node, "a whole number has at most 63 bits")
+        return Expression(BIGINT, lambda: F.lit(whole).cast("bigint"), whole)
+    number = float(node.name)
+    if math.isinf(number):
+        raise _wrong(node, "this number is too large")
+    return Expression(DOUBLE, lambda: F.lit(number), number)
+
+
+def _boolean(node: exp.Boolean, _: _Scope) -> Expression:
+    return Expression(BOOLEAN, lambda: F.lit(bool(node.this)), bool(node.this))
+
+
+def _null(_: exp.Null, __: _Scope) -> Expression:
+    return Expression(NULL, lambda: F.lit(None))
+
+
+def _column(node: exp.Column, scope: _Scope) -> Expression:
+    first, *fields = node.parts
+    name = first.name
+    if name not in scope.columns:
+        if scope.rows is not None and name in scope.rows:
+            raise _wrong(first, f"{name!r} is no key: it stands in a function over rows, such as max({name})")
+        if name[:1].isdigit():
+            raise _wrong(first, f"{name[:40]!r} is no number; they are written as 1, 1.5 or 1e3")
+        raise _wrong(first, f"no column {name!r}; {hint(name, scope.columns)}")
+    kind = scope.columns[name]
+    # What is always null is kept as text.
+    quoted = f"`{name}`"
+    found = Expression(kind, (lambda: F.lit(None)) if kind == NULL else (lambda: F.col(quoted)))
+    for each in fields:
+        found = _field(found, each)
+    return found
+
+
+def _dot(node: exp.Dot, scope: _Scope) -> Expression:
+    if isinstance(node.expression, exp.Anonymous):
+        raise _wrong(node.expression, "the name of a field is expected behind the point")
+    return _field(_checked(node.this, scope), node.expression)
+
+
+def _field(of: Expression, name: exp.Expr) -> Expression:
+    if not isinstance(name, exp.Identifier):
+        raise _wrong(name, "the name of a field is expected behind the point")
+    if not isinstance(of.type, StructType):
+        advice = f"; write ['{name.name}']" if isinstance(of.type, MapType) else ""
+        raise _wrong(name, f"{shown(of.type)} has no fields{advice}")
+    if name.name not in of.type.names:
+        raise _wrong(name, f"no field {name.name!r}; {hint(name.name, of.type.names)}")
+    return Expression(of.type[name.name].dataType, lambda: of.column().getField(name.name))
+
+
+def _item(node: exp.Bracket, scope: _Scope) -> Expression:
+    [of, *keys] = (_checked(each, scope) for each in (node.this, *node.expressions))
+    if not isinstance(of.type, ArrayType | MapType) or len(keys) != 1:
+        raise _wrong(node, f"one item of an array or a map is asked for in [ ], not of {shown(of.type)}")
+    [key], wanted = keys, BIGINT if isinstance(of.type, ArrayType) else STRING
+    if not types.fits(key.type, wanted):
+        raise _wrong(node.expressions[0], f"items are asked for by {shown(wanted)}, not {shown(key.type)}")
+    if isinstance(of.type, MapType):
+        return Expression(of.type.valueType, lambda: F.try_element_at(of.column(), key.column()))
+    # A place out of the array is null; one that no array can have must not overflow.
+    return Expression(
+        of.type.elementType, lambda: F.get(of.column(), F.coalesce(key.column().try_cast("int"), F.lit(-1)))
+    )
+
+
+def _operator(node: exp.Expr, scope: _Scope) -> Expression:
+    sign, function = OPERATORS[type(node)]
+    return _called(
+        node, sign, function, [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this], scope
+    )
+
+
+def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
+    left, right = _checked(node.this, scope), _checked(node.expression, scope)
+    _check_compared(node, left, right)
+    return Expression(BOOLEAN, lambda: COMPARISONS[type(node)](left.column(), right.column()))
+
+
+def _check_compared(node: exp.Expr, left: Expression, right: Expression) -> None:
+    both = types.common([left.type, right.type])
+    if both is None:
+        names = {shown(left.type), shown(right.type)} - {"string"}
+        advice = f"; cast(... as {min(names)}) makes one of text" if len(names) == 1 and names <= {*types.WORDS} else ""
+        raise _wrong(node, f"{shown(left.type)} is not compared with {shown(right.type)}{advice}")
+    if not types.is_ordered(both) and not (isinstance(node, _EQUAL) and both == BINARY):
+        raise _wrong(node, f"{shown(both)} cannot be compared")
+
+
+def _between(node: exp.Between, scope: _Scope) -> Expression:
+    if node.args.get("symmetric") is not None:
+        raise _wrong(node, "BETWEEN is written without SYMMETRIC")
+    least, most = (
+        exp.GTE(this=node.this, expression=node.args["low"]),
+        exp.LTE(this=node.this, expression=node.args["high"]),
+    )
+    return _checked(exp.And(this=least, expression=most), scope)
+
+
+def _in(node: exp.In, scope: _Scope) -> Expression:
+    of, options = _checked(node.this, scope), [_checked(each, scope) for each in node.expressions]
+    if not options:
+        raise _wrong(node, "at least one value is expected in the brackets")
+    for place, option in zip(node.expressions, options, strict=True):
+        _check_compared(place, of, option)
+    return Expression(BOOLEAN, lambda: of.column().isin(*(each.column() for each in options)))
+
+
+def _is(node: exp.Is, scope: _Scope) -> Expression:
+    of, said = _checked(node.this, scope), node.expression
+    if isinstance(said, exp.Null):
+        return Expression(BOOLEAN, lambda: of.column().isNull())
+    if not isinstance(said, exp.Boolean) or not types.fits(of.type, BOOLEAN):
+        raise _wrong(said, "IS NULL, or IS TRUE and IS FALSE of boolean, is expected here")
+    return Expression(BOOLEAN, lambda: of.column().eqNullSafe(bool(said.this)))
+
+
+def _case(node: exp.Case, scope: _Scope) -> Expression:
+    given: list[exp.Expr] = []
+    for branch in node.args["ifs"]:
+        test = exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this
+        given += [test, branch.args["true"]]
+    given.append(node.args.get("default") or exp.Null())
+    return _called(node, "CASE", choice(len(given) // 2), given, scope)
+
+
+def _cast(node: exp.Cast, scope: _Scope) -> Expression:
+    of, to = _checked(node.this, scope), node.to
+    name = str(to.args.get("kind") or to.this.value).lower()
+    if to.expressions or name not in types.WORDS:
+        raise _wrong(node, f"no type {name!r} here; {hint(name, types.WORDS, types.OTHER_NAMES)}")
+    wanted = types.WORDS[name]
+    if of.type not in (wanted, *CASTS[wanted]):
+        raise _wrong(node.this, f"{shown(of.type)} cannot be cast as {name}")
+    return Expression(wanted, lambda: cast(of.column(), of.type, wanted))
+
+
+def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
+    name = node.name.lower()
+    if name in AGGREGATES:
+        return _over_rows(node, name, scope)
+    if name not in FUNCTIONS:
+        raise _wrong(node, f"no function {node.name!r}; {hint(name, FUNCTIONS, OTHER_NAMES)}")
+    return _called(node, name, FUNCTIONS[name], node.expressions, scope)
+
+
+def _over_rows(node: exp.Anonymous, name: str, scope: _Scope) -> Expression:
+    if scope.rows is None:
+        raise _wrong(node, f"{name} is over rows: it is for the step aggregate, and not within another such function")
+    given, inside = node.expressions, _Scope(scope.rows)
+    if name != "count":
+        return _called(node, name, AGGREGATES[name], given, inside)
+    if len(given) == 1 and isinstance(given[0], exp.Star):
+        return Expression(BIGINT, lambda: F.count(F.lit(1)))
+    if len(given) == 1 and isinstance(given[0], exp.Distinct):
+        return _called(node, "count(DISTINCT ...)", DISTINCT, given[0].expressions, inside)
+    if not given:
+        raise _wrong(node, "rows are counted by count(*)")
+    return _called(node, name, AGGREGATES[name], given, inside)
+
+
+def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:
+    kinds = function.kinds(len(given))
+    if kinds is None:
+        raise _wrong(node, f"{name} takes ({function.takes}), not {len(given)} arguments")
+    arguments = [_checked(each, scope) for each in given]
+    for place, argument, kind in zip(given, arguments, kinds, strict=True):
+        if reason := refusal(argument, kind):
+            advice = "; texts are joined by ||" if name == "+" and argument.type == STRING else ""
+            raise _wrong(place, f"{name} needs {reason}{advice}")
+    gives = function.gives
+    result = gives if isinstance(gives, DataType) else gives([each.type for each in arguments])
+    if result is None:
+        told = ", ".join(shown(each.type) for each in arguments)
+        raise _wrong(node, f"the arguments of {name} do not go together: {told}")
+    return Expression(result, lambda: function.build(arguments).cast(STRING if result == NULL else result))
+
+
+_EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ)
+_RULES: Mapping[type[exp.Expr], Callable[[Any, _Scope], Expression]] = {
+    exp.Literal: _literal,
+    exp.Boolean: _boolean,
+    exp.Null: _null,
+    exp.Column: _column,
+    exp.Dot: _dot,
+    exp.Bracket: _item,
+    exp.Paren: lambda node, scope: _checked(node.this, scope),
+    **dict.fromkeys(OPERATORS, _operator),
+    **dict.fromkeys(COMPARISONS, _comparison),
+    exp.Between: _between,
+    exp.In: _in,
+    exp.Is: _is,
+    exp.Case: _case,
+    **dict.fromkeys((exp.Cast, exp.TryCast), _cast),
+    exp.Anonymous: _call,
+}
+"""The nodes there are."""

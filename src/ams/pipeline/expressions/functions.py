@@ -1,136 +1,312 @@
-"""The functions of expressions: the allow-list.
+"""The functions of expressions: the allow-list, with the names that Spark's SQL has for them.
 
-What a function cannot make of its arguments is null, never an error: a record that is odd must not end a job. Spark is
-imported by the builders only, so that definitions are checked without it.
+What a function cannot make of its arguments is null, never an error: a record that is odd must not end a job. So casts
+and sums are Spark's `try_` forms here.
 """
 
-from collections.abc import Callable, Sequence
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from sqlglot import exp
 
 from ams.pipeline.expressions import types
-from ams.pipeline.expressions.types import BOOLEAN, BYTES, DAY, NUMBER, TEXT, TIME, WHOLE, Type
+from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DATE, DOUBLE, NULL, STRING, TIMESTAMP
+
+_FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
+"""From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
+_YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"
+"""How a text begins that says a day of the years 1 to 9999."""
+_MOST_DECIMALS = 15
+_UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+_FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
+_PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
+
+Plain = str | int | float | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
-    """What an argument must be."""
+class Expression:
+    """An expression that was found right: of which type it is, and how Spark computes it."""
 
-    name: str
-    """As the reference and errors say it."""
-    accepts: Callable[[Type], bool]
-    literal: bool = False
-    """Whether it must be written down, so that it is the same for all records."""
+    type: DataType
+    column: Callable[[], Column]
+    """Makes the column; for this Spark must run."""
+    written: Plain = None
+    """The value, where it is written down."""
 
 
-Result = Type | Callable[[Sequence[Type]], Type | None]
-"""The type of what comes out; worked out of the arguments', None when these do not go together."""
+Build = Callable[[Sequence[Expression]], Column]
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function: what it takes, what it makes of it, and how."""
 
-    summary: str
-    takes: tuple[Wants, ...]
-    result: Result
-    build: str
-    """The name of its builder in `ams.pipeline.expressions.builders`."""
-    more: bool = False
-    """Whether the last argument may be repeated."""
+    takes: str
+    """A kind for each argument, as the reference and errors say them; `...` behind one that may be repeated."""
+    gives: DataType | Callable[[Sequence[DataType]], DataType | None]
+    """The type of what comes out; worked out of the arguments', None when these do not go together."""
+    build: Build
 
-    def takes_count(self, count: int) -> bool:
-        """Whether it can be called with so many arguments."""
-        return count >= len(self.takes) if self.more else count == len(self.takes)
-
-    def wanted(self, place: int) -> Wants:
-        """Return what the argument at `place`, from 0, must be."""
-        return self.takes[min(place, len(self.takes) - 1)]
+    def kinds(self, count: int) -> list[str] | None:
+        """Return the kind of each of `count` arguments; None when it takes another number of them."""
+        kinds = self.takes.removesuffix(", ...").split(", ")
+        if self.takes.endswith("..."):
+            kinds += kinds[-1:] * (count - len(kinds))
+        return kinds if len(kinds) == count else None
 
 
-def _fits(*wanted: Type) -> Callable[[Type], bool]:
-    return lambda given: any(types.fits(given, each) for each in wanted)
-
-
-def _is_a(*words: str) -> Callable[[Type], bool]:
-    return lambda given: given.word in (*words, "null")
-
-
-_TEXT = Wants("text", _fits(TEXT))
-_WRITTEN_TEXT = Wants("text that is written down", _fits(TEXT), literal=True)
-_WRITTEN_WHOLE = Wants("a whole number that is written down", _fits(WHOLE), literal=True)
-_WHOLE = Wants("a whole number", _fits(WHOLE))
-_NUMBER = Wants("a number", types.is_number)
-_BOOLEAN = Wants("true or false", _fits(BOOLEAN))
-_TIME = Wants("a time", _fits(TIME))
-_DATED = Wants("a time or a day", _fits(TIME, DAY))
-_MEASURED = Wants("text or bytes", _fits(TEXT, BYTES))
-_COUNTED = Wants("a list or a map", _is_a("list", "map"))
-_SEARCHED = Wants("text or a list", _is_a("text", "list"))
-_MAP = Wants("a map", _is_a("map"))
-_SIMPLE = Wants("text, a number, a boolean, a time, a day or bytes", _fits(TEXT, NUMBER, BOOLEAN, TIME, DAY, BYTES))
-_NUMERIC = Wants("text, a number or a boolean", _fits(TEXT, NUMBER, BOOLEAN))
-_MADE = Wants("a list, a map or a record", _is_a("list", "map", "record"))
-_TIMELY = Wants("text, or a whole number of seconds since 1970", _fits(TEXT, WHOLE, TIME, DAY))
-_DAILY = Wants("text, a time or a day", _fits(TEXT, TIME, DAY))
-_ORDERED = Wants("text, a number, a boolean, a time or a day", types.is_ordered)
-_ANY = Wants("anything", lambda _: True)
-
-
-def _common(given: Sequence[Type]) -> Type | None:
-    return types.common(list(given))
-
-
-def _of_the_branches(given: Sequence[Type]) -> Type | None:
-    return types.common(list(given[1:]))
-
-
-def _same_number(given: Sequence[Type]) -> Type:
-    return NUMBER if NUMBER in given else WHOLE
-
-
-def _contains(given: Sequence[Type]) -> Type | None:
-    item = given[0].item if given[0].item else TEXT
-    return BOOLEAN if types.fits(given[1], item) else None
-
-
-FUNCTIONS: dict[str, Function] = {
-    # text
-    "lower": Function("in small letters", (_TEXT,), TEXT, "lower"),
-    "upper": Function("in capital letters", (_TEXT,), TEXT, "upper"),
-    "trim": Function("without blanks at both ends", (_TEXT,), TEXT, "trim"),
-    "length": Function("how many characters, or bytes", (_MEASURED,), WHOLE, "length"),
-    "concat": Function("texts joined; null if one of them is", (_TEXT,), TEXT, "concat", more=True),
-    "substring": Function("from a place, counted from 1, so many characters", (_TEXT, _WHOLE, _WHOLE), TEXT, "slice_"),
-    "replace": Function("each occurrence of the second text by the third", (_TEXT, _TEXT, _TEXT), TEXT, "replace"),
-    "starts_with": Function("whether text begins with another", (_TEXT, _TEXT), BOOLEAN, "starts_with"),
-    "ends_with": Function("whether text ends with another", (_TEXT, _TEXT), BOOLEAN, "ends_with"),
-    "split": Function("parts between separators", (_TEXT, _WRITTEN_TEXT), types.list_of(TEXT), "split"),
-    "sha256": Function("hash of text or bytes, in hex", (_MEASURED,), TEXT, "sha256"),
-    # numbers
-    "abs": Function("without its sign", (_NUMBER,), _same_number, "absolute"),
-    "round": Function("to so many decimals, half up", (_NUMBER, _WRITTEN_WHOLE), NUMBER, "rounded"),
-    "floor": Function("the whole number below", (_NUMBER,), WHOLE, "floor"),
-    "ceil": Function("the whole number above", (_NUMBER,), WHOLE, "ceil"),
-    "least": Function("the smallest, nulls left out", (_ORDERED, _ORDERED), _common, "least", more=True),
-    "greatest": Function("the largest, nulls left out", (_ORDERED, _ORDERED), _common, "greatest", more=True),
-    # choices
-    "if": Function("the second if the first is true, else the third", (_BOOLEAN, _ANY, _ANY), _of_the_branches, "if_"),
-    "coalesce": Function("the first that is not null", (_ANY,), _common, "coalesce", more=True),
-    # types
-    "text": Function("as text; of bytes, null if they are not UTF-8", (_SIMPLE,), TEXT, "text"),
-    "whole": Function("as a whole number", (_NUMERIC,), WHOLE, "whole"),
-    "number": Function("as a number", (_NUMERIC,), NUMBER, "number"),
-    "json": Function("as JSON", (_MADE,), TEXT, "json"),
-    # times, all in UTC
-    "time": Function("as a time", (_TIMELY,), TIME, "time"),
-    "day": Function("as a day", (_DAILY,), DAY, "day"),
-    "month": Function("such as 2024-03", (_DATED,), TEXT, "month"),
-    "year": Function("such as 2024", (_DATED,), WHOLE, "year"),
-    "hour": Function("the time cut to the hour", (_TIME,), TIME, "hour"),
-    "minute": Function("the time cut to the minute", (_TIME,), TIME, "minute"),
-    "seconds": Function("seconds since 1970", (_TIME,), WHOLE, "seconds"),
-    # lists and maps
-    "size": Function("how many items", (_COUNTED,), WHOLE, "size"),
-    "contains": Function("whether text has a part, or a list an item", (_SEARCHED, _ANY), _contains, "contains"),
-    "has": Function("whether a map has a key", (_MAP, _TEXT), BOOLEAN, "has"),
+_WRITTEN: Mapping[str, tuple[DataType, Callable[[Plain], bool]]] = {
+    "decimals": (BIGINT, lambda said: isinstance(said, int)),
+    "224|256|384|512": (BIGINT, lambda said: said in (224, 256, 384, 512)),
+    "separator that is no pattern": (STRING, lambda said: isinstance(said, str) and not _PATTERN.search(said)),
+    "format of yyyy MM dd HH mm ss": (STRING, lambda said: isinstance(said, str) and bool(_FORMAT.fullmatch(said))),
+    "|".join(_UNITS): (STRING, lambda said: said in _UNITS),
+    "share from 0 to 1": (DOUBLE, lambda said: isinstance(said, int | float) and 0 <= said <= 1),
 }
+"""Kinds of arguments that must be written down, so that they are the same for all records."""
+_KINDS = {**types.WORDS, "number": DOUBLE}
+_NESTED = {"array": ArrayType, "map": MapType, "struct": StructType}
+
+
+def refusal(given: Expression, kind: str) -> str | None:
+    """Return why it is not of a kind that functions take: types with | between them, `any`, or what is written down."""
+    if kind not in _WRITTEN:
+        return None if _is_of_one(given.type, kind) else f"{kind} here, not {types.shown(given.type)}"
+    base, right = _WRITTEN[kind]
+    return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
+
+
+def _is_of_one(given: DataType, kind: str) -> bool:
+    return given == NULL or any(_is_of(given, word) for word in kind.split("|"))
+
+
+def _is_of(given: DataType, word: str) -> bool:
+    if word in _NESTED:
+        return isinstance(given, _NESTED[word])
+    return word == "any" or types.fits(given, _KINDS[word])
+
+
+CASTS: Mapping[DataType, Sequence[DataType]] = {
+    STRING: (BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE, BINARY, NULL),
+    BIGINT: (STRING, DOUBLE, BOOLEAN, NULL),
+    DOUBLE: (STRING, BIGINT, BOOLEAN, NULL),
+    BOOLEAN: (STRING, NULL),
+    TIMESTAMP: (STRING, DATE, NULL),
+    DATE: (STRING, TIMESTAMP, NULL),
+    BINARY: (STRING, NULL),
+}
+"""What can be cast to each type."""
+
+
+def cast(value: Column, given: DataType, wanted: DataType) -> Column:
+    """Return a value as another type that is on `CASTS`; null where it cannot be."""
+    if given == wanted:
+        return value
+    if wanted == STRING:
+        written = value.cast("string")
+        return F.try_validate_utf8(written) if given == BINARY else written
+    made = value.try_cast(wanted)
+    if given != STRING or wanted not in (DATE, TIMESTAMP):
+        return made
+    # Spark would take more: words such as `today`, and times without a day, which to it are of today.
+    made = F.when(value.rlike(_YEAR), made)
+    if wanted == DATE:
+        return made
+    bounds = [F.timestamp_seconds(F.lit(each)) for each in (_FIRST_SECOND, _LAST_SECOND)]
+    return F.when(made.between(*bounds), made)  # a zone may bring it beyond the first or the last year
+
+
+def _all(function: Callable[..., Column]) -> Build:
+    """Build with a function of Spark that takes the arguments as they are."""
+    return lambda given: function(*(each.column() for each in given))
+
+
+def _cast_to(wanted: DataType) -> Build:
+    return lambda given: cast(given[0].column(), given[0].type, wanted)
+
+
+def _substring(given: Sequence[Expression]) -> Column:
+    """Cut text; a place or a length that no text can have makes null."""
+    text, place, count = (each.column() for each in given)
+    return F.substring(text, place.try_cast("int"), count.try_cast("int"))
+
+
+def _split(given: Sequence[Expression]) -> Column:
+    """Split at a separator as it is: Spark takes a pattern, so it is quoted."""
+    return F.split(given[0].column(), f"\\Q{given[1].written}\\E")
+
+
+def _abs(given: Sequence[Expression]) -> Column:
+    """Take the sign away; the lowest whole number has no counterpart and becomes null."""
+    value, zero = given[0].column(), F.lit(0).cast(_number([given[0].type]))
+    return F.when(value < 0, F.try_subtract(zero, value)).otherwise(value)
+
+
+def _round(given: Sequence[Expression]) -> Column:
+    return F.round(given[0].column().cast("double"), min(int(given[1].written or 0), _MOST_DECIMALS))
+
+
+def _whole(function: Callable[[Column], Column]) -> Build:
+    """Round by a function what is not whole already."""
+    return lambda given: given[0].column() if given[0].type == BIGINT else function(given[0].column().cast("double"))
+
+
+def choice(count: int) -> Function:
+    """Return the function of `count` conditions, each with what it gives if it is true, and what else there is."""
+
+    def build(given: Sequence[Expression]) -> Column:
+        made: Any = F
+        for condition, then in zip(given[:-1:2], given[1::2], strict=True):
+            made = made.when(condition.column().cast("boolean"), then.column())  # which a bare null is not
+        chosen: Column = made.otherwise(given[-1].column())
+        return chosen
+
+    return Function("boolean, any, " * count + "any", lambda given: types.common([*given[1::2], given[-1]]), build)
+
+
+def _timestamp_seconds(given: Sequence[Expression]) -> Column:
+    seconds = given[0].column()
+    return F.when(seconds.between(_FIRST_SECOND, _LAST_SECOND), F.timestamp_seconds(seconds))
+
+
+def _size(given: Sequence[Expression]) -> Column:
+    """Count items; of null it is null."""
+    return F.when(given[0].column().isNotNull(), F.size(given[0].column()))
+
+
+def _number(given: Sequence[DataType]) -> DataType:
+    return DOUBLE if DOUBLE in given else BIGINT
+
+
+def _has_item(given: Sequence[DataType]) -> DataType | None:
+    of = given[0]
+    return BOOLEAN if not isinstance(of, ArrayType) or types.fits(given[1], of.elementType) else None
+
+
+_ORDERED = "string|number|boolean|timestamp|date"
+
+FUNCTIONS: Mapping[str, Function] = {
+    # text
+    "lower": Function("string", STRING, _all(F.lower)),
+    "upper": Function("string", STRING, _all(F.upper)),
+    "trim": Function("string", STRING, _all(F.trim)),
+    "length": Function("string|binary", BIGINT, _all(F.length)),
+    "concat": Function("string, ...", STRING, _all(F.concat)),
+    "substring": Function("string, bigint, bigint", STRING, _substring),
+    "replace": Function("string, string, string", STRING, _all(F.replace)),
+    "startswith": Function("string, string", BOOLEAN, _all(F.startswith)),
+    "endswith": Function("string, string", BOOLEAN, _all(F.endswith)),
+    "contains": Function("string, string", BOOLEAN, _all(F.contains)),
+    "split": Function("string, separator that is no pattern", ArrayType(STRING), _split),
+    "sha2": Function(
+        "string|binary, 224|256|384|512",
+        STRING,
+        lambda given: F.sha2(given[0].column().cast("binary"), int(given[1].written or 0)),
+    ),
+    # numbers
+    "abs": Function("number", _number, _abs),
+    "round": Function("number, decimals", DOUBLE, _round),
+    "floor": Function("number", BIGINT, _whole(F.floor)),
+    "ceil": Function("number", BIGINT, _whole(F.ceil)),
+    "least": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, _all(F.least)),
+    "greatest": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, _all(F.greatest)),
+    # choices
+    "if": choice(1),
+    "coalesce": Function("any, ...", types.common, _all(F.coalesce)),
+    # times, all in UTC
+    "to_timestamp": Function("string", TIMESTAMP, _cast_to(TIMESTAMP)),
+    "to_date": Function("string|timestamp|date", DATE, _cast_to(DATE)),
+    "timestamp_seconds": Function("bigint", TIMESTAMP, _timestamp_seconds),
+    "unix_seconds": Function("timestamp", BIGINT, _all(F.unix_seconds)),
+    "date_trunc": Function(
+        f"{'|'.join(_UNITS)}, timestamp",
+        TIMESTAMP,
+        lambda given: F.date_trunc(str(given[0].written), given[1].column()),
+    ),
+    "date_format": Function(
+        "timestamp|date, format of yyyy MM dd HH mm ss",
+        STRING,
+        lambda given: F.date_format(given[0].column(), str(given[1].written)),
+    ),
+    "year": Function("timestamp|date", BIGINT, _all(F.year)),
+    # arrays, maps and structs
+    "size": Function("array|map", BIGINT, _size),
+    "array_contains": Function("array, any", _has_item, _all(F.array_contains)),
+    "map_contains_key": Function("map, string", BOOLEAN, _all(F.map_contains_key)),
+    "to_json": Function("array|map|struct", STRING, _all(F.to_json)),
+}
+AGGREGATES: Mapping[str, Function] = {
+    "count": Function("any", BIGINT, _all(F.count)),
+    "sum": Function("number", _number, _all(F.try_sum)),
+    "avg": Function("number", DOUBLE, _all(F.try_avg)),
+    "min": Function(_ORDERED, types.common, _all(F.min)),
+    "max": Function(_ORDERED, types.common, _all(F.max)),
+    "median": Function("number", DOUBLE, _all(F.median)),
+    "percentile": Function(
+        "double, share from 0 to 1", DOUBLE, lambda given: F.percentile(given[0].column(), F.lit(given[1].written))
+    ),
+}
+"""Functions over the rows of a key, for the step `aggregate`; `count(*)` and this one besides."""
+DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, _all(F.count_distinct))
+"""`count(DISTINCT x)`."""
+
+
+def _reckon(function: Callable[[Column, Column], Column], kind: DataType | None = None) -> Function:
+    def build(given: Sequence[Expression]) -> Column:
+        both = kind or _number([each.type for each in given])
+        return function(given[0].column().cast(both), given[1].column().cast(both))
+
+    return Function("number, number", kind or _number, build)
+
+
+def _negated(given: Sequence[Expression]) -> Column:
+    return F.try_subtract(F.lit(0).cast("bigint"), given[0].column())
+
+
+OPERATORS: Mapping[type[exp.Expr], tuple[str, Function]] = {
+    exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, _all(operator.or_))),
+    exp.And: ("AND", Function("boolean, boolean", BOOLEAN, _all(operator.and_))),
+    exp.Not: ("NOT", Function("boolean", BOOLEAN, _all(operator.inv))),
+    exp.DPipe: ("||", FUNCTIONS["concat"]),
+    exp.Add: ("+", _reckon(F.try_add)),
+    exp.Sub: ("-", _reckon(F.try_subtract)),
+    exp.Mul: ("*", _reckon(F.try_multiply)),
+    exp.Div: ("/", _reckon(F.try_divide, DOUBLE)),
+    exp.Mod: ("%", _reckon(F.try_mod)),
+    exp.Neg: ("-", Function("number", _number, _negated)),
+}
+COMPARISONS: Mapping[type[exp.Expr], Callable[[Column, Column], Column]] = {
+    exp.EQ: operator.eq,
+    exp.NullSafeEQ: Column.eqNullSafe,
+    exp.NEQ: operator.ne,
+    exp.LT: operator.lt,
+    exp.LTE: operator.le,
+    exp.GT: operator.gt,
+    exp.GTE: operator.ge,
+}
+
+OTHER_NAMES = {
+    "text": "cast(x as string)",
+    "whole": "cast(x as bigint)",
+    "number": "cast(x as double)",
+    "json": "to_json(x)",
+    "time": "to_timestamp(x)",
+    "day": "to_date(x)",
+    "month": "date_format(x, 'yyyy-MM')",
+    "hour": "date_trunc('hour', x)",
+    "minute": "date_trunc('minute', x)",
+    "seconds": "unix_seconds(x)",
+    "sha256": "sha2(x, 256)",
+    "has": "map_contains_key(x, key)",
+    "count_distinct": "count(DISTINCT x)",
+    "average": "avg(x)",
+    "p95": "percentile(x, 0.95)",
+}
+"""What earlier versions called a function, and what it is here; some of these names mean something else in SQL."""

@@ -1,81 +1,77 @@
-"""Types of columns as definitions name them, without Spark."""
+"""Types of columns: Spark's own, by the names that SQL has for them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A type: a word, or one made of others."""
+STRING, BIGINT, DOUBLE, BOOLEAN = StringType(), LongType(), DoubleType(), BooleanType()
+TIMESTAMP, DATE, BINARY, NULL = TimestampType(), DateType(), BinaryType(), NullType()
+STRINGS = MapType(StringType(), StringType())
+"""Maps of text to text, such as the attributes of a message."""
 
-    word: str
-    """`text`, `whole`, `number`, `boolean`, `time`, `day`, `bytes`, `null`, `list`, `map` or `record`."""
-    item: "Type | None" = None
-    """Of the items of a list, or of the values of a map, whose keys are text."""
-    fields: "tuple[tuple[str, Type], ...]" = ()
-    """Of a record, in their order."""
+WORDS = {each.simpleString(): each for each in (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE, BINARY)}
+"""The types of one value."""
+NAMED: dict[str, DataType] = {**WORDS, STRINGS.simpleString(): STRINGS}
+"""The types a definition can write as one text; lists and records are written with [] and {} around these."""
+OTHER_NAMES = {
+    **dict.fromkeys(("int", "integer", "long", "smallint", "tinyint", "whole"), "bigint"),
+    **dict.fromkeys(("float", "real", "decimal", "numeric", "number"), "double"),
+    **dict.fromkeys(("text", "varchar", "char"), "string"),
+    "time": "timestamp",
+    "day": "date",
+    "bytes": "binary",
+    "bool": "boolean",
+    "map": "map<string,string>",
+}
+"""What people write for them elsewhere."""
 
-    def __str__(self) -> str:
-        if self.item:
-            return f"{self.word} of {self.item}"
-        if self.fields:
-            return f"record of {', '.join(name for name, _ in self.fields)}"
-        return self.word
-
-    def field(self, name: str) -> "Type | None":
-        """Return the type of a field of a record, None when there is none."""
-        return dict(self.fields).get(name)
-
-
-TEXT = Type("text")
-WHOLE = Type("whole")
-"""A whole number of 64 bits."""
-NUMBER = Type("number")
-"""A floating-point number of 64 bits."""
-BOOLEAN = Type("boolean")
-TIME = Type("time")
-"""A moment, in microseconds; written and read as UTC."""
-DAY = Type("day")
-BYTES = Type("bytes")
-NULL = Type("null")
-"""Of the word null: fits everywhere."""
-
-WORDS = {each.word: each for each in (TEXT, WHOLE, NUMBER, BOOLEAN, TIME, DAY, BYTES)}
-"""The types that are one word in a definition."""
-
-_ORDERED = (TEXT, WHOLE, NUMBER, BOOLEAN, TIME, DAY)
+_ORDERED = (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE)
 
 
-def list_of(item: Type) -> Type:
-    """Return the type of lists of `item`."""
-    return Type("list", item)
+def struct(columns: Mapping[str, DataType]) -> StructType:
+    """Return the schema of columns; each may be null. What is always null is kept as text."""
+    return StructType([StructField(name, STRING if kind == NULL else kind) for name, kind in columns.items()])
 
 
-def map_of(item: Type) -> Type:
-    """Return the type of maps from text to `item`."""
-    return Type("map", item)
+def shown(given: DataType) -> str:
+    """Return a type as messages name it."""
+    return "null" if given == NULL else str(given.simpleString())
 
 
-def record(fields: dict[str, Type]) -> Type:
-    """Return the type of records with these fields."""
-    return Type("record", fields=tuple(fields.items()))
+def is_nested(given: DataType) -> bool:
+    """Whether it is an array, a map or a struct."""
+    return isinstance(given, ArrayType | MapType | StructType)
 
 
-def fits(given: Type, wanted: Type) -> bool:
+def fits(given: DataType, wanted: DataType) -> bool:
     """Whether a value of type `given` can stand where `wanted` is asked for."""
-    return given in (wanted, NULL) or (given == WHOLE and wanted == NUMBER)
+    return given in (wanted, NULL) or (given == BIGINT and wanted == DOUBLE)
 
 
-def common(types: "list[Type]") -> Type | None:
-    """Return the type all of `types` fit, None when there is none."""
-    candidates = [each for each in dict.fromkeys(types) if all(fits(other, each) for other in types)]
-    return candidates[0] if candidates else None
+def common(given: Sequence[DataType]) -> DataType | None:
+    """Return the type all of `given` fit, None when there is none."""
+    return next((each for each in given if all(fits(other, each) for other in given)), None)
 
 
-def is_number(given: Type) -> bool:
+def is_number(given: DataType) -> bool:
     """Whether one can reckon with it."""
-    return given in (WHOLE, NUMBER, NULL)
+    return given in (BIGINT, DOUBLE, NULL)
 
 
-def is_ordered(given: Type) -> bool:
+def is_ordered(given: DataType) -> bool:
     """Whether values of it come before and after one another."""
     return given in (*_ORDERED, NULL)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.expressions.types import Type
+from ams.pipeline.expressions.types import struct
 from ams.pipeline.flows.sinks import ROWS, Sink
 from ams.pipeline.flows.steps import Step
-from ams.pipeline.flows.steps.schemas import SOURCE, struct
+from ams.pipeline.flows.steps.schemas import SOURCE
 from ams.pipeline.parsing import Parse, parsed
 from ams.pipeline.running import Run
 
@@ -28,9 +29,9 @@ class Flow:
     options: Mapping[str, str]
     before: Sequence[Step]
     parse: Parse | None
-    parsed: Mapping[str, Type]
+    parsed: Mapping[str, DataType]
     rows: Sequence[Step]
-    row_columns: Mapping[str, Type]
+    row_columns: Mapping[str, DataType]
     whole: Sequence[Step]
     sink: Sink
 

@@ -1,4 +1,4 @@
-"""What a message holds, as records: JSON, Avro or text, read into the types a definition asks for. No Spark here."""
+"""What a message holds, as records: JSON, Avro or text, read into the types a definition asks for."""
 
 import base64
 import binascii
@@ -11,9 +11,10 @@ from typing import Any
 
 import fastavro
 import msgspec
+from pyspark.sql import types as spark
+from pyspark.sql.types import DataType
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.expressions.types import Type
 
 Record = Mapping[str, Any]
 """The fields of a record."""
@@ -27,7 +28,7 @@ _LAST_SECOND = 253402300799
 class Json:
     """A JSON object, or a list of objects, of which each is a record. Fields that are not asked for are left out."""
 
-    fields: Mapping[str, Type]
+    fields: Mapping[str, DataType]
     required: frozenset[str] = frozenset()
 
     def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
@@ -52,7 +53,7 @@ class Json:
 class Text:
     """Lines of text, each a record: split at a separator, or as a whole the only field."""
 
-    fields: Mapping[str, Type]
+    fields: Mapping[str, DataType]
     required: frozenset[str] = frozenset()
     separator: str = ""
 
@@ -88,7 +89,7 @@ class Avro:
     """Avro data without header, of one schema; `packed` messages hold several, one behind the other."""
 
     schema: Mapping[str, Any]
-    fields: Mapping[str, Type]
+    fields: Mapping[str, DataType]
     required: frozenset[str] = frozenset()
     packed: bool = False
 
@@ -131,30 +132,30 @@ def _complete(found: dict[str, Any], required: frozenset[str], attributes: Mappi
     return {**found, "attributes": dict(attributes)}
 
 
-def _read(value: Any, wanted: Type, name: str) -> Any:
+def _read(value: Any, wanted: DataType, name: str) -> Any:
     """Return a JSON value as what is wanted; raise `Broken` naming the field."""
     if value is None:
         return None
-    if wanted.word == "list" and wanted.item and isinstance(value, list):
-        return [_read(each, wanted.item, f"{name}[{place}]") for place, each in enumerate(value)]
-    if wanted.word == "map" and wanted.item and isinstance(value, dict):
-        return {key: _read(each, wanted.item, f"{name}.{key[:40]}") for key, each in value.items()}
-    if wanted.word == "record" and isinstance(value, dict):
-        return {key: _read(value.get(key), each, f"{name}.{key}") for key, each in wanted.fields}
-    converted = _CONVERT.get(wanted.word, _never)(value)
+    if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
+        return [_read(each, wanted.elementType, f"{name}[{place}]") for place, each in enumerate(value)]
+    if isinstance(wanted, spark.MapType) and isinstance(value, dict):
+        return {key: _read(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
+    if isinstance(wanted, spark.StructType) and isinstance(value, dict):
+        return {each.name: _read(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
+    converted = _CONVERT.get(type(wanted), _never)(value)
     if converted is None:
-        raise Broken(f"field {name}: {wanted.word} is expected, not {_kind(value)}")
+        raise Broken(f"field {name}: {wanted.simpleString()} is expected, not {_kind(value)}")
     return converted
 
 
-def from_text(part: str, wanted: Type, name: str) -> Any:
+def from_text(part: str, wanted: DataType, name: str) -> Any:
     """Return a part of a line as what is wanted; what is empty says nothing; raise `Broken` naming the field."""
-    if part == "" and wanted.word != "text":
+    if part == "" and not isinstance(wanted, spark.StringType):
         return None
-    convert: Callable[[str], Any] = _FROM_TEXT.get(wanted.word, _never)
+    convert: Callable[[str], Any] = _FROM_TEXT.get(type(wanted), _never)
     converted = convert(part)
     if converted is None:
-        raise Broken(f"field {name}: {wanted.word} is expected")
+        raise Broken(f"field {name}: {wanted.simpleString()} is expected")
     return converted
 
 
@@ -219,21 +220,21 @@ def _parsed(kind: Callable[[str], Any], then: Callable[[Any], Any]) -> Callable[
     return read
 
 
-_CONVERT: Mapping[str, Callable[[Any], Any]] = {
-    "text": _text,
-    "whole": _whole,
-    "number": _number,
-    "boolean": _boolean,
-    "time": _time,
-    "day": _day,
-    "bytes": _bytes,
+_CONVERT: Mapping[type[DataType], Callable[[Any], Any]] = {
+    spark.StringType: _text,
+    spark.LongType: _whole,
+    spark.DoubleType: _number,
+    spark.BooleanType: _boolean,
+    spark.TimestampType: _time,
+    spark.DateType: _day,
+    spark.BinaryType: _bytes,
 }
-_FROM_TEXT: Mapping[str, Callable[[str], Any]] = {
-    "text": _text,
-    "whole": _parsed(int, _whole),
-    "number": _parsed(float, _number),
-    "boolean": lambda part: {"true": True, "false": False}.get(part.lower()),
-    "time": _time,
-    "day": _day,
-    "bytes": _bytes,
+_FROM_TEXT: Mapping[type[DataType], Callable[[str], Any]] = {
+    spark.StringType: _text,
+    spark.LongType: _parsed(int, _whole),
+    spark.DoubleType: _parsed(float, _number),
+    spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
+    spark.TimestampType: _time,
+    spark.DateType: _day,
+    spark.BinaryType: _bytes,
 }

@@ -6,16 +6,18 @@ from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
 from ams.pipeline.checkpoint import CHECKPOINT
-from ams.pipeline.expressions.compiling import column
-from ams.pipeline.expressions.tree import Node
-from ams.pipeline.expressions.types import TEXT
-from ams.pipeline.flows.steps.rows import Types
-from ams.pipeline.flows.steps.schemas import ORDERING_KEY, SOURCE, struct
+from ams.pipeline.expressions import Expression
+from ams.pipeline.expressions.types import STRING, struct
+from ams.pipeline.flows.steps.schemas import ORDERING_KEY, SOURCE
 from ams.pipeline.flows.steps.whole import Deduplicate
 from ams.pipeline.running import Run
 from ams.pipeline.tables.files import LocalFiles
+
+Types = Mapping[str, DataType]
+"""The columns of the rows."""
 
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""
@@ -80,10 +82,10 @@ class Topic:
 
     name: str
     columns: Types
-    data: Node | None = None
+    data: Expression | None = None
     """What the message holds; None for all columns as JSON."""
-    attributes: Mapping[str, Node] = field(default_factory=dict)
-    ordering_key: Node | None = None
+    attributes: Mapping[str, Expression] = field(default_factory=dict)
+    ordering_key: Expression | None = None
     """None for messages without one; also what is null or empty is none."""
     create: bool = False
     key_window: int | None = None
@@ -110,17 +112,17 @@ class Topic:
 
     def _data(self) -> Column:
         if self.data is not None:
-            return column(self.data, self.columns)
+            return self.data.column()
         return F.to_json(F.struct(*(name for name in self.columns if name != SOURCE)))
 
     def _ordering_key(self) -> Column:
         key = self.ordering_key
-        found = F.lit(None) if key is None else column(key, {ORDERING_KEY: TEXT, **self.columns})
+        found = F.lit(None) if key is None else key.column()
         return found.cast("string")
 
     def _attributes(self) -> Column:
         """Return a map of those that are not null."""
-        pairs = [(F.lit(name), column(node, self.columns)) for name, node in self.attributes.items()]
+        pairs = [(F.lit(name), each.column()) for name, each in self.attributes.items()]
         found = F.array(*(F.struct(name.alias("name"), value.cast("string").alias("value")) for name, value in pairs))
         return F.map_from_entries(F.filter(found, lambda each: each["value"].isNotNull())) if pairs else _nothing()
 
@@ -142,7 +144,7 @@ class Console:
 
 def _without_nul(rows: DataFrame, columns: Types) -> DataFrame:
     """Return rows whose texts in these columns have U+FFFD for each NUL, which no folder or database takes."""
-    texts = [name for name, kind in columns.items() if kind == TEXT]
+    texts = [name for name, kind in columns.items() if kind == STRING]
     return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 
 

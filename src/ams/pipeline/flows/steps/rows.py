@@ -6,53 +6,45 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
 
-from ams.pipeline.expressions.compiling import column
-from ams.pipeline.expressions.tree import Node
-from ams.pipeline.expressions.types import Type
-from ams.pipeline.flows.steps.schemas import SOURCE, spark_type, struct
-
-Types = Mapping[str, Type]
-"""The columns before a step."""
+from ams.pipeline.expressions import Expression
+from ams.pipeline.expressions.types import struct
+from ams.pipeline.flows.steps.schemas import SOURCE
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Keeps the rows of which the expression is true."""
 
-    expression: Node
-    types: Types
+    expression: Expression
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the rows that are kept."""
-        return rows.where(column(self.expression, self.types))
+        return rows.where(self.expression.column())
 
 
 @dataclass(frozen=True, slots=True)
 class Derive:
     """Adds columns, or puts others in their place; all are computed from the columns before."""
 
-    columns: Mapping[str, Node]
-    types: Types
-    after: Types
+    columns: Mapping[str, Expression]
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the columns."""
-        return rows.withColumns(_made(self.columns, self.types, self.after))
+        return rows.withColumns(made(self.columns))
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
     """Leaves nothing but these columns, and `source`, where there is one."""
 
-    columns: Mapping[str, Node]
-    types: Types
-    after: Types
+    columns: Mapping[str, Expression]
 
     def apply(self, rows: DataFrame) -> DataFrame:
         """Return the rows with these columns."""
-        named = [value.alias(name) for name, value in _made(self.columns, self.types, self.after).items()]
-        return rows.select(*named, *([SOURCE] if SOURCE in self.after else []))
+        named = [value.alias(name) for name, value in made(self.columns).items()]
+        return rows.select(*named, *([SOURCE] if SOURCE in rows.columns else []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,7 @@ class Join:
     """Adds columns from a small table by equal keys; a row without a counterpart gets nulls."""
 
     by: Sequence[str]
-    fields: Types
+    fields: Mapping[str, DataType]
     """The columns of the table, keys included."""
     rows: Sequence[Mapping[str, Any]]
     """Of the table; one for each key."""
@@ -86,6 +78,7 @@ class Join:
         return rows.join(F.broadcast(table), on=list(self.by), how="left")
 
 
-def _made(columns: Mapping[str, Node], before: Types, after: Types) -> dict[str, Column]:
+def made(columns: Mapping[str, Expression]) -> dict[str, Column]:
     """Return columns by name, each of exactly the type that was found for it."""
-    return {name: column(node, before).cast(spark_type(after[name])) for name, node in columns.items()}
+    kinds = struct({name: each.type for name, each in columns.items()})
+    return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}

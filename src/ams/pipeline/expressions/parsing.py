@@ -1,0 +1,187 @@
+"""Text into a tree of sqlglot: SQL as Spark writes it, cut down to what an expression can hold.
+
+Words that are no part of expressions are names of columns here, and no function is known by name: which there are is
+decided by `ams.pipeline.expressions.functions` alone. So sqlglot rewrites nothing, and whatever it may learn to read,
+nothing comes in by it: tokens are on a list, and so are the nodes of the tree (`ams.pipeline.expressions.checking`).
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, ClassVar, Final
+
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from ams.pipeline.errors import PipelineError
+
+MAX_LENGTH = 4000
+"""Characters of an expression."""
+MAX_DEPTH = 20
+"""Brackets and CASE in one another: sqlglot goes some 25 calls deep for each."""
+MAX_LEVELS = 120
+"""Levels of the tree; each operator of a chain is one."""
+
+
+class WrongExpression(PipelineError):
+    """An expression that cannot be; `position` is the character it goes wrong at, from 1."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        super().__init__(f"at character {position}: {reason}")
+        self.position = position
+        self.reason = reason
+
+
+_WORDS: Final = (
+    *("AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE", "FALSE", "BETWEEN"),
+    *("CASE", "WHEN", "THEN", "ELSE", "END", "AS", "DISTINCT"),
+)
+_SIGNS: Final = ("=", "==", "!=", "<>", "<=>", "<", "<=", ">", ">=", "||", *"+-*/%()[],.!")
+_SPARKS: Final = {**Spark.Tokenizer.SINGLE_TOKENS, **Spark.Tokenizer.KEYWORDS, "AS": TokenType.ALIAS}
+_KEYWORDS: Final = {each: _SPARKS[each] for each in (*_WORDS, *_SIGNS)}
+_VALUES: Final = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
+_ALLOWED: Final = {*_KEYWORDS.values(), *_VALUES}
+_OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET}
+_CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET}
+_ADVICE: Final = {
+    ";": "one expression is expected, without ;",
+    "::": "write cast(... as TYPE)",
+    "->": "there are no lambdas",
+    "=>": "arguments have no names",
+    "&&": "write AND",
+    **dict.fromkeys("{}", "there are no templates here: write the name of the column"),
+    **dict.fromkeys("$@:?", "there are no parameters here: write the name of the column"),
+    **dict.fromkeys("&|^~", "there are no operations on bits"),
+}
+_NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for text"
+_NOT_TAKEN: Final = {
+    **dict.fromkeys(("SELECT", "FROM", "EXISTS", "WITH", "UNION"), "there are no subqueries"),
+    **dict.fromkeys(("OVER", "PARTITION"), "there are no window functions"),
+    **dict.fromkeys(("LIKE", "ILIKE", "RLIKE", "REGEXP"), _NO_PATTERNS),
+    "DIV": "write floor(a / b)",
+    "INTERVAL": "there are no intervals",
+    "FILTER": "write if(..., x, null) in the brackets",
+}
+"""Words of SQL that may be names of columns too, told where a text cannot be read."""
+
+
+class _Cut(Spark):
+    """Spark's SQL without statements, queries, functions that it knows, and literals with letters."""
+
+    SUPPORTS_USER_DEFINED_TYPES = True  # so that the name of a type stays as it is written
+
+    class Tokenizer(Spark.Tokenizer):
+        KEYWORDS: ClassVar = {**_KEYWORDS, **dict.fromkeys(("::", "->", "=>", "&&"), TokenType.UNKNOWN)}
+        STRING_ESCAPES: ClassVar = ["\\", "'", '"']
+        NUMERIC_LITERALS: ClassVar = {}
+        HEX_STRINGS: ClassVar = []
+        RAW_STRINGS: ClassVar = []
+        COMMANDS: ClassVar = set()
+
+    class Parser(SparkParser):
+        FUNCTIONS: ClassVar = {}
+        FUNCTION_PARSERS: ClassVar = {each: SparkParser.FUNCTION_PARSERS[each] for each in ("CAST", "TRY_CAST")}
+        NO_PAREN_FUNCTIONS: ClassVar = {}
+        NO_PAREN_FUNCTION_PARSERS: ClassVar = {"CASE": SparkParser.NO_PAREN_FUNCTION_PARSERS["CASE"]}
+        UNARY_PARSERS: ClassVar = {each: SparkParser.UNARY_PARSERS[each] for each in (TokenType.NOT, TokenType.DASH)}
+        ARRAY_CONSTRUCTORS: ClassVar = {}
+
+        def expression(self, instance: Any, token: Any = None, comments: Any = None) -> Any:
+            """Give words that are values their place too, as sqlglot gives it to names and numbers."""
+            at = self._prev if isinstance(instance, exp.Boolean | exp.Null) else token
+            return super().expression(instance, at, comments)
+
+
+_DIALECT = _Cut()
+
+
+def parse(text: str) -> exp.Expr:
+    """Read an expression; raise `WrongExpression` with the character it goes wrong at."""
+    if len(text) > MAX_LENGTH:
+        raise WrongExpression(MAX_LENGTH, f"longer than {MAX_LENGTH} characters")
+    tokens = _tokens(text)
+    try:
+        [tree] = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
+    except ParseError as error:
+        raise _refusal(error, tokens) from None
+    except Exception as error:  # whatever a parser does with text that it does not expect
+        raise WrongExpression(1, f"this cannot be read as SQL: {type(error).__name__}") from None
+    if tree is None:
+        raise WrongExpression(1, "an expression is expected here")
+    _check_whole(tree, tokens)
+    return tree
+
+
+def position_of(node: exp.Expr) -> int:
+    """Return the character that a node begins at, from 1; that of its first leaf, as far as it is known."""
+    return min((each.meta["start"] for each in node.walk() if "start" in each.meta), default=0) + 1
+
+
+def _tokens(text: str) -> list[Token]:
+    try:
+        tokens = _DIALECT.tokenize(text)
+    except TokenError as error:
+        begun = re.search(r":(\d+)$", str(error.__cause__))
+        place = int(begun[1]) + 1 if begun else 1
+        raise WrongExpression(min(place, len(text)), "a text or a name in quotes has no end") from None
+    if not tokens:
+        raise WrongExpression(1, "an expression is expected here")
+    depth = 0
+    for token in tokens:
+        if token.comments:
+            raise WrongExpression(token.start + 1, "comments stand in lines of YAML, behind #")
+        if token.token_type not in _ALLOWED:
+            raise WrongExpression(token.start + 1, _ADVICE.get(token.text, f"{token.text[:40]!r} means nothing here"))
+        depth += token.token_type in _OPENING or token.token_type is TokenType.CASE
+        depth -= token.token_type in _CLOSING or token.token_type is TokenType.END
+        if depth > MAX_DEPTH:
+            raise WrongExpression(token.start + 1, f"deeper than {MAX_DEPTH} levels")
+    for token, then in pairwise(tokens):
+        _check_neighbours(token, then)
+    return tokens
+
+
+def _check_neighbours(token: Token, then: Token) -> None:
+    """Refuse what sqlglot reads as if it were not there; know `DATE '...'` and `TIMESTAMP '...'`."""
+    kinds = (token.token_type, then.token_type)
+    if kinds == (TokenType.STRING, TokenType.STRING):
+        raise WrongExpression(then.start + 1, "two texts side by side are joined by ||")
+    if (TokenType.COMMA in kinds and (kinds[0] in _OPENING or kinds[1] in _CLOSING)) or kinds == (TokenType.COMMA,) * 2:
+        raise WrongExpression(then.start + 1, "a value is expected beside each comma")
+    if kinds[0] is TokenType.IN and kinds[1] is not TokenType.L_PAREN:
+        raise WrongExpression(then.start + 1, "( is expected behind IN")
+    if kinds == (TokenType.VAR, TokenType.STRING) and token.text.upper() in ("DATE", "TIMESTAMP"):
+        token.token_type = TokenType[token.text.upper()]
+
+
+def _check_whole(tree: exp.Expr, tokens: Sequence[Token]) -> None:
+    """Refuse trees that are too deep to go through, and words that sqlglot can do without."""
+    deep: dict[int, int] = {}
+    for node in tree.bfs():
+        deep[id(node)] = deep.get(id(node.parent), 0) + 1
+        if deep[id(node)] > MAX_LEVELS:
+            raise WrongExpression(position_of(node), f"more than {MAX_LEVELS} operators in a chain")
+    for kind, nodes in ((TokenType.AND, (exp.And, exp.Between)), (TokenType.THEN, (exp.If,))):
+        said = [token for token in tokens if token.token_type is kind]
+        if len(said) != sum(1 for _ in tree.find_all(*nodes)):
+            word, before = ("AND", "BETWEEN") if kind is TokenType.AND else ("THEN", "WHEN")
+            raise WrongExpression(position_of(tree), f"{word} is expected behind {before}")
+
+
+def _refusal(error: ParseError, tokens: Sequence[Token]) -> WrongExpression:
+    """Tell what cannot be read, and why, where a word of SQL is known that is not taken."""
+    for token in tokens:
+        if token.token_type is TokenType.VAR and token.text.upper() in _NOT_TAKEN:
+            word = token.text.upper()
+            return WrongExpression(token.start + 1, f"{word} is not taken: {_NOT_TAKEN[word]}")
+    told = error.errors[0]
+    at = next((each for each in tokens if (each.line, each.col) == (told["line"], told["col"])), tokens[-1])
+    reason = str(told["description"])
+    if "Unexpected token" in reason:
+        return WrongExpression(at.start + 1, f"{at.text[:40]!r} is not expected here")
+    if reason.startswith("Required"):
+        reason = "a value is missing"
+    return WrongExpression(at.start + 1, f"{reason[:1].lower()}{reason[1:]} beside {at.text[:40]!r}")

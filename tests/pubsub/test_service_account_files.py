@@ -20,12 +20,13 @@ from google.cloud import pubsub_v1
 publisher = pubsub_v1.PublisherClient(client_options={"api_endpoint": sys.argv[1]})
 for topic in sys.argv[2:]:
     try:
-        print(publisher.publish(topic, b"x", retry=None, timeout=20).result(20))
+        print(publisher.publish(topic, b"x", retry=None, timeout=60).result(60))
     except GoogleAPICallError as error:
         print(error.code.name, error.message)
 """
 """Publishes one message to each topic; in a process of its own, as gRPC reads its CA certificates once."""
-SECONDS = 60
+SECONDS = 180
+"""Until a program has surely failed; on a busy machine it takes long to begin."""
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ from ams.outgoing.guard import networks
 from ams.pubsub import names
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.places import Places
+from ams.service.delivering import UnreadAnswers
 from tests.pubsub.streams import SECONDS, STREAMING_PULL, Request
 from tests.support.served import SERVICE_TOKEN, Served, served
 
@@ -218,6 +220,27 @@ async def test_a_thousand_streams_that_are_opened_and_left_leave_nothing_behind(
             await asyncio.sleep(0.02)
 
 
+async def test_answers_that_are_not_read_are_counted_until_their_client_leaves(
+    service: Served, users: tuple[str, str]
+) -> None:
+    unread = service.run.service.deliverer.unread
+    message = pb.PubsubMessage.pb()(data=b"x" * 1_000_000)
+    request = pb.PublishRequest.pb()(topic=TOPIC, messages=[message] * 3).SerializeToString()
+    pull = pb.PullRequest.pb()(subscription=SUBSCRIPTION, max_messages=100).SerializeToString()
+    async with grpc.aio.insecure_channel(service.run.pubsub, options=[("grpc.http2.bdp_probe", 0)]) as channel:
+        for _ in range(3):
+            await channel.unary_unary(PUBLISH)(request, metadata=bearer(users[1]))
+        pulls = [channel.unary_stream(PULL)(pull, metadata=bearer(users[0])) for _ in range(3)]
+        async with asyncio.timeout(SECONDS):
+            while unread.left("P") > unread.most - 2 * 3 * 2_000_000:  # each has two; what is held counts twice
+                await asyncio.sleep(0.02)
+        for each in pulls:
+            each.cancel()
+        async with asyncio.timeout(SECONDS):
+            while unread.left("P") < unread.most:
+                await asyncio.sleep(0.02)
+
+
 # Before it is known who calls
 
 
@@ -228,13 +251,14 @@ class Waiting:
         self.going_on = asyncio.Event()
         self.admit = AsyncMock()
         self.know = AsyncMock()
+        self._users = itertools.count()
 
     def known(self, headers: list[tuple[bytes, bytes]]) -> str | None:
         return "user" if (b"x-api-key", b"known") in headers else None
 
     async def login(self, headers: list[tuple[bytes, bytes]]) -> str:
         await self.going_on.wait()
-        return "user"
+        return f"user-{next(self._users)}"
 
 
 class Asking:
@@ -246,7 +270,9 @@ class Asking:
         auditor.turned_away = AsyncMock(side_effect=lambda error, scope: error)
         rpc = Rpc("M", pb.Topic.pb(), "", lambda _: NAME, AsyncMock(return_value=pb.Topic.pb()()))
         proxies = networks("192.0.2.1", "trusted_proxies")
-        calls = Calls(door, auditor, bodies, lambda: b"1", MagicMock(), most=4, seconds=5, proxies=proxies)
+        calls = Calls(
+            door, auditor, bodies, lambda: b"1", MagicMock(), UnreadAnswers(1), most=4, seconds=5, proxies=proxies
+        )
         self._handler: Any = calls.unary("S", rpc)
 
     async def begin(self, peer: str, *metadata: tuple[str, str]) -> str:
@@ -277,7 +303,8 @@ async def test_who_logs_in_without_end_does_not_keep_others_from_it(many: list[s
     another = asyncio.create_task(asking.begin(other))
     await asyncio.sleep(0.01)
     assert not another.done()
-    assert await asking.begin(many[0], ("x-goog-api-key", "known")) == "OK"  # a token that is known waits for nothing
+    known = asyncio.create_task(asking.begin(many[0], ("x-goog-api-key", "known")))
+    assert await known == "OK"  # a token that is known waits for nothing
     door.going_on.set()
     assert await another == "OK"
     assert sorted([await each for each in begun]) == ["OK", "OK", "UNAVAILABLE"]

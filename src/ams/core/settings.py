@@ -294,7 +294,10 @@ class Settings(SettingsTable):
         "Memory for answers that clients have not read yet; pulls are smaller then, and beyond it 503.",
     )
     max_header_bytes: Bytes = setting(Bytes(64 * 2**10), "Largest request head; beyond it 400.")
-    max_connections: int = setting(20_000, "Open connections; beyond them 503.")
+    max_connections: int = setting(
+        20_000,
+        "Open connections to a port, beyond them 503; also calls, and streams, of Google's clients at a time.",
+    )
     request_seconds: Seconds = setting(Seconds(30.0), "Time a client has to send a request.")
     keep_alive_seconds: Seconds = setting(Seconds(75.0), "How long an idle connection is kept.")
     user_requests_per_second: int = setting(0, "Requests a second of one user; beyond it 429. 0 = no limit.")

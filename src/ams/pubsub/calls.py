@@ -1,6 +1,7 @@
 """One call of a method from its beginning to its end: what it is answered with, and what the audit log gets."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from ams.access.admission import Caller
 from ams.core.errors import AmsError, InvalidInput, NotAuthenticated, Overloaded, OwnedElsewhere, TooLarge
 from ams.core.names import ProjectName
 from ams.core.observing import REQUEST, SCOPE
-from ams.http.asgi import is_within, usual_address
+from ams.http.asgi import is_within, project_of, usual_address
 from ams.http.auditing import Auditor, log_change
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
@@ -24,6 +25,7 @@ from ams.pubsub.metadata import Context, Scope, scope_of
 from ams.pubsub.names import SCHEMAS, SNAPSHOTS, SUBSCRIPTIONS, TOPICS, Name
 from ams.pubsub.places import Places
 from ams.pubsub.protos import Message
+from ams.service.delivering import UnreadAnswers
 
 MOST_PAYLOAD = 10 * 2**20
 """Bytes of a request."""
@@ -105,6 +107,7 @@ class Calls:
         bodies: Bodies,
         new_id: Callable[[], bytes],
         ended: Counter[str],
+        unread: UnreadAnswers,
         *,
         most: int,
         seconds: float,
@@ -120,6 +123,7 @@ class Calls:
         self._bodies = bodies
         self._new_id = new_id
         self._ended = ended
+        self._unread = unread
         self._logins = Places(most, "Too many calls of this address wait to be let in")
         self._calls = Places(most, "Too many calls of this user at a time")
         self._streams = Places(most, "Too many streams of this user at a time")
@@ -150,16 +154,19 @@ class Calls:
         """
         method = f"/{service}/{rpc.name}"
 
-        async def answer(_: Any, context: Context) -> Message:
+        async def answer(_: Any, context: Context) -> bytes:
             scope = self._begin(context, method)
             try:
-                with self._calls.taken(await self._login(scope)):
-                    request = read(rpc.request, await first_of(context, self._seconds))
-                    return await self._answer(rpc, method, request, context, scope)
+                held = _until_sent()
+                held.enter_context(self._calls.taken(await self._login(scope)))
+                request = read(rpc.request, await first_of(context, self._seconds))
+                found = await self._answer(rpc, method, request, context, scope)
+                held.enter_context(self._unread.held(project_of(scope), len(found)))
+                return found
             except Exception as error:
                 return await self._fail(context, error, scope)
 
-        return grpc.stream_unary_rpc_method_handler(answer, None, _serialized)
+        return grpc.stream_unary_rpc_method_handler(answer)
 
     def stream(self, service: str, rpc: StreamRpc) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method with two streams."""
@@ -187,7 +194,7 @@ class Calls:
         with self._logins.taken(scope["address"]):
             return await self._door.login(scope["headers"])
 
-    async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> Message:
+    async def _answer(self, rpc: Rpc, method: str, request: Message, context: Context, scope: Scope) -> bytes:
         action, caller = rpc.action if isinstance(rpc.action, str) else rpc.action(request), None
         http_method = "POST" if rpc.is_change else "GET"
         try:
@@ -196,7 +203,7 @@ class Calls:
             call = await self.admit(context, scope, action, name)
             caller = call.caller
             with self._bodies.counted(request.ByteSize(), (name.project, caller.user)):
-                answer = await rpc.act(call, request)
+                answer: bytes = (await rpc.act(call, request)).SerializeToString()
         except OwnedElsewhere as elsewhere:
             if self._relay is None:
                 raise
@@ -232,6 +239,14 @@ class Calls:
         if not isinstance(error, AmsError):
             logger.exception("call.failed")
         await end(context, refusal(error, scope.get("leaf", ""), on_stream=on_stream))
+
+
+def _until_sent() -> contextlib.ExitStack:
+    """Return what this call has until its answer is sent: a client that does not read gets no more room for that."""
+    held, task = contextlib.ExitStack(), asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(lambda _: held.close())
+    return held
 
 
 async def first_of(context: Context, seconds: float) -> bytes:

@@ -155,8 +155,9 @@ class LeasingRpcs:
         waits = not request.return_immediately
         while True:
             lots = await working.puller.pull(
-                subscription, most, project=call.project, holder=holder, wait=waits, max_bytes=PART
-            )
+                subscription, most, project=call.project, holder=holder, held_for=call.project, wait=waits,
+                max_bytes=PART,
+            )  # fmt: skip
             if lots or not waits or not await working.puller.wait(subscription, call.project, holder, until):
                 break
             subscription = await self._leases.subscription(call._replace(caller=await call.again()))

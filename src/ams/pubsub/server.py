@@ -19,8 +19,9 @@ PING_SECONDS = 20
 """Between two pings of a client's connection that are taken: clients ping every 30 s."""
 HANDSHAKE_SECONDS = 30
 """For a new connection to be one of HTTP/2, and of TLS where there is that."""
-IDLE_SECONDS = 300
-"""After which a connection without calls is told to go; its client opens another with its next call."""
+IDLE_SECONDS = 3600
+"""After which a connection without calls is told to go; its client opens another with its next call. Not sooner, as
+clients on gRPC's C core write a line about that to their standard error."""
 GRACE_SECONDS = 5.0
 """For calls under way at a stop."""
 

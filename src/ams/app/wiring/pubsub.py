@@ -100,6 +100,7 @@ def _calls(settings: Settings, made: Service, certificate: Certificate | None, r
         made.bodies,
         made.api.new_id,
         made.pubsub_calls,
+        made.deliverer.unread,
         most=settings.max_connections,
         seconds=settings.request_seconds,
         proxies=proxies,

@@ -256,6 +256,21 @@ def test_figures_that_cannot_be_are_refused(text: str, reason: str) -> None:
     assert reason in raised.value.reason
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ok" + " between false and true" * 60,
+        "case " * 18 + "jobs" + " when 1 then 2 when 2 then 3 end" * 18,
+        "abs(" * 18 + "jobs" + ")" * 18,
+        "cast(cast(" * 9 + "at" + " as string) as timestamp)" * 9,
+        "timestamp_seconds(unix_seconds(" * 9 + "at" + "))" * 9,
+    ],
+)
+def test_what_would_be_written_thousands_of_times_for_spark_is_refused(text: str) -> None:
+    with pytest.raises(WrongExpression, match="make columns of its parts before"):
+        expression(text, COLUMNS)
+
+
 def test_the_reference_has_every_function_and_type() -> None:
     reference = Path("docs/reference/pipeline.md").read_text()
 

@@ -178,7 +178,8 @@ def _timestamp_seconds(given: Sequence[Expression]) -> Column:
 
 def _size(given: Sequence[Expression]) -> Column:
     """Count items; of null it is null."""
-    return F.when(given[0].column().isNotNull(), F.size(given[0].column()))
+    of = given[0].column()
+    return F.array_size(F.map_keys(of) if isinstance(given[0].type, MapType) else of)
 
 
 def _number(given: Sequence[DataType]) -> DataType:

@@ -6,7 +6,7 @@ nothing comes in by it: tokens are on a list, and so are the nodes of the tree (
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final
 
@@ -24,6 +24,8 @@ MAX_DEPTH = 20
 """Brackets and CASE in one another: sqlglot goes some 25 calls deep for each."""
 MAX_LEVELS = 120
 """Levels of the tree; each operator of a chain is one."""
+MAX_WEIGHT = 20_000
+"""Nodes of the column that Spark gets. Some write an argument several times, which multiplies within one another."""
 
 
 class WrongExpression(PipelineError):
@@ -44,6 +46,9 @@ _SPARKS: Final = {**Spark.Tokenizer.SINGLE_TOKENS, **Spark.Tokenizer.KEYWORDS, "
 _KEYWORDS: Final = {each: _SPARKS[each] for each in (*_WORDS, *_SIGNS)}
 _VALUES: Final = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 _ALLOWED: Final = {*_KEYWORDS.values(), *_VALUES}
+_COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
+_COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs"), 6)
+"""How often nodes, and functions, write an argument at most."""
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET}
 _ADVICE: Final = {
@@ -159,16 +164,28 @@ def _check_neighbours(token: Token, then: Token) -> None:
 
 def _check_whole(tree: exp.Expr, tokens: Sequence[Token]) -> None:
     """Refuse trees that are too deep to go through, and words that sqlglot can do without."""
-    deep: dict[int, int] = {}
-    for node in tree.bfs():
-        deep[id(node)] = deep.get(id(node.parent), 0) + 1
+    nodes, deep, weight = list(tree.bfs()), {id(None): 0}, {id(node): 1 for node in tree.bfs()}
+    for node in nodes:
+        deep[id(node)] = deep[id(node.parent)] + 1
         if deep[id(node)] > MAX_LEVELS:
             raise WrongExpression(position_of(node), f"more than {MAX_LEVELS} operators in a chain")
-    for kind, nodes in ((TokenType.AND, (exp.And, exp.Between)), (TokenType.THEN, (exp.If,))):
+    for node in reversed(nodes):
+        weight[id(node)] *= _copies(node)
+        if weight[id(node)] > MAX_WEIGHT:
+            raise WrongExpression(position_of(node), "too much for one expression: make columns of its parts before")
+        if node.parent:
+            weight[id(node.parent)] += weight[id(node)]
+    for kind, of in ((TokenType.AND, (exp.And, exp.Between)), (TokenType.THEN, (exp.If,))):
         said = [token for token in tokens if token.token_type is kind]
-        if len(said) != sum(1 for _ in tree.find_all(*nodes)):
+        if len(said) != sum(1 for _ in tree.find_all(*of)):
             word, before = ("AND", "BETWEEN") if kind is TokenType.AND else ("THEN", "WHEN")
             raise WrongExpression(position_of(tree), f"{word} is expected behind {before}")
+
+
+def _copies(node: exp.Expr) -> int:
+    if isinstance(node, exp.Case):
+        return len(node.args["ifs"]) if node.this else 1
+    return _COPIES_OF.get(node.name.lower(), 1) if isinstance(node, exp.Anonymous) else _COPIES.get(type(node), 1)
 
 
 def _refusal(error: ParseError, tokens: Sequence[Token]) -> WrongExpression:

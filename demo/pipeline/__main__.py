@@ -10,10 +10,10 @@ from time import perf_counter
 
 from ams.client import Client
 from ams.pipeline.errors import PipelineError
-from ams.pipeline.samples import Sample
 from cluster.processes import DidNotStart
 from demo import service
 from demo.pipeline import feeding, page, working, worlds
+from demo.pipeline.samples import Sample
 from demo.service import OK, Service
 
 

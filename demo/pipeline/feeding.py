@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from ams.client import Client, Message, wire
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 BULK = 100
 """Messages of a request; large ones go alone."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from ams.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
+from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation, monitoring
 
 PROJECT = "egi"
 SEED = 1

@@ -141,39 +141,6 @@ def test_what_is_not_installed_is_named(ams: Ams, monkeypatch: pytest.MonkeyPatc
     assert ran.stderr.endswith("not installed; pip install 'argo-messaging[spark]' brings all it needs\n")
 
 
-def test_a_made_up_day_is_published_and_the_same_again(ams: Ams, project: str) -> None:
-    arguments = ("pipeline", "sample", "federation", "--day", "2024-03-05", "--size", "services=3", "-o", "json")
-
-    first, again = ams(*arguments), ams(*arguments)
-
-    assert (first.returncode, first.stdout) == (0, again.stdout), first.stderr
-    topics = json.loads(first.stdout)
-    assert sum(topics.values()) > 3
-    for topic, count in topics.items():
-        described = json.loads(ams("metrics", "topic", topic, "-o", "json").stdout)
-        [counted] = [each for each in described["metrics"] if each["metric"] == "topic.number_of_messages"]
-        assert counted["timeseries"][0]["value"] == 2 * count
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (
-            ["nowhere"],
-            "option WORLD: there is no 'nowhere'; there are accounting, alarms, cloud, federation, monitoring",
-        ),
-        (["alarms", "--size", "moons=3"], "option --size: alarms has no 'moons'; there are sites, outages"),
-        (["alarms", "--size", "sites=many"], "option --size: sites is int, and 'many' is none"),
-        (["alarms", "--size", "sites"], "--size 'sites' must look like KEY=VALUE"),
-        (["alarms", "--day", "today"], "--day 'today' is no day such as 2024-03-05"),
-    ],
-)
-def test_what_cannot_be_made_up_is_said(ams: Ams, arguments: list[str], reason: str) -> None:
-    ran = ams("pipeline", "sample", *arguments)
-
-    assert (ran.returncode, ran.stderr) == (2, f"ams: {reason}\n")
-
-
 def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc")
     left = {"AMS_TOKEN": "other", "AMS_BEARER_TOKEN": "other", "AMS_PROFILE": "site", "HOME": "/"}

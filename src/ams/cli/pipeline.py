@@ -6,10 +6,8 @@ Spark is loaded when a job is; `check` of a definition that is wrong never start
 import importlib.util
 import os
 import traceback
-from collections import Counter
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +19,6 @@ from ams.cli.exits import Exit, Usage
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
-from ams.client.errors import AlreadyExists
 from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
 
 if TYPE_CHECKING:
@@ -127,38 +124,6 @@ def list_jobs(
         headers = ("OPTION", "DEFAULT", "MEANING")  # type: ignore[assignment]  # as many as the rows have
     rows = [tuple(each.values()) for each in found]
     write(output, found, columns(headers, rows))
-
-
-@app.command(epilog=examples("ams pipeline sample monitoring -p demo", "ams pipeline sample alarms --size outages=5"))
-@with_options
-def sample(
-    session: Session,
-    world: Annotated[str, typer.Argument(metavar="WORLD", help="What is made up; see the list in the reference.")],
-    seed: Annotated[int, option("The same seed makes the same messages.")] = 1,
-    day: Annotated[str | None, option("YYYY-MM-DD; default today, UTC.", metavar="DAY")] = None,
-    size: Annotated[list[str] | None, option("How much of what; repeatable.", "--size", metavar="KEY=VALUE")] = None,
-) -> None:
-    """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
-    from ams.pipeline.samples.worlds import requests, samples
-
-    made = samples(world, seed, _day(day), pairs(size, "--size"))
-    counts: Counter[str] = Counter()
-    for topic, messages in requests(made):
-        resource = session.patient.project(session.project).topic(topic)
-        if topic not in counts:
-            with suppress(AlreadyExists):
-                resource.create()
-        resource.publish(messages)
-        counts[topic] += len(messages)
-    rows = [(topic, f"{count}") for topic, count in sorted(counts.items())]
-    session.show(dict(counts), columns(("TOPIC", "MESSAGES"), rows))
-
-
-def _day(day: str | None) -> date:
-    try:
-        return date.fromisoformat(day) if day else datetime.now(UTC).date()
-    except ValueError:
-        raise Usage(f"--day {day!r} is no day such as 2024-03-05") from None
 
 
 def _plan(target: str, settings: list[str] | None) -> "Plan":

@@ -7,7 +7,6 @@ Rooms, from the ground up; each imports only what stands before it:
 - `java`, `session`, `kafka`, `io`, `parsing`, `tables`, `postgres`: sessions, reading, broken messages, folders and
   tables that batches are written to exactly once;
 - `checkpoint`, `progress`, `failures`, `running`: one job at work in its folder, and what it tells;
-- `samples`: made-up messages in the shape of real ones;
 - `jobs`: what is computed, as functions from DataFrames to DataFrames and a few lines that read and write;
 - `expressions`, `flows`, `definition`: pipelines that people write down as YAML, checked before Spark starts;
 - `plan`, `starting`: from what is to be run to its end.

@@ -20,8 +20,8 @@ import duckdb
 
 from ams.client import Client, Message, wire
 from ams.client.wire.projects import create_project
-from ams.pipeline.samples import Sample, accounting, alarms, monitoring
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Sample, accounting, alarms, monitoring
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline import egi
 from tests.faults.pipeline.kills import run_through_kills
 from tests.support.parts import scratch_database

@@ -17,8 +17,8 @@ from typing import Any
 
 from ams.client import Client, Message, wire
 from ams.client.wire.projects import create_project
-from ams.pipeline.samples import Sample, alarms, cloud, federation
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Sample, alarms, cloud, federation
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline.kills import run_through_kills
 from tests.pipeline.jobs.alarms import test_job as alarms_oracle
 from tests.pipeline.jobs.cloud import test_job as cloud_oracle

@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.running import Run, quarantine_of
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)

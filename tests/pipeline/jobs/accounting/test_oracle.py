@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.accounting.job import Options, run
-from ams.pipeline.samples.accounting import LOST, messages
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples.accounting import LOST, messages
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import published, quarantined, recorded_run
 
 NONE_LOST = Mishaps(late=0.3, doubled=1, broken=0.01)

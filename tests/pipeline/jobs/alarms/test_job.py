@@ -17,8 +17,8 @@ from ams.pipeline.jobs.alarms.board import open_rows, sections
 from ams.pipeline.jobs.alarms.job import Options, run
 from ams.pipeline.jobs.alarms.parse import STATUSES
 from ams.pipeline.report.page import page
-from ams.pipeline.samples.alarms import TOPICS, messages
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples.alarms import TOPICS, messages
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
 
 DAY = date(2024, 3, 5)

@@ -17,7 +17,7 @@ from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
 from ams.pipeline.jobs.availability.results import SCHEMAS
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 Seconds = NDArray[np.int8]
 Figures = dict[tuple[str, str, str, str], tuple[Decimal, ...]]

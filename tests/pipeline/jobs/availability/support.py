@@ -14,7 +14,7 @@ from ams.pipeline.jobs.availability.job import follow
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import SCHEMAS, Shape
 from ams.pipeline.running import Run
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 WORKED = Path(__file__).with_name("worked")
 PROFILES = {

@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.samples.mishaps import Mishaps
-from ams.pipeline.samples.monitoring import files, results, sync_messages
+from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples.monitoring import files, results, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)

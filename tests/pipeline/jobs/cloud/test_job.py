@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.cloud.job import Options, run
-from ams.pipeline.samples.cloud import messages
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples.cloud import messages
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 MISHAPS = Mishaps(late=0.2, doubled=0.2, broken=0.1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud.description import Capacity, Image, Share
 from ams.pipeline.jobs.cloud.parse import described, parse
-from ams.pipeline.samples.cloud import messages
-from ams.pipeline.samples.mishaps import NONE
+from demo.pipeline.samples.cloud import messages
+from demo.pipeline.samples.mishaps import NONE
 
 LDIF = b"""# a comment that goes
  on here

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.jobs.federation.job import Options, run
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.federation import ANSWERS, KEYCLOAK, messages
+from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.jobs.recorded import Message, published, quarantined, recorded_run, rows_of
 
 MISHAPS = Mishaps(late=0.1, doubled=0.3, broken=0.1)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps, Timed
 
 ALARMS, EVENTS, ALERTS = "alarms", "status_events", "alerts"
 TOPICS = (ALARMS, EVENTS, ALERTS)
@@ -32,7 +32,7 @@ def messages(
     seed: int, day: date, *, sites: int = 20, outages: int = 60, mishaps: Mishaps | None = None
 ) -> Iterator[Sample]:
     """Yield the messages of a day in the order they are published in; about 15 for each outage."""
-    random = Random(seed)  # noqa: S311  # made-up data
+    random = Random(seed)  # made-up data
     told = (timed for _ in range(outages) for timed in _told(_outage(random, day, sites), random))
     return (mishaps or Mishaps()).applied(told, random, lambda sample: _spoilt(sample, random))
 

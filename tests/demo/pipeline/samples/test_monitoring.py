@@ -8,8 +8,8 @@ from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.availability.inputs import inputs
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.results import parse_as
-from ams.pipeline.samples.mishaps import Mishaps
-from ams.pipeline.samples.monitoring import TOPICS, files, messages, results
+from demo.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples.monitoring import TOPICS, files, messages, results
 
 DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.1, doubled=0.05, broken=0.01)

@@ -9,8 +9,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps, Timed
 
 KEYCLOAK, SATOSA = "prod_egi_service_keycloak_production", "prod_egi_service_ssp_demo"
 ANSWERS = "prod_deployment_results"
@@ -19,7 +19,7 @@ TOPICS = (KEYCLOAK, SATOSA, ANSWERS)
 
 def messages(seed: int, day: date, *, services: int = 40, mishaps: Mishaps | None = None) -> Iterator[Sample]:
     """Yield the messages of a day in the order they are published in; about five for each service."""
-    random = Random(seed)  # noqa: S311  # made-up data
+    random = Random(seed)  # made-up data
     told = (timed for number in range(1, services + 1) for timed in _life(number, day, random))
     return (mishaps or Mishaps()).applied(told, random, lambda sample: _spoilt(sample, random))
 

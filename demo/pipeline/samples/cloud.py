@@ -12,8 +12,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from random import Random
 from typing import Any
 
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps, Timed
 
 VOS = ("vo.access.egi.eu", "ops", "biomed", "vo.example.org", "eosc-synergy.example.org")
 SYSTEMS = (("ubuntu", "22.04"), ("ubuntu", "24.04"), ("centos", "7"), ("almalinux", "9"), ("debian", "12"))
@@ -45,7 +45,7 @@ def messages(
     seed: int, day: date, *, sites: int = SITES, images: int = 15, hours: int = 24, mishaps: Mishaps | None = None
 ) -> Iterator[Sample]:
     """Yield the messages of a day in the order they are published in: one for each site and hour."""
-    random = Random(seed)  # noqa: S311  # made-up data
+    random = Random(seed)  # made-up data
     silent = {number: random.randrange(1, 12) for number in range(sites) if random.random() < 0.2}
     told = (
         timed

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.mishaps import Mishaps, Timed
-from ams.pipeline.samples.senders import Sender, Senders
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps, Timed
+from demo.pipeline.samples.senders import Sender, Senders
 
 GRID, CLOUD, STORAGE = "gLite-APEL", "eu-egi-cloud-accounting", "eu-egi-storage-accounting"
 TOPICS = (GRID, CLOUD, STORAGE)
@@ -51,7 +51,7 @@ def messages(
     depend on the arguments alone; signatures and seals are new each time.
     """
     # What happens to messages is drawn apart, so that it changes none of the texts.
-    random, chance = Random(seed), Random(seed + 1)  # noqa: S311  # made-up data
+    random, chance = Random(seed), Random(seed + 1)  # made-up data
     mishaps = mishaps or Mishaps()
     world = _World(random, Senders(seed), mishaps.broken, encrypted, signed)
     if keys:

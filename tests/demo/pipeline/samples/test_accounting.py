@@ -6,8 +6,8 @@ import pytest
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting.envelope import Trust, opened
 from ams.pipeline.jobs.accounting.reader import Reader
-from ams.pipeline.samples.accounting import TOPICS, messages
-from ams.pipeline.samples.mishaps import NONE, Mishaps
+from demo.pipeline.samples.accounting import TOPICS, messages
+from demo.pipeline.samples.mishaps import NONE, Mishaps
 
 DAY = date(2024, 3, 3)
 NOW = datetime(2024, 4, 1, tzinfo=UTC)

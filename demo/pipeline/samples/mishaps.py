@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 Timed = tuple[datetime, Sample]
 """A message, and when it is published if nothing happens to it."""

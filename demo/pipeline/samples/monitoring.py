@@ -17,8 +17,8 @@ from fastavro import schemaless_writer
 
 from ams.pipeline.jobs.availability.results import SCHEMAS
 from ams.pipeline.jobs.availability.synced import SCHEMAS as SYNC_SCHEMAS
-from ams.pipeline.samples import Sample
-from ams.pipeline.samples.mishaps import Mishaps
+from demo.pipeline.samples import Sample
+from demo.pipeline.samples.mishaps import Mishaps
 
 TOPICS = ("metric_data", "sync_data")
 GROUPS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -95,7 +95,7 @@ def results(
         mishaps: what happens to them on their way.
         day_late: the part of the results that is published a day late.
     """
-    random = Random(f"messages of {seed} on {day}")  # noqa: S311  # made-up data, no cryptography
+    random = Random(f"messages of {seed} on {day}")  # made-up data, no cryptography
     left = [check for check in _checks(seed, day - timedelta(days=1), sites, day_late) if check.late]
     due = [check._replace(published=check.published + DAY) for check in left]
     on_time = [check for check in _checks(seed, day, sites, day_late) if not check.late]
@@ -144,7 +144,7 @@ def sync_messages(seed: int, day: date, *, sites: int = 20, report: str = "Defau
 
 
 def _hosts(seed: int, sites: int) -> Iterator[Host]:
-    random = Random(f"hosts of {seed}")  # noqa: S311  # made-up data, no cryptography
+    random = Random(f"hosts of {seed}")  # made-up data, no cryptography
     for number in range(sites):
         site, region = f"SITE-{number:03d}", f"NGI_{'ABCDE'[number % 5]}"
         for service in (service for group in GROUPS.values() for service in group):
@@ -157,7 +157,7 @@ def _hosts(seed: int, sites: int) -> Iterator[Host]:
 
 def _checks(seed: int, day: date, sites: int, late: float) -> Iterator[Check]:
     midnight = int(datetime.combine(day, time(), UTC).timestamp())
-    random = Random(f"checks of {seed} on {day}")  # noqa: S311  # made-up data, no cryptography
+    random = Random(f"checks of {seed} on {day}")  # made-up data, no cryptography
     for host in _hosts(seed, sites):
         outage = _outage(seed, day, host)
         for metric in () if host.silent else _metrics(host.service):
@@ -171,7 +171,7 @@ def _checks(seed: int, day: date, sites: int, late: float) -> Iterator[Check]:
 
 
 def _outage(seed: int, day: date, host: Host) -> Outage | None:
-    random = Random(f"outage of {seed} at {host.name} on {day}")  # noqa: S311  # made-up data, no cryptography
+    random = Random(f"outage of {seed} at {host.name} on {day}")  # made-up data, no cryptography
     if random.random() > 0.08:
         return None
     start = random.randrange(DAY)

@@ -33,7 +33,7 @@ class Senders:
     """An authority, the senders it vouches for, and the service that texts may be encrypted for."""
 
     def __init__(self, seed: int) -> None:
-        self._random = Random(seed)  # noqa: S311  # keys of nobody
+        self._random = Random(seed)  # keys of nobody
         self._authority_key = self._key()
         name = _name("Example CA")
         self.authority = self._certificate(name, name, self._authority_key.public_key(), is_authority=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from ams.client import Message
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.samples import Sample
+from demo.pipeline.samples import Sample
 
 WORLDS = ("accounting", "alarms", "cloud", "federation", "monitoring")
 """Modules beside this one."""
@@ -68,4 +68,4 @@ def requests(made: Iterable[Sample]) -> Iterator[Request]:
 def _module(world: str) -> Any:
     if world not in WORLDS:
         raise WrongOption("WORLD", f"there is no {world!r}; there are {', '.join(WORLDS)}")
-    return importlib.import_module(f"ams.pipeline.samples.{world}")
+    return importlib.import_module(f"demo.pipeline.samples.{world}")

@@ -1,0 +1,12 @@
+"""Publish a made-up day: `python -m demo.pipeline.samples WORLD`, with the options that all commands of `ams` take."""
+
+import sys
+
+from ams.cli.main import COMMANDS, Entry, main
+
+NAME = "sample"
+ENTRY = Entry("demo.pipeline.samples.command:sample", "Publish a made-up day of one of EGI's services.")
+
+if __name__ == "__main__":
+    COMMANDS[NAME] = ENTRY
+    main([NAME, *sys.argv[1:]])

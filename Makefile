@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -47,6 +47,10 @@ cluster: .venv/dev ## Start three of everything behind haproxy on this machine; 
 cluster-demo: .venv/dev ## Run the main job through haproxy while one of everything is killed in turn
 	@scripts/system java maven postgresql haproxy
 	@$(BIN)/python -m cluster.demo $(SECURE)
+
+spark-cluster: .venv/dev ## Start a master of Spark and three workers on this machine; Ctrl-C stops them
+	@scripts/system java
+	@$(BIN)/python -m cluster spark
 
 test: ## What must hold: style, types, layers, tests but the long ones (what is missing is listed first)
 	@scripts/test

@@ -1,4 +1,4 @@
-"""The command line of the parts: `python -m cluster kafka` or `python -m cluster up`."""
+"""The command line of the parts: `python -m cluster kafka`, `python -m cluster spark` or `python -m cluster up`."""
 
 import argparse
 import signal
@@ -11,6 +11,7 @@ from cluster.jars import CannotFetch
 from cluster.kafka import Brokers
 from cluster.local import Cluster, table
 from cluster.processes import DidNotStart, treat_as_ctrl_c
+from cluster.spark import SparkCluster
 
 OK, FAILED = 0, 1
 
@@ -55,7 +56,19 @@ def up(folder: Path, secure: bool) -> None:
         signal.pause()
 
 
-COMMANDS = {"kafka": kafka, "up": up}
+def spark(folder: Path, _secure: bool) -> None:
+    """Run a master and three workers until Ctrl-C, and restart what is killed."""
+    print("Starting a master of Spark and three workers, each with an environment of its own.", flush=True)
+    with SparkCluster(folder) as cluster, Caretaker(cluster, _say):
+        print(f"\n{table(cluster.parts())}\n")
+        print(f"Its page is {cluster.page}. For jobs, where a service is known to ams:\n")
+        print(f"  .venv/bin/ams pipeline run archive -p PROJECT --master {cluster.url}\n")
+        print("Ctrl-C stops it; what runs on it ends with it.")
+        print(f"ready {cluster.url}", flush=True)
+        signal.pause()
+
+
+COMMANDS = {"kafka": kafka, "spark": spark, "up": up}
 
 
 def _say(line: str) -> None:

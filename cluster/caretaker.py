@@ -2,19 +2,41 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
-from cluster.local import Cluster
+from cluster.processes import Process
 
 REST = 2.0
 """Seconds from the end of a process to its restart: as long as supervisors of real machines take."""
 LOOK = 0.1
 
 
+class Part(NamedTuple):
+    """One process of a cluster."""
+
+    name: str
+    address: str
+    process: Process
+
+
+class Healable(Protocol):
+    """A cluster that can be looked after."""
+
+    def parts(self) -> Iterable[Part]:
+        """Yield every process there is."""
+
+    def in_use(self) -> bool:
+        """Tell whether every part is used by the others, as far as that can be asked."""
+
+    def heal(self, name: str, say: Callable[[str], None]) -> None:
+        """Bring back a part that has died."""
+
+
 class Caretaker:
     """Looks after a cluster until the block ends; reports to `say` what it does."""
 
-    def __init__(self, cluster: Cluster, say: Callable[[str], None]) -> None:
+    def __init__(self, cluster: Healable, say: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._say = say
         self._ended = threading.Event()
@@ -33,9 +55,9 @@ class Caretaker:
             thread.join()
 
     def all_well(self) -> bool:
-        """Tell whether everything runs and haproxy sends requests to every node."""
+        """Tell whether everything runs and is used."""
         alive = all(part.process.alive for part in self._cluster.parts())
-        return alive and not self._busy and set(self._cluster.haproxy.states().values()) == {"UP"}
+        return alive and not self._busy and self._cluster.in_use()
 
     def wait_until_all_well(self, seconds: float) -> bool:
         """Wait until `all_well`, at most so long, and tell whether it came to that."""
@@ -47,43 +69,23 @@ class Caretaker:
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK):
-            for name, heal in self._cures().items():
-                if name not in self._busy:
-                    self._begin(name, heal)
+            for part in self._cluster.parts():
+                if part.name not in self._busy and not part.process.alive:
+                    self._begin(part)
 
-    def _cures(self) -> Mapping[str, Callable[[], None]]:
-        """Return for each part that is dead what brings it back."""
-        return {part.name: self._cure(part.name) for part in self._cluster.parts() if not part.process.alive}
-
-    def _cure(self, name: str) -> Callable[[], None]:
-        kind, _, number = name.partition(" ")
-        if kind == "broker":
-            return lambda: self._cluster.brokers.restart(int(number))
-        if kind == "postgres":
-            return lambda: self._cure_postgres(int(number))
-        if kind == "haproxy":
-            return self._cluster.haproxy.start
-        return self._cluster.nodes[name].start
-
-    def _cure_postgres(self, number: int) -> None:
-        postgres = self._cluster.postgres
-        if number != postgres.primary:
-            return postgres.restart(number)
-        self._say(f"postgres {postgres.promote()} takes writes now")
-        return postgres.rejoin(number)
-
-    def _begin(self, name: str, heal: Callable[[], None]) -> None:
-        self._busy.add(name)
-        thread = threading.Thread(target=self._heal, args=(name, heal), name=f"healing {name}")
+    def _begin(self, part: Part) -> None:
+        self._say(f"{part.name} has ended (its log: {part.process.log})")
+        self._busy.add(part.name)
+        thread = threading.Thread(target=self._heal, args=[part.name], name=f"healing {part.name}")
         self._threads.append(thread)
         thread.start()
 
-    def _heal(self, name: str, heal: Callable[[], None]) -> None:
+    def _heal(self, name: str) -> None:
         """Rest, then bring a part back; when that fails, say so, and it is tried again."""
         began = time.monotonic()
         try:
             if not self._ended.wait(REST):
-                heal()
+                self._cluster.heal(name, self._say)
                 self._say(f"{name} is back after {time.monotonic() - began:.1f} s")
         except Exception as error:
             self._say(f"{name} could not be brought back: {error}")

@@ -1,11 +1,11 @@
 """A whole cluster on one machine: brokers, PostgreSQL with standbys, nodes, haproxy, and a table of what runs where."""
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
+from cluster.caretaker import Part
 from cluster.certificates import Authority
 from cluster.haproxy import Backend, Haproxy
 from cluster.kafka import Brokers, Login, Security
@@ -13,18 +13,10 @@ from cluster.link import Link
 from cluster.node import PROGRAM, Node
 from cluster.ports import LOOPBACK
 from cluster.postgres import Postgres
-from cluster.processes import Process, Startable
+from cluster.processes import Startable
 
 COPIES, ENOUGH = 3, 2
 """Brokers that keep each message, and how many must have it before it is answered, where there are as many."""
-
-
-class Part(NamedTuple):
-    """One process of the cluster."""
-
-    name: str
-    address: str
-    process: Process
 
 
 class Cluster(Startable):
@@ -151,6 +143,28 @@ class Cluster(Startable):
         self.brokers.stop()
         for link in self._all_database_links():
             link.stop()
+
+    def in_use(self) -> bool:
+        """Tell whether haproxy sends requests to every node."""
+        return set(self.haproxy.states().values()) == {"UP"}
+
+    def heal(self, name: str, say: Callable[[str], None]) -> None:
+        """Bring back a part that has died; a standby takes over from a dead primary first."""
+        kind, _, number = name.partition(" ")
+        if kind == "broker":
+            self.brokers.restart(int(number))
+        elif kind == "postgres":
+            self._heal_postgres(int(number), say)
+        elif kind == "haproxy":
+            self.haproxy.start()
+        else:
+            self.nodes[name].start()
+
+    def _heal_postgres(self, number: int, say: Callable[[str], None]) -> None:
+        if number != self.postgres.primary:
+            return self.postgres.restart(number)
+        say(f"postgres {self.postgres.promote()} takes writes now")
+        return self.postgres.rejoin(number)
 
     def _links_to_postgres(self) -> list[Link]:
         return [Link(self.postgres.port(number)) for number in self.postgres.numbers]

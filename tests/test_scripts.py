@@ -22,6 +22,7 @@ NEEDS = {
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,
     "cluster-demo": CLUSTER,
+    "spark-cluster": JAVA,
     "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace gcc libc6-dev",
     "openapi": "",
     "client": "",

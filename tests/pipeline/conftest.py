@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from ams.client import Client
 from cluster.jars import CannotFetch, connector_jars
+from cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
 from tests.support.served import Served
 
@@ -33,6 +34,13 @@ def spark(spark_session: SparkSession) -> SparkSession:
     from ams.pipeline.session import activated
 
     return activated(spark_session)
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
+    """A master and two workers, each with an environment of its own."""
+    with SparkCluster(tmp_path_factory.mktemp("spark"), workers=2, memory="512m") as cluster:
+        yield cluster
 
 
 @pytest.fixture

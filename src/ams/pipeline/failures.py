@@ -1,6 +1,7 @@
 """Failures inside Spark as what they are: one error of ours with one line, instead of two hundred lines of Java."""
 
 import re
+from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -11,12 +12,15 @@ from ams.pipeline.errors import Broken
 from ams.tables.errors import WrongTable
 
 _KNOWN = (client.ClientError, errors.PipelineError, WrongTable)
+KILLED = "KILLED"
+"""How the reason ends with which a master removes an application that somebody ended there."""
 _LONGEST = 500
 """Characters of a cause that are shown."""
 _OURS = re.compile(r"^\s*(?:ams|pyspark_ams)\.[\w.]*\b(?P<kind>[A-Z]\w+): (?P<text>.*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?P<kind>[A-Z]\w*(?:Error|Exception|Warning)): (?P<text>.*)$", re.MULTILINE)
 _JAVA = re.compile(r"^Caused by: (?:[\w.$]+\.)?(?P<kind>[A-Z]\w+)(?:: (?P<text>.*))?$", re.MULTILINE)
 _CODE = re.compile(r"^\[[A-Z0-9_.]+\]\s*")
+_REMOVED = re.compile(r"Application has been killed\. Reason: (?P<text>.+)$|cluster scheduler: (?P<raised>.+)$", re.M)
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 
 
@@ -32,6 +36,16 @@ def explained(error: BaseException) -> Exception:
     text = _text(error)
     found = _of_ours(text)
     return found or errors.Failed(f"Spark gave up: {_cause(text)}")
+
+
+def why_removed(log: Path, error: BaseException) -> str | None:
+    """Return why the master of a cluster ended the application, as Spark's log or the error says; None: it did not."""
+    try:
+        said = log.read_text(errors="replace")
+    except OSError:  # Spark talks elsewhere
+        said = ""
+    found = _REMOVED.search(f"{said}\n{error}\n{_text(error)}")
+    return _shortened(found["text"] or found["raised"]) if found else None
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -24,12 +24,12 @@ from ams.pipeline.checkpoint import (
     write,
 )
 from ams.pipeline.columns import BROKEN
-from ams.pipeline.errors import WrongTable
+from ams.pipeline.errors import Interrupted, WrongTable
 from ams.pipeline.failures import explained
 from ams.pipeline.options import Given, Name
 from ams.pipeline.progress import Progress, now
 from ams.pipeline.service import Service
-from ams.pipeline.session import activated
+from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import Result, Table
 
 Handle = Callable[[DataFrame, int], None]
@@ -103,7 +103,7 @@ class Run:
         those of `format("ams")`; `subscription` takes the place of names.
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
-        given = {**begin, **self.source, **options}
+        given = {**begin, **self._side_by_side(), **self.source, **options}
         if self.skip_lost:
             given["failOnDataLoss"] = "false"
         if names:
@@ -111,6 +111,11 @@ class Run:
         if "topic" in given:
             self._note_beginning(names, given)
         return activated(self.spark).readStream.format("ams").options(**given).load()
+
+    def _side_by_side(self) -> dict[str, str]:
+        """Let a batch be read by all cores of a cluster; on this machine, one task for each topic is quick enough."""
+        context = self.spark.sparkContext
+        return {} if is_local(context.master or "local") else {"minPartitions": str(context.defaultParallelism)}
 
     def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
         """Find out where a first batch begins, so that it can be counted."""
@@ -207,10 +212,19 @@ class Run:
     def _follow(self, query: StreamingQuery) -> None:
         """Wait for the end of the query, tell of its progress, and end it between batches when that is asked for."""
         while not self._ended(query):
+            self._require_spark()
             self._take_stock(query)
             if self.stopping.is_set() and not self._working and not query.status["isTriggerActive"]:
                 query.stop()
         self._take_stock(query)
+
+    def _require_spark(self) -> None:
+        """Raise `Interrupted` when Spark was stopped: a query without new messages would not notice, and wait on."""
+        scala: Any = self.spark.sparkContext._jsc
+        if scala.sc().isStopped() and not self.stopping.is_set():
+            raise Interrupted(
+                "Spark was stopped under the run: what is done stays done, the next run goes on behind it"
+            )
 
     def _ended(self, query: StreamingQuery) -> bool:
         try:

@@ -1,19 +1,20 @@
-"""Sessions of Spark on this machine, set up as all jobs here want them."""
+"""Sessions of Spark, on this machine or on a cluster, set up as all jobs here want them."""
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from pyspark.sql import SparkSession
 
+from ams.pipeline.errors import WrongOption
 from ams.pipeline.java import archive_options, java
 
 SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -27,6 +28,13 @@ SETTINGS: Mapping[str, str] = {
 }
 """What holds for every session unless it is said otherwise."""
 
+LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+"""Where a driver is to be reached whose tasks are all on this machine."""
+
+ENVIRONMENT = "environment"
+"""The name by which an archive in `spark.archives` is the environment of tasks: `FILE#environment`."""
+_PATH = "/usr/local/bin:/usr/bin:/bin"
+
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -37,15 +45,55 @@ def local_session(
 
     Raises `Unavailable` when there is no Java for it.
     """
-    chosen = {**SETTINGS, **(settings or {})}
+    said = settings or {}
+    master = said.get("spark.master", f"local[{cores},3]")
+    chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master, said)), **said}
     chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {archive_options(java())}".strip()
-    if chosen.get("spark.master", "local").startswith("local"):
-        # Else Spark takes the first python3 on PATH for its workers, which need not know this package.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name).master(f"local[{cores},3]").config("spark.driver.memory", memory)
+    name_python(master)
+    builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", memory)
     for key, value in chosen.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
+
+
+def is_local(master: str) -> bool:
+    """Tell whether tasks run on this machine only."""
+    return master.startswith("local")
+
+
+def of_cluster(master: str, said: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings by which a driver and executors on other machines find each other, and their Python."""
+    found: dict[str, str] = {}
+    host = urlsplit(master.removeprefix("k8s://").split(",")[0]).hostname
+    if host:
+        found["spark.driver.host"] = _address_towards(host)
+    if any(each.strip().endswith(f"#{ENVIRONMENT}") for each in said.get("spark.archives", "").split(",")):
+        found["spark.executorEnv.PATH"] = f"./{ENVIRONMENT}/bin:{_PATH}"
+    return found
+
+
+def _address_towards(host: str) -> str:
+    """Return the address of this machine that is used towards another; nothing is sent."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise WrongOption("master", f"{host}: {error.strerror}") from error
+
+
+def name_python(master: str) -> None:
+    """Say which Python tasks run, unless `PYSPARK_PYTHON` does; left to itself Spark takes the first one on PATH.
+
+    Spark has one name for the Python of a data source, which the driver's machine and those of executors look up. So on
+    a cluster it is `python3`, each with a PATH of its own, on which this one comes first here.
+    """
+    if is_local(master):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    elif "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = "python3"
+        os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', _PATH)}"
 
 
 def activated(spark: SparkSession) -> SparkSession:

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ams.pipeline.checkpoint import SPARK_LOG, Identity, guard, locked
 from ams.pipeline.errors import Failed, Interrupted
-from ams.pipeline.failures import explained
+from ams.pipeline.failures import KILLED, explained, why_removed
 from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
@@ -69,7 +70,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
 
     Raises `Busy`, `ChangedDefinition`, what ended the work as a `ClientError` or `PipelineError`, and `Interrupted`
     when the signal ended Spark too, as one to the whole process group does (that of `timeout`, or of systemd unless
-    the unit says `KillMode=mixed`).
+    the unit says `KillMode=mixed`), or when the master of a cluster removed the application.
     """
     identity = Identity(name=plan.name, project=setup.project, rows=plan.rows, options=plan.options)
     stopping = threading.Event()
@@ -77,6 +78,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
         locked(setup.work),
         _told_by_signals(stopping, setup.say) as listen,
         interrupted_if(stopping, plan.name),
+        removal_told(setup.work / SPARK_LOG, plan.name),
     ):
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
@@ -96,6 +98,25 @@ def interrupted_if(stopping: threading.Event, name: str) -> Iterator[None]:
         raise Interrupted(
             f"{name} was ended together with its Spark: what is done stays done, the next run goes on behind it"
         ) from error
+
+
+@contextmanager
+def removal_told(log: Path, name: str) -> Iterator[None]:
+    """Raise `Interrupted` for what fails because a cluster's master was told to end the application.
+
+    Spark says so in its log alone; what it raises then is that it stopped, in many words.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = why_removed(log, error)
+        if reason is None:
+            raise
+        if reason.endswith(KILLED):
+            raise Interrupted(
+                f"{name} was ended by Spark's master: {reason}; what is done stays done, the next run goes on behind it"
+            ) from error
+        raise Failed(f"Spark gave up: {reason} ({log} and the logs of executors say why)") from error
 
 
 def _work(plan: Plan, run: Run) -> Ended:
@@ -128,7 +149,7 @@ def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
     with _stderr_in(log):
         try:
             spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
-        except PySparkException as error:
+        except (PySparkException, Py4JError) as error:
             raise Failed(f"Spark did not start; {'stderr' if log is None else log} says why") from error
     try:
         yield spark

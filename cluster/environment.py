@@ -1,0 +1,83 @@
+"""Copies of the Python that Spark's tasks run: what `pip install 'argo-messaging[spark]'` puts on a machine."""
+
+import os
+import shutil
+import sys
+import tarfile
+import venv
+from collections.abc import Iterator
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+SOURCES = Path(__file__).parents[1] / "src"
+PACKAGES = ("ams", "pyspark_ams")
+"""What the wheel of this project has."""
+WANTED = "argo-messaging[spark]"
+
+
+def make_environment(folder: Path) -> Path:
+    """Make a virtual environment that shares no path with this one, and return its Python.
+
+    Files of other projects are hard links where the disk allows it, so that it costs a second and no room.
+    """
+    venv.EnvBuilder(symlinks=True).create(folder)
+    packages = site_packages(folder)
+    for package in PACKAGES:
+        shutil.copytree(SOURCES / package, packages / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for found in _needed(Requirement(WANTED)):
+        if found.name != Requirement(WANTED).name:
+            _install(found, packages)
+    return folder / "bin" / "python3"
+
+
+def site_packages(environment: Path) -> Path:
+    """Return where the packages of an environment are."""
+    return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+
+
+def pack(environment: Path, archive: Path) -> None:
+    """Write an environment as a tar file for `spark.archives`; Spark itself is left out, as each machine has it."""
+    spark = f"{site_packages(environment).relative_to(environment)}/pyspark"
+
+    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if member.name == spark or member.name.startswith(f"{spark}/") else member
+
+    with tarfile.open(archive, "w") as opened:
+        for each in sorted(environment.iterdir()):
+            opened.add(each, each.name, filter=kept)
+
+
+def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
+    """Yield what a requirement brings, itself among it, as it is installed here."""
+    seen = set() if seen is None else seen
+    extras = wanted.extras or {""}
+    new = {(wanted.name.lower(), extra) for extra in extras} - seen
+    if not new:
+        return
+    seen |= new
+    try:
+        found = distribution(wanted.name)
+    except PackageNotFoundError:  # for another system or Python
+        return
+    yield found
+    for text in found.requires or ():
+        asked = Requirement(text)
+        if asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
+            yield from _needed(asked, seen)
+
+
+def _install(found: Distribution, packages: Path) -> None:
+    for file in found.files or ():
+        if ".." in file.parts:  # a program, of no use to tasks
+            continue
+        target = packages / file
+        source = os.path.realpath(str(found.locate_file(file)))
+        if target.exists() or not os.path.exists(source):
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError:
+            shutil.copy2(source, target)

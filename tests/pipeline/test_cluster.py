@@ -1,0 +1,104 @@
+"""Jobs on a cluster of Spark whose executors share nothing with the driver but the disk of the run's folder."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ams.client import wire
+from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
+from cluster.environment import make_environment, pack, site_packages
+from cluster.spark import SparkCluster
+from tests.pipeline import where
+from tests.pipeline.garden import Garden, numbered
+
+pytestmark = pytest.mark.spark
+
+SECONDS = 240
+NOTHING = Standing(batch=-1, time="", messages=0)
+COPY = """\
+source: {topic: plants, max_messages: 40}
+sink: {topic: copy, data: data}
+"""
+
+
+def environment(garden: Garden) -> dict[str, str]:
+    """Return that of somebody whose sources and Python no executor is told."""
+    hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name not in hidden}
+    source = {"AMS_ENDPOINT": garden.served.run.base_url, "AMS_TOKEN": garden.served.token, "AMS_PROJECT": garden.name}
+    return own | source
+
+
+def command(cluster: SparkCluster, *words: str) -> list[str]:
+    small = ["--memory", "512m", "--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
+    return [sys.executable, "-m", "ams.cli.main", "pipeline", "run", *words, "--master", cluster.url, *small]
+
+
+def places(cluster: SparkCluster, garden: Garden, *settings: str) -> dict[str, str]:
+    """Return where tasks have `ams` from, by the folders they run in."""
+    program = [sys.executable, where.__file__, cluster.url, *settings]
+    done = subprocess.run(program, env=environment(garden), cwd="/", capture_output=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def test_tasks_run_in_the_environment_of_their_worker(spark_cluster: SparkCluster, garden: Garden) -> None:
+    found = places(spark_cluster, garden)
+
+    workers = [(each.folder / "work", site_packages(each.environment)) for each in spark_cluster.workers.values()]
+    assert found
+    for folder, place in found.items():
+        assert [Path(folder).is_relative_to(work) for work, _ in workers] == [
+            place == f"{own}/ams" for _, own in workers
+        ]
+
+
+def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_it(
+    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
+) -> None:
+    garden.topic("plants", numbered(100))
+    garden.topic("copy")
+    (tmp_path / "copy.yaml").write_text(COPY)
+    words = command(spark_cluster, "copy.yaml", "--every", "500ms", "--work", "w")
+
+    with subprocess.Popen(words, cwd=tmp_path, env=environment(garden), stderr=subprocess.PIPE, text=True) as run:
+        eventually(lambda: (read_standing(tmp_path / "w") or NOTHING).messages == 100, run)
+        copied = garden.client.call(wire.read_topic(garden.name, "copy", most=1000))
+        [application] = spark_cluster.applications()
+        spark_cluster.remove(application.id)
+        _, told = run.communicate(timeout=SECONDS)
+
+    assert [each.payload() for each in copied] == [b"%d" % number for number in range(100)]
+    assert run.returncode == 130, told + (tmp_path / "w" / SPARK_LOG).read_text()[-3000:]
+    last = told.splitlines()[-1]
+    assert last.startswith("ams: copy was ended by Spark's master: Master removed our application: KILLED;"), told
+    assert "Traceback" not in told
+    assert "\tat " not in told
+
+
+@pytest.mark.long
+def test_an_environment_that_is_shipped_as_an_archive_serves_tasks(
+    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
+) -> None:
+    make_environment(tmp_path / "made")
+    pack(tmp_path / "made", tmp_path / "ams.tar")
+
+    found = places(spark_cluster, garden, f"spark.archives={tmp_path}/ams.tar#environment")
+
+    assert found
+    assert [place.startswith(f"{folder}/environment/lib/") for folder, place in found.items()] == [True] * len(found)
+
+
+def eventually(true: Callable[[], object], run: "subprocess.Popen[str]") -> None:
+    give_up = time.monotonic() + SECONDS
+    while not true():
+        assert run.poll() is None, run.communicate()
+        assert time.monotonic() < give_up
+        time.sleep(0.1)

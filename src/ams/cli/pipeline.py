@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ams.cli import tables
 from ams.cli.arguments import Output, argument, option, pairs
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ams.pipeline.plan import Plan
 
 app = Group()
+app.add_typer(tables.app, name="table")
 
 WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""

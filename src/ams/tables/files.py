@@ -5,6 +5,7 @@ import re
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -22,7 +23,8 @@ Partition = Mapping[str, str | None]
 ROW_GROUP_BYTES = 32 * 2**20
 """In memory, of all columns: what writing or reading a file takes."""
 ENDING = ".parquet"
-_NULL = "__HIVE_DEFAULT_PARTITION__"
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""In the names of folders."""
 _LONGEST_NAME = 200
 """Bytes of a folder's name; it only helps people, the partition is in the log."""
 _LONGEST_TEXT = 32
@@ -177,13 +179,7 @@ def read(
     """
     wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
     for file in files:
-        try:
-            source = location.filesystem.open_input_file(location.path(file.path))
-        except FileNotFoundError:
-            raise WrongTable(
-                f"{location.path(file.path)} is gone: no reader may be older than what vacuum keeps"
-            ) from None
-        with source, pq.ParquetFile(source) as parquet:
+        with opened(location, file.path) as parquet:
             stored = [name for name in wanted.names if name in parquet.schema_arrow.names]
             for group in range(parquet.num_row_groups):  # one by one: else all of the file is held ready
                 for rows in parquet.iter_batches(row_groups=[group], columns=stored):
@@ -192,14 +188,22 @@ def read(
 
 def described(location: Location, file: File) -> NewFile:
     """Return what a file says of itself; raises `WrongTable` when it is gone or no whole Parquet file."""
-    size = location.size(file.path)
-    if size is None:
-        raise WrongTable(f"{location.path(file.path)} is gone")
+    with opened(location, file.path) as parquet:
+        footer, size = parquet.metadata, location.size(file.path)
+    return NewFile(file.path, size or 0, footer.num_rows, file.partition, json.dumps(_statistics(footer)))
+
+
+@contextmanager
+def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
+    """Open a file for reading; raises `WrongTable` when it is gone or damaged."""
+    place = location.path(path)
     try:
-        footer = pq.read_metadata(location.path(file.path), filesystem=location.filesystem)
-    except pa.ArrowInvalid:
-        raise WrongTable(f"{location.path(file.path)} is no whole Parquet file") from None
-    return NewFile(file.path, size, footer.num_rows, file.partition, json.dumps(_statistics(footer)))
+        with location.filesystem.open_input_file(place) as source, pq.ParquetFile(source) as parquet:
+            yield parquet
+    except FileNotFoundError:
+        raise WrongTable(f"{place} is gone: no reader may be older than what vacuum keeps") from None
+    except (pa.ArrowException, OSError) as error:
+        raise WrongTable(f"{place} cannot be read: {error}") from error
 
 
 def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> pa.RecordBatch:
@@ -247,7 +251,7 @@ def _escaped(value: str | None) -> str:
     >>> _escaped("a/b c.d")
     'a%2Fb%20c%2Ed'
     """
-    name = _NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
+    name = NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
     return name[:_LONGEST_NAME]
 
 

@@ -95,6 +95,10 @@ class Location:
         with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(path))
 
+    def move(self, path: str, other: str) -> None:
+        """Give a file or folder another name."""
+        self.filesystem.move(self.path(path), self.path(other))
+
     def sync(self, *paths: str) -> None:
         """Return when files, and names in folders, are on stable storage."""
         for path in paths:

@@ -96,7 +96,12 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
     more than those here.
     """
     location = Location.of(location)
-    version = _version_at(location, at) if isinstance(at, datetime) else at
+    if location.names(OLD_FORMAT):  # also while it is converted
+        raise WrongTable(_no_table(location))
+    return _opened(location, _version_at(location, at) if isinstance(at, datetime) else at)
+
+
+def _opened(location: Location, version: int | None = None) -> Snapshot:
     try:
         delta = DeltaTable(location.root, version, location.options)
     except DeltaError as error:
@@ -196,10 +201,10 @@ class Table:
     def _make_ready(self, files: Sequence[NewFile], query: str | None) -> None:
         if self._is_ready:
             return
+        if self.location.names(OLD_FORMAT):
+            raise WrongTable(_no_table(self.location))
         self.recover()
         if not self.exists():
-            if self.location.names(OLD_FORMAT):
-                raise WrongTable(_no_table(self.location))
             _check_files(self.location, files)
             self.make(query)
         self.location.sync("")  # also when it was there: whoever made it may have been killed before
@@ -278,7 +283,7 @@ def commit(
     stable storage when this returns. Raises `WrongTable` when others are faster all the time.
     """
     for _ in range(_TRIES):
-        snapshot = open_table(location)
+        snapshot = _opened(location)
         log.sync(location, snapshot.version)  # whoever wrote it may have been killed before
         found = change(snapshot)
         if found is None:

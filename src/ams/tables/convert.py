@@ -1,0 +1,222 @@
+"""Making a Delta table of a table of the format before, which had a manifest and a folder for each batch.
+
+    ROOT/day=2024-03-05/batch-1f0c9a7e-000012/part-00000-...parquet
+    ROOT/_manifest/snapshot-000000000064.json     what all commits up to that one came to
+    ROOT/_manifest/commit-000000000065.json       one more
+    ROOT/_work/                                   where folders are until they get their places
+
+The rows are written to new files, read back, and compared row by row; then one commit makes them the table. The query
+and the number of its last batch go with them, so the run goes on with its checkpoint. The old files stay until
+`vacuum` takes them, so that until then the way back is to give `_manifest` its name again.
+"""
+
+import json
+import posixpath
+import urllib.parse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ams.tables.errors import WrongTable
+from ams.tables.files import ENDING, NULL, File, NewFile, opened, read
+from ams.tables.location import Location
+from ams.tables.table import OLD_FORMAT, Change, Snapshot, Table, commit
+from ams.tables.upkeep import FILE_BYTES, merged_name, rewritten, together
+
+CONVERTED = f"{OLD_FORMAT}.converted"
+_WORK = "_work"
+_COMMIT, _SNAPSHOT = "commit-", "snapshot-"
+_ROWS = 10_000
+"""That are compared at once."""
+_TYPES = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+}
+"""Of columns that no file has, by Spark's names."""
+
+
+class Converted(NamedTuple):
+    """What became of a table."""
+
+    batches: int
+    """Folders that there were."""
+    files: int
+    """That there are."""
+    rows: int
+
+
+@dataclass
+class _Old:
+    """What the manifest says."""
+
+    last: dict[str, Any]
+    """The last commit."""
+    folders: dict[str, list[dict[str, Any]]]
+    """By partition."""
+
+
+def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted:
+    """Make a Delta table of what lies in a folder, in place; nothing may write there meanwhile.
+
+    May be killed and called again. Raises `WrongTable`, and changes nothing, when there is no table of the format
+    before, when it is not what its manifest says, or when what was written is not the same row by row.
+    """
+    location = Location.of(location)
+    old = _load(location)
+    query, batch = str(old.last["query"]), int(old.last["batch"])
+    files = {partition: _files(location, old, partition) for partition in sorted(old.folders)}
+    schema = _schema(location, old.last, [file for each in files.values() for file in each])
+    table = Table(location, schema, old.last["partition_by"])
+    table.recover()
+    new = [
+        file
+        for partition in files
+        for some in together(files[partition], file_bytes)
+        for file in _rewritten(table, some, max(int(folder["batch"]) for folder in old.folders[partition]))
+    ]
+    expected = sum(folder["rows"] for each in old.folders.values() for folder in each)
+    if sum(file.rows for file in new) != expected:
+        raise WrongTable(f"{location} does not hold the {expected} rows its manifest says; nothing changed")
+    if _load(location).last != old.last:
+        raise WrongTable(f"{location} was written to meanwhile; nothing changed; stop the run that writes it")
+    table.make(query)
+
+    def change(snapshot: Snapshot) -> Change | None:
+        return None if snapshot.batch == batch else Change("convert", new, number=(query, batch))
+
+    commit(location, change)
+    location.move(OLD_FORMAT, CONVERTED)
+    location.sync("")
+    location.sync_above()
+    return Converted(sum(map(len, old.folders.values())), len(new), expected)
+
+
+def _load(location: Location) -> _Old:
+    names = location.names(OLD_FORMAT)
+    try:
+        state = _Old({}, {})
+        number = 0
+        snapshots = [name for name in names if name.startswith(_SNAPSHOT) and name.endswith(".json")]
+        if snapshots:
+            found = json.loads(location.read(f"{OLD_FORMAT}/{max(snapshots)}"))
+            state = _Old(found["last"], {partition: list(each) for partition, each in found["folders"].items()})
+            number = state.last["number"]
+        for name in (each for each in names if each.startswith(_COMMIT) and each.endswith(".json")):
+            found = json.loads(location.read(f"{OLD_FORMAT}/{name}"))
+            if found["number"] > number:
+                number += 1
+                _add(location, state, found, number)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise WrongTable(f"{location.path(OLD_FORMAT)} is no manifest of the version before") from None
+    if not state.last:
+        raise WrongTable(f"{location} is no table of the version before: it has no {OLD_FORMAT}")
+    return state
+
+
+def _add(location: Location, state: _Old, found: dict[str, Any], number: int) -> None:
+    if found["number"] != number:
+        raise WrongTable(f"the manifest of {location} lacks commit {number}")
+    for partition in found.get("merged", ()):
+        state.folders.pop(partition, None)
+    for folder in found["folders"]:
+        state.folders.setdefault(posixpath.dirname(folder["path"]) or ".", []).append(folder)
+    state.last = found
+
+
+def _files(location: Location, old: _Old, partition: str) -> list[File]:
+    """Return the files of a partition, those of the oldest batch first; their sizes are those of the disk."""
+    values = _values(partition)
+    found = []
+    for folder in old.folders[partition]:
+        place = _place(location, old.last, partition, folder)
+        paths = [f"{place}/{name}" for name in location.names(place) if name.endswith(ENDING)]
+        if len(paths) != folder["files"]:
+            raise WrongTable(f"{location.path(folder['path'])} has {len(paths)} files instead of {folder['files']}")
+        found += [File(path, location.size(path) or 0, 0, values, {}, {}) for path in paths]
+    return found
+
+
+def _place(location: Location, last: dict[str, Any], partition: str, folder: dict[str, Any]) -> str:
+    """Return where a folder is: after a kill those of the last commit may not have their places yet."""
+    rows = posixpath.normpath(f"{_WORK}/{last['work']}/rows/{partition}")
+    places = (folder["path"], f"{_WORK}/{last['work']}/new/{folder['path']}", rows)
+    return str(next((each for each in places if location.names(each)), folder["path"]))
+
+
+def _values(partition: str) -> dict[str, str | None]:
+    pairs = (each.partition("=") for each in partition.split("/") if "=" in each)
+    return {name: None if text == NULL else urllib.parse.unquote(text) for name, _, text in pairs}
+
+
+def _schema(location: Location, last: dict[str, Any], files: Sequence[File]) -> pa.Schema:
+    """Return the columns the manifest names, with the types the files have; all may be null, as Spark wrote them."""
+    columns = dict(_columns(last["columns"]))
+    found: dict[str, pa.DataType] = {}
+    for file in reversed(files):
+        if found.keys() >= columns.keys() - set(last["partition_by"]):
+            break
+        with opened(location, file.path) as parquet:
+            found = {field.name: field.type for field in parquet.schema_arrow} | found
+    unknown = sorted(name for name, text in columns.items() if name not in found and text not in _TYPES)
+    if unknown:
+        raise WrongTable(f"{location}: no file has the column {unknown[0]}, so its type cannot be told")
+    return pa.schema([(name, found.get(name, _TYPES.get(text))) for name, text in columns.items()])
+
+
+def _columns(text: str) -> Iterator[tuple[str, str]]:
+    """Cut what Spark calls a table's columns.
+
+    >>> list(_columns("struct<n:bigint,m:map<string,string>>"))
+    [('n', 'bigint'), ('m', 'map<string,string>')]
+    """
+    depth, start = 0, len("struct<")
+    for place, each in enumerate(text):
+        depth += (each in "<(") - (each in ">)")
+        if (depth == 1 and each == ",") or (depth == 0 and each == ">"):
+            name, _, type_ = text[start:place].partition(":")
+            yield name, type_
+            start = place + 1
+
+
+def _rewritten(table: Table, files: Sequence[File], newest: int) -> list[NewFile]:
+    """Write the rows of some files to new ones, and see that they are the same."""
+
+    def rows(some: Iterable[File | NewFile]) -> Iterator[pa.RecordBatch]:
+        return read(table.location, some, table.schema)
+
+    found = rewritten(table.location, table.schema, table.partition_by, merged_name(newest), rows(files))
+    if not all(one == other for one, other in zip_longest(_parts(rows(files)), _parts(rows(found)))):
+        raise WrongTable(f"{table.location.path(files[0].path)} was not copied row by row; nothing changed")
+    return found
+
+
+def _parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Cut rows into parts of one size, whatever they come in, and make them such that what is alike is equal."""
+    rows: pa.Table | None = None
+    for batch in batches:
+        more = pa.Table.from_batches([batch])
+        rows = more if rows is None else pa.concat_tables([rows, more])
+        while rows.num_rows >= _ROWS:
+            yield _comparable(rows.slice(0, _ROWS))
+            rows = rows.slice(_ROWS)
+    if rows is not None and rows.num_rows:
+        yield _comparable(rows)
+
+
+def _comparable(rows: pa.Table) -> pa.Table:
+    """Let what is no number be equal to itself."""
+    rows = rows.combine_chunks()
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_floating(field.type):
+            bits = pa.int64() if field.type.bit_width == 64 else pa.int32()
+            rows = rows.set_column(place, field.name, [chunk.view(bits) for chunk in rows.column(place).chunks])
+    return rows

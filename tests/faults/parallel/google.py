@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import grpc
+from google.api_core.exceptions import RetryError
 from google.cloud import pubsub_v1
 from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeStatus
 from google.cloud.pubsub_v1.subscriber.message import Message
@@ -46,7 +48,9 @@ class Subscriber:
 
     def __init__(self, kind: Parallel, observer: Observer, chance: random.Random) -> None:
         self._kind, self._observer, self._random = kind, observer, chance
+        self._subscribe: Callable[[], Any] = lambda: None
         self._stream: Any = None
+        self._is_stopping = False
         self._channel: Any = None
         self.has_whims = True
 
@@ -59,7 +63,10 @@ class Subscriber:
             max_messages=MOST, min_duration_per_lease_extension=LEASE, max_duration_per_lease_extension=LEASE
         )
         path = f"{PROJECT.removeprefix('/v1/')}/subscriptions/{self._kind.name}"
-        self._stream = client.subscribe(path, self._handle, flow_control=control, await_callbacks_on_shutdown=True)
+        self._subscribe = partial(
+            client.subscribe, path, self._handle, flow_control=control, await_callbacks_on_shutdown=True
+        )
+        self._begin()
 
     def violations(self) -> Iterator[str]:
         """Yield why it has ended by itself, which it may not."""
@@ -68,11 +75,24 @@ class Subscriber:
 
     def stop(self) -> None:
         """End it; it gives back what it has not begun with. Why it had ended before is told by `violations`."""
+        self._is_stopping = True
         if self._stream is not None:
             self._stream.cancel()
             with suppress(Exception, CancelledError):
                 self._stream.result()
             self._channel.close()
+
+    def _begin(self) -> None:
+        self._stream = self._subscribe()
+        self._stream.add_done_callback(self._begin_again)
+
+    def _begin_again(self, ended: Any) -> None:
+        """Subscribe anew when the library has given up, as programs do.
+
+        It does when a call has failed for a minute, also if each time the service was killed just then.
+        """
+        if not self._is_stopping and isinstance(ended.exception(0), RetryError):
+            self._begin()
 
     def _handle(self, message: Message) -> None:
         if is_poisoned(name_of(message.attributes, base64.b64encode(message.data).decode())):

@@ -14,7 +14,7 @@ from ams.tables.errors import WrongTable
 from ams.tables.location import Location
 from ams.tables.upkeep import merge
 from tests.tables.losing import DAMAGES, Lost, Machine
-from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, contents, table
+from tests.tables.making import MONDAY, SCHEMA, TUESDAY, Rows, append, contents, table, write
 
 BATCHES: list[Rows] = [[(1, MONDAY), (2, TUESDAY)], [(3, MONDAY)], [(4, TUESDAY), (5, MONDAY)]]
 FOREVER = 10**9
@@ -70,6 +70,33 @@ def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, dam
         run.start()
 
         assert contents(run.root) == rows_of(BATCHES)
+        shutil.rmtree(folder)
+    assert syncs > 20
+
+
+@pytest.mark.parametrize("damage", ["gone", "first line"])
+def test_power_lost_while_results_are_replaced_leaves_the_old_or_the_new_ones_whole(
+    tmp_path: Path, damage: str
+) -> None:
+    versions = [[], *([(number, MONDAY), (number, TUESDAY)] for number in range(3))]
+    for syncs in itertools.count():
+        folder = tmp_path / str(syncs)
+        folder.mkdir()
+        machine, results, confirmed = Machine(folder), table(folder / "results"), 0
+        try:
+            with machine.running(syncs):
+                for number in range(1, len(versions)):
+                    results.replace(write(results, versions[number]))
+                    confirmed = number
+            break
+        except Lost:
+            machine.lose_power([damage])
+
+        table(folder / "results").recover()
+        if results.exists():
+            assert contents(folder / "results") in (Counter(versions[confirmed]), Counter(versions[confirmed + 1]))
+        else:
+            assert confirmed == 0
         shutil.rmtree(folder)
     assert syncs > 20
 
@@ -135,7 +162,7 @@ def test_an_older_commit_that_is_not_whole_is_no_loss_of_power_and_stays(tmp_pat
     broken.write_bytes(b"{")
 
     assert table(tmp_path).recover() == []
-    with pytest.raises(WrongTable, match="cannot be read; after a loss of power start the run"):
+    with pytest.raises(WrongTable, match="cannot be read: "):
         append(table(tmp_path), 1, [(2, MONDAY)])
 
 
@@ -146,7 +173,7 @@ def test_a_checkpoint_with_a_note_is_removed_and_the_log_read_without_it(tmp_pat
     (checkpoint,) = folder.glob("*04.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     (folder / "_checkpoint_begun").write_text("4")
-    with pytest.raises(WrongTable, match="cannot be read"):
+    with pytest.raises(WrongTable, match="was left half written by a loss of power; start the run"):
         contents(tmp_path)
 
     assert len(table(tmp_path).recover()) == 2  # it, and the pointer to it

@@ -95,7 +95,7 @@ def recover(location: Location) -> list[str]:
 
     To be called by the run that writes the table, before it does.
     """
-    if not _is_noted(location) and not _torn(location):
+    if not is_half_written(location):
         return []
     with location.alone():  # and look again: another run may have done it, and gone on
         removed = [*_noted(location), *_torn(location)]
@@ -107,6 +107,11 @@ def recover(location: Location) -> list[str]:
             location.remove(_NOTE)
             location.sync(FOLDER)
     return [f"{location.path(path)} was not whole and not confirmed, and was removed" for path in removed]
+
+
+def is_half_written(location: Location) -> bool:
+    """Whether a loss of power left something for `recover`, or a checkpoint is being made."""
+    return _is_noted(location) or bool(_torn(location))
 
 
 def _torn(location: Location) -> list[str]:

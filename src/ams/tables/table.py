@@ -342,6 +342,8 @@ def _check_files(location: Location, files: Iterable[NewFile]) -> None:
 def _check_protocol(location: Location, delta: DeltaTable) -> None:
     protocol = delta.protocol()
     features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
+    if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.append("columnMapping")  # older tables have it without saying so in their protocol
     if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
         what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
         raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
@@ -375,8 +377,10 @@ def _why(location: Location, version: int | None, error: Exception) -> str:
         return _no_table(location)
     if version is not None and version not in there:
         return f"{location} has no version {version} (any longer)"
+    if log.is_half_written(location):
+        return f"{location} was left half written by a loss of power; start the run that writes it once more"
     reason = str(error).partition("\n")[0]
-    return f"{location} cannot be read; after a loss of power start the run that writes it once more ({reason})"
+    return f"{location} cannot be read: {reason}"
 
 
 def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:

@@ -16,6 +16,7 @@ from ams.pipeline.jobs.usage.job import count
 from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
+from ams.pipeline.tables import rows_of
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
@@ -32,7 +33,7 @@ def write(folder: Path, day: date, today: date, url: str) -> Path:
 def _from_spark(folder: Path, today: date) -> list[Section]:
     spark = local_session("report")
     try:
-        tables = (spark.read.parquet(str(_results(folder, "availability") / name)) for name in ("figures", "statuses"))
+        tables = (rows_of(spark, _results(folder, "availability") / name) for name in ("figures", "statuses"))
         messages = archived(spark, str(folder / "archive"), Selection(PROJECT))
         month = count(messages, f"{today:%Y-%m}", "")
         return [*availability.sections(availability.board(*tables)), *usage.sections(month)]

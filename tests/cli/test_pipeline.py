@@ -17,7 +17,7 @@ source: {topic: walls}
 steps:
   - parse: {format: json, fields: {site: string, wall: double}}
   - filter: wall > 10
-sink: {parquet: walls}
+sink: {table: walls}
 """
 
 
@@ -111,7 +111,7 @@ def test_it_is_shown_what_would_be_done_and_never_the_token(
         "source topic walls",
         "parse format: json, fields: site: string, wall: double",
         "filter wall > 10",
-        "sink parquet: walls",
+        "sink table: walls",
         "last batch 3, at 2024-03-05T10:20:30Z",
         "messages 7,000",
         "broken 0",

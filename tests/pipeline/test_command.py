@@ -19,7 +19,7 @@ SECONDS = 240
 DEFINITION = """\
 source: {topic: plants}
 steps: [{derive: {text: cast(data as string)}}]
-sink: {parquet: plants}
+sink: {table: plants}
 """
 
 

@@ -174,10 +174,9 @@ def _who(session: Session) -> dict[str, str]:
 def _standing(folder: Path) -> dict[str, str]:
     """Return where the last run in a folder got to, and what it set aside."""
     from ams.pipeline.checkpoint import QUARANTINE, read_standing
-    from ams.pipeline.tables.files import LocalFiles
-    from ams.pipeline.tables.manifest import Manifest
+    from ams.pipeline.tables import count
 
-    broken = sum(each.rows for each in Manifest(LocalFiles(), str(folder / QUARANTINE)).load().all())
+    broken = count(folder / QUARANTINE)
     standing = read_standing(folder)
     if standing is None:
         return {"last batch": "none yet"}

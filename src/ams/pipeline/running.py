@@ -30,7 +30,7 @@ from ams.pipeline.options import Given, Name
 from ams.pipeline.progress import Progress, now
 from ams.pipeline.service import Service
 from ams.pipeline.session import activated, is_local
-from ams.pipeline.tables import Result, Table
+from ams.pipeline.tables import KEPT_RESULTS, Table
 
 Handle = Callable[[DataFrame, int], None]
 """Writes a batch, known by its number; the same batch may come again after a kill."""
@@ -135,9 +135,9 @@ class Run:
         """Return a table of this run that batches are added to."""
         return Table(self.spark, str(self.work / "tables" / name), schema, partition_by)
 
-    def result(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Result:
+    def result(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run whose partitions are replaced."""
-        return Result(self.spark, str(self.work / "results" / name), schema, partition_by)
+        return Table(self.spark, str(self.work / "results" / name), schema, partition_by, keep=KEPT_RESULTS)
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once."""
@@ -251,4 +251,4 @@ class Run:
 
 
 def _rows(table: Table) -> int:
-    return sum(each.rows for each in table.folders())
+    return sum(file.rows for file in table.files())

@@ -16,14 +16,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-import duckdb
-
 from ams.client import Client, Message, wire
 from ams.client.wire.projects import create_project
 from demo.pipeline.samples import Sample, accounting, alarms, monitoring
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline import egi
 from tests.faults.pipeline.kills import run_through_kills
+from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
 from tests.support.service import LiveService, live_service
 
@@ -136,7 +135,8 @@ def _publish(service: LiveService, project: str, samples: Iterable[Sample]) -> N
 def folders(place: Place) -> Left:
     """Return the rows of all tables, results and of what was set aside below the folder of a run."""
     found = {each for kind in ("tables", "results") for each in (place.work / kind).glob("*") if each.is_dir()}
-    return {each.name: _rows(each) for each in sorted({*found, place.work / "quarantine"}) if _has_rows(each)}
+    rows = {each.name: _rows(each) for each in sorted({*found, place.work / "quarantine"})}
+    return {name: each for name, each in rows.items() if each}
 
 
 def archived(place: Place) -> Left:
@@ -158,13 +158,8 @@ def topics(place: Place) -> Left:
         }
 
 
-def _has_rows(folder: Path) -> bool:
-    return any(folder.rglob("*.parquet"))
-
-
-def _rows(folder: Path) -> Rows:
-    files = f"read_parquet('{folder}/**/*.parquet', hive_partitioning=true)"
-    return sorted(map(repr, duckdb.sql(f"SELECT * FROM {files}").fetchall()))
+def _rows(table: Path) -> Rows:
+    return sorted(map(repr, by_duckdb(table, "SELECT * FROM rows"))) if (table / "_delta_log").exists() else []
 
 
 def _archive(seed: int) -> Case:

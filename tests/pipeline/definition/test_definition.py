@@ -32,7 +32,7 @@ steps:
       values: {rows: count(*), wall: sum(wall) / count(*), p95: "percentile(wall, 0.95)"}
   - filter: rows > 1
 sink:
-  parquet: walls
+  table: walls
   partition_by: day
 """
 
@@ -84,7 +84,7 @@ steps:
   - filter: wall
   - aggregate: {by: [nowhere], values: {x: wall, y: sum(site), z: count()}}
 sink:
-  parquet: ../../etc
+  table: ../../etc
   key: [x]
 """
     assert mistakes(tmp_path, text) == [
@@ -108,7 +108,7 @@ sink:
         (16, "'wall' is no key: it stands in a function over rows, such as max(wall)"),
         (16, "rows are counted by count(*)"),
         (18, "a name in the folder of the run is expected, such as sites, and not rows"),
-        (19, "key is not of a sink parquet"),
+        (19, "key is not of a sink table"),
     ]
 
 
@@ -163,13 +163,13 @@ END = "sink: {console: 5}\n"
         ("source: {topic: a, token: secret}\n" + END, "unknown key 'token'"),
         (START + "job: archive\n" + END, "unknown key 'source'; there are name, job, options"),
         ("name: a b\n" + START + END, "'a b' is no name"),
-        (START + "sink: {}\n", "one of parquet, postgres, topic, console must be said"),
+        (START + "sink: {}\n", "one of table, postgres, topic, console must be said"),
         (
             START + "sink: {console: 1, topic: x}\n",
-            "one of parquet, postgres, topic, console must be said, not several",
+            "one of table, postgres, topic, console must be said, not several",
         ),
-        (START + "sink: {parquet: rows}\n", "a name in the folder of the run is expected"),
-        (START + "sink: {parquet: a, partition_by: data}\n", "data is binary, which would make too many folders"),
+        (START + "sink: {table: rows}\n", "a name in the folder of the run is expected"),
+        (START + "sink: {table: a, partition_by: data}\n", "data is binary, which would make too many folders"),
         (START + "sink: {postgres: 'postgresql://u:p@h/d', key: topic}\n", "the name of a table is expected"),
         (START + "sink: {postgres: t}\n", "key must be said"),
         (START + "sink: {postgres: t, key: topic}\n", "attributes is a map: select what goes into the table"),
@@ -182,7 +182,7 @@ END = "sink: {console: 5}\n"
         (START + JSON % "{filter: 'true'}" + "sink: {topic: out, ordering_key: ordering_key}\n", "ordering_key"),
         (START + "steps: [{select: [data]}]\nsink: {topic: out, ordering_key: ordering_key}\n", "no column"),
         (START + "sink: {topic: out, data: data, attributes: {k: ordering_key}}\n", "ordering_key"),
-        (START + "sink: {parquet: out, ordering_key: data}\n", "ordering_key is not of a sink parquet"),
+        (START + "sink: {table: out, ordering_key: data}\n", "ordering_key is not of a sink table"),
         (START + JSON % "{deduplicate: {by: site}}" + "sink: {topic: out}\n", "it cannot be published"),
         (START + JSON % "{parse: {format: json, fields: {a: string}}}" + END, "messages are parsed once"),
         (START + "steps: [{derive: {a: '1'}}, {parse: {format: json}}]\n" + END, "only filter can stand before parse"),

@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.running import Run, quarantine_of
 from demo.pipeline.samples import Sample
+from tests.pipeline.delta import by_duckdb
 
 PROJECT = "egi"
 START = datetime(2024, 3, 5, tzinfo=UTC)
@@ -87,7 +87,4 @@ def quarantined(run: Run) -> list[tuple[bytes, str]]:
 
 def rows_of(run: Run, result: str, columns: str = "*") -> list[tuple[Any, ...]]:
     """Read a result with DuckDB, which knows nothing of Spark."""
-    with duckdb.connect() as connection:
-        connection.execute("SET timezone = 'UTC'")
-        files = run.work / "results" / result / "**" / "*.parquet"
-        return connection.execute(f"SELECT {columns} FROM read_parquet('{files}') ORDER BY ALL").fetchall()
+    return by_duckdb(run.work / "results" / result, f"SELECT {columns} FROM rows ORDER BY ALL")

@@ -7,13 +7,12 @@ import pytest
 
 from ams.pipeline.errors import StaleCheckpoint
 from ams.pipeline.sink.window import local_folder, refuse_stale, unfinished
-from ams.pipeline.tables.files import LocalFiles
 
 DAY = 86400.0
 BEGUN = 1_700_000_000.0
 
 
-def _checkpoint(folder: Path, offsets: int, commits: int) -> str:
+def _checkpoint(folder: Path, offsets: int, commits: int) -> Path:
     """A checkpoint with so many batches begun, and so many finished; the last was begun at `BEGUN`."""
     for name, count in (("offsets", offsets), ("commits", commits)):
         (folder / name).mkdir()
@@ -21,23 +20,23 @@ def _checkpoint(folder: Path, offsets: int, commits: int) -> str:
             time = int(1000 * (BEGUN - DAY * (count - 1 - number)))
             (folder / name / str(number)).write_text(f"v1\n{json.dumps({'batchTimestampMs': time, 'conf': {}})}\n{{}}")
             (folder / name / f".{number}.crc").touch()
-    return str(folder)
+    return folder
 
 
 def test_a_batch_that_was_begun_long_ago_and_never_finished_is_refused(tmp_path: Path) -> None:
     checkpoint = _checkpoint(tmp_path, offsets=12, commits=11)
 
-    refuse_stale(LocalFiles(), checkpoint, DAY, now=BEGUN + DAY)
+    refuse_stale(checkpoint, DAY, now=BEGUN + DAY)
     with pytest.raises(StaleCheckpoint, match=r"batch 11 of .* was begun 1 day, 0:00:01 ago .*\(keyWindow is 1 day"):
-        refuse_stale(LocalFiles(), checkpoint, DAY, now=BEGUN + DAY + 1)
+        refuse_stale(checkpoint, DAY, now=BEGUN + DAY + 1)
 
 
 def test_finished_batches_may_be_of_any_age(tmp_path: Path) -> None:
-    refuse_stale(LocalFiles(), _checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGUN + 1000 * DAY)
+    refuse_stale(_checkpoint(tmp_path, offsets=3, commits=3), DAY, now=BEGUN + 1000 * DAY)
 
 
 def test_a_new_checkpoint_is_never_old(tmp_path: Path) -> None:
-    refuse_stale(LocalFiles(), str(tmp_path / "none"), DAY)
+    refuse_stale(tmp_path / "none", DAY)
 
 
 def test_batches_are_numbers_and_not_texts() -> None:
@@ -50,4 +49,4 @@ def test_batches_are_numbers_and_not_texts() -> None:
     [("/a/b", "/a/b"), ("file:/a/b%20c", "/a/b c"), ("file:///a", "/a"), ("hdfs://n/a", None), (None, None)],
 )
 def test_a_checkpoint_on_this_machine_is_known_by_its_scheme(checkpoint: str | None, folder: str | None) -> None:
-    assert local_folder(checkpoint) == folder
+    assert local_folder(checkpoint) == (folder and Path(folder))

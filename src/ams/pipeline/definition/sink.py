@@ -11,11 +11,11 @@ from ams.pipeline.definition.fields import expressions, known_columns
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import Expression, expression, types
-from ams.pipeline.flows.sinks import ROWS, Console, Parquet, Postgres, Sink, Topic
+from ams.pipeline.flows.sinks import ROWS, Console, Kept, Postgres, Sink, Topic
 from ams.pipeline.flows.steps.schemas import SOURCE
 
 KINDS: Mapping[str, Sequence[str]] = {
-    "parquet": ("partition_by",),
+    "table": ("partition_by",),
     "postgres": ("key",),
     "topic": ("data", "attributes", "ordering_key", "create", "key_window"),
     "console": (),
@@ -48,17 +48,17 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
     return made  # noqa: RET504  # what is caught is remembered, and ends here too
 
 
-def _parquet(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
-    name = said["parquet"].text()
+def _table(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
+    name = said["table"].text()
     if not _NAME.fullmatch(name) or name == ROWS:
-        raise bad(said["parquet"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
+        raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
     by = known_columns(said["partition_by"], steps.columns, findings) if "partition_by" in said else []
     for each in by:
         if steps.columns[each] not in _PARTITIONS:
             findings.add(
                 said["partition_by"], f"{each} is {types.shown(steps.columns[each])}, which would make too many folders"
             )
-    return Parquet(name, dict(steps.columns), by)
+    return Kept(name, dict(steps.columns), by)
 
 
 def _postgres(said: Mapping[str, Value], steps: Steps, findings: Findings) -> Sink:
@@ -118,4 +118,4 @@ def _flat(columns: Mapping[str, DataType]) -> dict[str, DataType]:
     return {name: kind for name, kind in columns.items() if name != SOURCE}
 
 
-_READ = {"parquet": _parquet, "postgres": _postgres, "topic": _topic, "console": _console}
+_READ = {"table": _table, "postgres": _postgres, "topic": _topic, "console": _console}

@@ -14,7 +14,6 @@ from ams.pipeline.expressions.types import STRING, struct
 from ams.pipeline.flows.steps.schemas import ORDERING_KEY, SOURCE
 from ams.pipeline.flows.steps.whole import Deduplicate
 from ams.pipeline.running import Run
-from ams.pipeline.tables.files import LocalFiles
 
 Types = Mapping[str, DataType]
 """The columns of the rows."""
@@ -34,8 +33,8 @@ class Sink(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Parquet:
-    """A folder of Parquet: rows are added by batches, or all of it is replaced."""
+class Kept:
+    """A Delta table in the folder of the run: rows are added by batches, or all of it is replaced."""
 
     name: str
     columns: Types
@@ -98,7 +97,7 @@ class Topic:
         """
         from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
 
-        refuse_stale(LocalFiles(), str(run.work / CHECKPOINT), self.key_window or KEY_WINDOW_SECONDS)
+        refuse_stale(run.work / CHECKPOINT, self.key_window or KEY_WINDOW_SECONDS)
         order = {f"_{name}": F.col(SOURCE).getField(name) for name in ("publish_time", "project", "topic", "offset")}
         placed = [value.alias(name) for name, value in order.items()]
         parts = {"data": self._data(), "attributes": self._attributes(), ORDERING_KEY: self._ordering_key()}

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Given
 from ams.pipeline.session import activated
 from ams.pipeline.sink.arranging import arranged, written_down
 from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
-from ams.pipeline.sink.window import refuse_stale
-from ams.pipeline.tables.files import files_of
+from ams.pipeline.sink.window import local_folder, refuse_stale
 
 __all__ = ["KEY_WINDOW_SECONDS", "arranged", "publish", "publish_stream", "refuse_stale", "written_down"]
 
@@ -50,13 +50,16 @@ def publish_stream(
     """Return a stream that publishes each batch arranged, ready to be given a trigger and started.
 
     With `write_down`, batches are kept in the checkpoint until they are published: for rows that come differently each
-    time they are computed. Raises `StaleCheckpoint` for a checkpoint that is too old to go on from.
+    time they are computed. Raises `StaleCheckpoint` for a checkpoint that is too old to go on from, and `WrongOption`
+    for one that is not on a file system.
     """
-    window = Given(options).seconds("keyWindow", KEY_WINDOW_SECONDS)
-    refuse_stale(files_of(rows.sparkSession, checkpoint), checkpoint, window)
+    folder = local_folder(checkpoint)
+    if folder is None:
+        raise WrongOption("checkpointLocation", f"{checkpoint} is not on a file system")
+    refuse_stale(folder, Given(options).seconds("keyWindow", KEY_WINDOW_SECONDS))
 
     def batch(each: DataFrame, batch_id: int) -> None:
-        kept = written_down(each, batch_id, f"{checkpoint}/published") if write_down else each
+        kept = written_down(each, batch_id, folder / "published") if write_down else each
         publish(kept, options, order_by, lane)
 
     return rows.writeStream.foreachBatch(batch).option("checkpointLocation", checkpoint)

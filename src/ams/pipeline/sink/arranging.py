@@ -8,13 +8,15 @@ Rows that themselves come differently each time (drawn at random, of the time of
 are written down first, and published from there.
 """
 
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.sink.rows import ATTRIBUTES, DATA, LANE, TOPIC
-from ams.pipeline.tables.files import files_of
+from ams.tables.location import sync
 
 
 def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None = None) -> DataFrame:
@@ -37,16 +39,17 @@ def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None 
     )
 
 
-def written_down(batch: DataFrame, batch_id: int, folder: str) -> DataFrame:
+def written_down(batch: DataFrame, batch_id: int, folder: Path) -> DataFrame:
     """Return the rows of a batch as they were the first time it was tried; they are kept in `folder` until the next."""
-    files = files_of(batch.sparkSession, folder)
-    mine = f"{folder}/batch-{batch_id:06d}"
-    if not files.exists(mine):
-        work = f"{folder}/_work"
-        batch.write.mode("overwrite").parquet(work)
-        files.sync(work)
-        files.move(work, mine)
-    for name in files.names(folder):
-        if name.startswith("batch-") and name < f"batch-{batch_id:06d}":
-            files.delete(f"{folder}/{name}")
-    return batch.sparkSession.read.schema(batch.schema).parquet(mine)
+    mine = folder / f"batch-{batch_id:06d}"
+    if not mine.exists():
+        work = folder / "_work"
+        batch.write.mode("overwrite").parquet(str(work))
+        for each in (*work.iterdir(), work):
+            sync(str(each))
+        work.rename(mine)
+        sync(str(folder))
+    for each in folder.glob("batch-*"):
+        if each.name < mine.name:
+            shutil.rmtree(each)
+    return batch.sparkSession.read.schema(batch.schema).parquet(str(mine))

@@ -9,27 +9,27 @@ finished may be of any age.
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from ams.pipeline.errors import StaleCheckpoint
-from ams.pipeline.tables.files import Storage, local_path
 
 
-def local_folder(checkpoint: str | None) -> str | None:
-    """Return the folder of a checkpoint that is on this machine, None of any other."""
+def local_folder(checkpoint: str | None) -> Path | None:
+    """Return the folder of a checkpoint that is on a file system of this machine, None of any other."""
     if checkpoint is None or urlsplit(checkpoint).scheme not in ("", "file"):
         return None
-    return local_path(checkpoint)
+    return Path(unquote(urlsplit(checkpoint).path) if checkpoint.startswith("file:") else checkpoint)
 
 
-def refuse_stale(files: Storage, checkpoint: str, window: float, now: float | None = None) -> None:
+def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> None:
     """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
-    number = unfinished(files.names(f"{checkpoint}/offsets"), files.names(f"{checkpoint}/commits"))
+    number = unfinished(_names(checkpoint / "offsets"), _names(checkpoint / "commits"))
     if number is None:
         return
-    age = (time.time() if now is None else now) - begun(files.read(f"{checkpoint}/offsets/{number}"))
+    age = (time.time() if now is None else now) - begun((checkpoint / "offsets" / str(number)).read_bytes())
     if age > window:
         raise StaleCheckpoint(
             f"batch {number} of {checkpoint} was begun {_told(age)} ago and never finished; the service may have "
@@ -57,6 +57,10 @@ def begun(entry: bytes) -> float:
     The entry is a line with its version, one of JSON about the batch, and one for each source.
     """
     return msgspec.json.decode(entry.split(b"\n")[1], type=_Metadata).batch_timestamp_ms / 1000
+
+
+def _names(folder: Path) -> list[str]:
+    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
 
 
 def _told(seconds: float) -> str:

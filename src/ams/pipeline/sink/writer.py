@@ -17,7 +17,6 @@ from ams.pipeline.sink.publishing import Publisher
 from ams.pipeline.sink.rows import Layout, Rows, layout
 from ams.pipeline.sink.sending import Sender
 from ams.pipeline.sink.window import local_folder, refuse_stale
-from ams.pipeline.tables.files import LocalFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
     wanted, columns = _checked(options, schema, overwrite)
     folder = local_folder(wanted.checkpoint)
     if folder is not None:
-        refuse_stale(LocalFiles(), folder, wanted.key_window)
+        refuse_stale(folder, wanted.key_window)
     return StreamWriter(wanted, columns)
 
 

@@ -3,16 +3,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+from ams.tables.table import Table
 
 from ams.pipeline.jobs.accounting.board import Work, months, read_month, sections
 from ams.pipeline.report.page import page
 
 
 def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:
-    folder = results / name / "month=2024-03"
-    folder.mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "data.parquet")
+    made = pa.Table.from_pylist([{**row, "month": "2024-03"} for row in rows])
+    table = Table(results / name, made.schema, ("month",))
+    writer = table.writer("made-up")
+    for batch in made.to_batches():
+        writer.add(batch)
+    table.replace(writer.close())
 
 
 def summary(site: str, vo: str | None, jobs: int, hours: int, **levels: int) -> dict[str, Any]:

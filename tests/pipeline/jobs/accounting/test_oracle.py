@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 import psycopg
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import WrongOption
@@ -50,7 +51,7 @@ JOBS_FOUND = """
     SELECT month, site, submit_host, vo, "user", vo_role, processors, levels[1].benchmark AS benchmark, jobs,
            epoch(earliest_end)::BIGINT AS first_end, epoch(latest_end)::BIGINT AS last_end, wall, cpu,
            normalised[1].wall AS by_level
-    FROM read_parquet('{results}/job_summaries/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)
+    FROM job_summaries
     ORDER BY ALL
 """
 
@@ -75,18 +76,18 @@ MACHINES = """
 """
 MACHINES_FOUND = """
     SELECT month, site, vo, status, image, cpu_count, vms, wall, cpu, network_in
-    FROM read_parquet('{results}/vm_summaries/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)
+    FROM vm_summaries
     ORDER BY ALL
 """
 
 SYNC = """
     SELECT site, submit_host, told, arrived, missing, surplus
-    FROM read_parquet('{results}/sync/*/*.parquet', hive_partitioning = true, hive_types_autocast = false)
+    FROM sync
     WHERE missing > 0 OR surplus > 0
 """
 
 SUMS = {
-    name: f"SELECT count(*), {total} FROM read_parquet('{{results}}/{name}/*/*.parquet')"
+    name: f"SELECT count(*), {total} FROM {name}"
     for name, total in (
         ("job_summaries", "sum(jobs)::BIGINT, sum(wall)::BIGINT, sum(normalised[1].cpu)::BIGINT"),
         ("vm_summaries", "sum(vms)::BIGINT, sum(wall)::BIGINT, sum(network_in)::BIGINT"),
@@ -95,14 +96,14 @@ SUMS = {
     )
 }
 SUMS_IN_POSTGRESQL = {
-    name: query.replace(f"read_parquet('{{results}}/{name}/*/*.parquet')", f"accounting_{name}").replace(
+    name: query.replace(f"FROM {name}", f"FROM accounting_{name}").replace(
         "normalised[1].cpu", "(normalised->0->>'cpu')::BIGINT"
     )
     for name, query in SUMS.items()
 }
 """The same of both: how many rows there are, and sums over them."""
 
-STORAGE = "SELECT count(*), sum(days) FROM read_parquet('{results}/storage_summaries/*/*.parquet')"
+STORAGE = "SELECT count(*), sum(days) FROM storage_summaries"
 
 
 @pytest.fixture
@@ -118,23 +119,24 @@ def test_generated_days_come_out_as_duckdb_computes_them(spark: SparkSession, da
     sent = published(messages(7, DAY, **size, encrypted=0.1, keys=str(tmp_path / "keys"), mishaps=NONE_LOST))
     keys = {name: str(tmp_path / "keys" / f"{name}.pem") for name in ("ca", "service")}
     options = Options(ca=keys["ca"], certificate=keys["service"], key=str(tmp_path / "keys" / "service.key"))
-    results = f"{tmp_path}/work/results"
 
     job = recorded_run(spark, tmp_path / "work", sent)
     run(job, options)
 
     with duckdb.connect(config={"threads": 1}) as oracle:
         oracle.execute("SET TimeZone = 'UTC'")
+        for path in (tmp_path / "work" / "results").iterdir():
+            oracle.register(path.name, DeltaTable(str(path)).to_pyarrow_dataset())
         oracle.execute("CREATE TABLE texts AS SELECT unnest(?::VARCHAR[]) AS text", [texts])
         oracle.execute(RECORDS)
         for expected, found in ((JOBS, JOBS_FOUND), (MACHINES, MACHINES_FOUND)):
             rows = oracle.execute(expected).fetchall()
             assert len(rows) > 20
-            assert oracle.execute(found.format(results=results)).fetchall() == rows
-        lost = oracle.execute(SYNC.format(results=results)).fetchall()
+            assert oracle.execute(found).fetchall() == rows
+        lost = oracle.execute(SYNC).fetchall()
         assert [(site, missing, surplus) for site, _, _, _, missing, surplus in lost] == [("SITE-B", 2 * LOST, 0)]
-        assert oracle.execute(STORAGE.format(results=results)).fetchall() == [(4 * 5, 4 * 5 * 2)]
-        in_files = {name: oracle.execute(SUMS[name].format(results=results)).fetchall() for name in SUMS}
+        assert oracle.execute(STORAGE).fetchall() == [(4 * 5, 4 * 5 * 2)]
+        in_files = {name: oracle.execute(SUMS[name]).fetchall() for name in SUMS}
     with closing(psycopg.connect(database)) as connection:
         assert {name: connection.execute(SUMS_IN_POSTGRESQL[name]).fetchall() for name in SUMS} == in_files
     reasons = {reason for _, reason in quarantined(job)}

@@ -4,14 +4,13 @@ import json
 import sys
 from pathlib import Path
 
-import duckdb
 import pytest
+from ams.tables import upkeep
 
 from ams.client import Message
-from ams.pipeline.jobs.archive.checking import differences
-from ams.pipeline.tables.commits import Commits
-from ams.pipeline.tables.files import LocalFiles
+from ams.pipeline.jobs.archive.table import Selection, selected
 from tests.faults.pipeline.kills import run_through_kills
+from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden
 
 pytestmark = pytest.mark.spark
@@ -38,20 +37,17 @@ def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path)
     killed = run_through_kills(
         [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")],
         kills=1,
-        working=lambda: LocalFiles().exists(str(path / "_manifest" / "commit-000000000001.json")),
+        working=(path / "_delta_log" / "00000000000000000001.json").exists,
         log=tmp_path / "log",
         spread=2.0,
         seed=len(garden.name),
     )
 
     assert killed.kills == 1
-    files = f"read_parquet('{path}/project=*/**/*.parquet', hive_partitioning=true)"
     counts = 'count(*), count(DISTINCT "offset"), min("offset"), max("offset")'
-    assert duckdb.sql(f"SELECT topic, {counts} FROM {files} GROUP BY 1 ORDER BY 1").fetchall() == [
+    assert by_duckdb(path, f"SELECT topic, {counts} FROM rows GROUP BY 1 ORDER BY 1") == [
         (topic, MESSAGES, MESSAGES, 0, MESSAGES - 1) for topic in ("plants", "stones")
     ]
-    commits = Commits(LocalFiles(), str(path))
-    folders = list(commits.manifest.load().all())
-    assert list(differences(commits.files, str(path), folders)) == []
-    assert all("merged-" in folder.path for folder in folders)
-    assert list((path / "_work").iterdir()) == []
+    files = selected(str(path), Selection())
+    assert list(upkeep.check(path, files)) == []
+    assert all("/merged-" in file.path for file in files)

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.tables import rows_of
 from demo.pipeline.samples.mishaps import Mishaps
 from demo.pipeline.samples.monitoring import files, results, sync_messages
 from tests.pipeline.jobs.availability import oracle, support
@@ -40,7 +41,7 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     support.feed(support.messages(spark, [*late, *again, *synced, *synced], first=len(early)), topic)
     support.catch_up(spark, work, topic, options)
 
-    figures = spark.read.parquet(str(work / "results" / "figures")).where("type != 'group'")
+    figures = rows_of(spark, work / "results" / "figures").where("type != 'group'")
     for day in (EVE, DAY):
         expected = oracle.day_figures(made, paths, day)
         found = support.rows(figures.where(F.col("date") == day.isoformat()), *FIGURES)

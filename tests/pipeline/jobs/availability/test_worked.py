@@ -15,6 +15,7 @@ from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
 from ams.pipeline.jobs.availability.job import JOB
 from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.running import Run, quarantine_of
+from ams.pipeline.tables import rows_of
 from tests.pipeline.garden import Garden, make_garden
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED, datum, record, rows
 from tests.support.served import Served
@@ -50,7 +51,7 @@ def results() -> list[bytes]:
 
 
 def read(spark: SparkSession, work: Path, name: str, day: str = DAY) -> DataFrame:
-    return spark.read.parquet(str(work / "results" / name)).where(F.col("date") == day)
+    return rows_of(spark, work / "results" / name).where(F.col("date") == day)
 
 
 def figures(spark: SparkSession, work: Path) -> list[tuple[object, ...]]:
@@ -129,7 +130,7 @@ def test_the_statuses_are_those_worked_by_hand(spark: SparkSession, work: Path) 
 
 
 def test_the_figures_are_those_worked_by_hand(spark: SparkSession, work: Path) -> None:
-    others = spark.read.parquet(str(work / "results" / "figures")).where("type = 'endpoint_group'").drop("type")
+    others = rows_of(spark, work / "results" / "figures").where("type = 'endpoint_group'").drop("type")
     columns = [F.date_format("date", "yyyy-MM-dd").alias("date"), *FIGURES[1:2], *FIGURES[4:]]
 
     found = [tuple(row) for row in others.select(*columns).where("endpoint_group = 'SITE-A'").collect()]
@@ -167,7 +168,7 @@ def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: P
 
 def test_events_are_published_each_once(spark: SparkSession, monitored: Monitored) -> None:
     told = spark.read.format("ams").options(**monitored.garden.options, topic="status_events").load()
-    events = spark.read.parquet(str(monitored.work / "results" / "events"))
+    events = rows_of(spark, monitored.work / "results" / "events")
     keys = ("type", "endpoint_group", "service", "hostname", "metric", "ts_monitored", "status", "repeat")
 
     published = [json.loads(row["data"]) for row in told.collect()]

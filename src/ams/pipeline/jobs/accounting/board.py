@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
-
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
+from ams.pipeline.tables import listed
 
 BENCHMARKS: Final = ("hepscore23", "hepspec", "si2k")
 """Which normalised time is shown of several; all three are on the scale of HEP-SPEC06."""
@@ -44,8 +43,8 @@ class Month:
 
 def months(results: Path) -> list[str]:
     """Return the months there are job summaries of, oldest first."""
-    folders = [*(results / "job_summaries").glob("month=*"), *(results / "site_summaries").glob("month=*")]
-    return sorted({each.name.partition("=")[2] for each in folders})
+    names = ("job_summaries", "site_summaries")
+    return sorted({row["month"] for name in names for row in listed(results / name, columns=("month",))})
 
 
 def read_month(results: Path, month: str) -> Month:
@@ -119,5 +118,4 @@ def _losses(results: Path, month: str) -> list[tuple[str, str, int, int, int, in
 
 
 def _rows(results: Path, name: str, month: str) -> list[dict[str, Any]]:
-    path = results / name / f"month={month}" / "data.parquet"
-    return pq.read_table(path, partitioning=None).to_pylist() if path.exists() else []
+    return listed(results / name, [{"month": month}])

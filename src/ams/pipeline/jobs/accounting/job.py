@@ -21,7 +21,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import VARIABLE
 from ams.pipeline.running import Run
-from ams.pipeline.tables import Result, Table
+from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
 
 MARK = "accounting.batch"
@@ -91,7 +91,7 @@ class Results:
 
     def refresh(self) -> None:
         """Compute anew the months that records came for since the last time."""
-        last = max((folder.batch for folder in self.records.folders()), default=-1)
+        last = self.records.batch()
         touched = _months(self.records.partitions_since(self._mark()))
         if months := touched["job"]:
             jobs = compute.jobs(self._records("job", months))
@@ -123,7 +123,7 @@ class Results:
     def _records(self, kind: str, months: Iterable[str]) -> DataFrame:
         return self.records.read([{"kind": kind, "month": month} for month in sorted(months)])
 
-    def _result(self, name: str) -> Result:
+    def _result(self, name: str) -> Table:
         return self.run.result(name, columns.RESULTS[name], ("month",))
 
     def _replace(self, name: str, frame: DataFrame) -> None:

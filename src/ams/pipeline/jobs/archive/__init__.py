@@ -1,1 +1,1 @@
-"""The archive: topics as Parquet by project, topic and day, written exactly once, merged, checked and read again."""
+"""The archive: topics as a table by project, topic and day, written exactly once, merged, checked and read again."""

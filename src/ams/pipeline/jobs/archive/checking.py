@@ -1,33 +1,19 @@
-"""Checking an archive: do the files hold what the manifest says, and does every topic have every offset once."""
+"""Checking an archive: do the files hold what the table's log says, and does every topic have every offset once."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
-from ams.pipeline.jobs.archive.table import ARCHIVE, RANGES, Selection, folders_of
+from ams.pipeline.jobs.archive.table import ARCHIVE, Selection, selected
 from ams.pipeline.tables import frame
-from ams.pipeline.tables.files import Storage, files_of
-from ams.pipeline.tables.footers import described
-from ams.pipeline.tables.manifest import Folder
+from ams.tables import upkeep
+from ams.tables.files import File
+from ams.tables.location import Location
 
 MOST = 1000
 """Steps in offsets that are told, at most."""
-
-
-def differences(files: Storage, path: str, folders: Sequence[Folder]) -> Iterator[str]:
-    """Yield what in the files of an archive is not as its manifest says."""
-    for folder in folders:
-        place = f"{path}/{folder.path}"
-        found = described(files, place, folder.path, folder.batch, RANGES)
-        if found != folder:
-            what = "is not there" if not files.exists(place) else f"holds {found.rows} rows in {found.files} files"
-            yield f"{folder.path} {what}, its manifest says {folder.rows} rows in {folder.files} files"
-    known = {folder.path for folder in folders}
-    for partition in sorted({folder.partition for folder in folders}):
-        for name in files.names(f"{path}/{partition}"):
-            if f"{partition}/{name}" not in known:
-                yield f"{partition}/{name} is not in the manifest"
 
 
 def steps(messages: DataFrame) -> DataFrame:
@@ -49,23 +35,25 @@ def told(step: "tuple[str, str, int, int]") -> str:
     return f"{project}/{topic}: {missing} missing"
 
 
-def summary(folders: Sequence[Folder]) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each topic its messages, first and last offset, and bytes, as the manifest has them."""
+def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
+    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
     found: dict[str, tuple[int, int, int, int]] = {}
-    for folder in folders:
-        name = f"{folder.values['project']}/{folder.values['topic']}"
-        first, last = folder.ranges["offset"]
+    for file in files:
+        name = f"{file.partition['project']}/{file.partition['topic']}"
+        first, last = file.least["offset"], file.greatest["offset"]
         rows, least, greatest, size = found.get(name, (0, first, last, 0))
-        found[name] = (rows + folder.rows, min(least, first), max(greatest, last), size + folder.bytes)
+        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
     return found
 
 
-def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[Folder], list[str]]:
-    """Return the folders that were looked at, and all that is wrong with them, in words."""
-    folders = folders_of(spark, path, selection)
-    wrong = list(differences(files_of(spark, path), path, folders))
+def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
+    """Return the files that were looked at, and all that is wrong with them, in words."""
+    found = selected(path, selection)
+    wrong = list(upkeep.check(path, found))
     if wrong:
-        return folders, wrong
-    offsets = frame(spark, path, ARCHIVE, folders).select("project", "topic", "offset")
-    found = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
-    return folders, [told((row.project, row.topic, row.previous, row.offset)) for row in found]
+        return found, wrong
+    offsets = frame(
+        spark, Location.of(path), found, StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
+    )
+    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
+    return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]

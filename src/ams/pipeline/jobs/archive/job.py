@@ -100,9 +100,9 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
-    folders, wrong = check(run.spark, options.archive, options.selection())
-    rows = [(name, *numbers) for name, numbers in sorted(summary(folders).items())]
-    run.count(sum(folder.rows for folder in folders))
+    found, wrong = check(run.spark, options.archive, options.selection())
+    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
+    run.count(sum(file.rows for file in found))
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
@@ -116,7 +116,7 @@ def _counted(wrong: Sequence[str], path: str) -> str:
 
 JOB = Job(
     "archive",
-    "Topics to Parquet, by project, topic and day",
+    "Topics to a Delta table, by project, topic and day",
     Options,
     run,
     harmless=frozenset(Options.__struct_fields__) - {"path"},

@@ -9,21 +9,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StructField, StructType
 
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.tables import Partition, Table, frame, reading
-from ams.pipeline.tables.manifest import Folder
+from ams.pipeline.errors import WrongTable
+from ams.pipeline.tables import Table, frame
+from ams.tables.files import File, Partition
+from ams.tables.location import Location
+from ams.tables.table import open_table
 
 ARCHIVE = StructType([*MESSAGES.fields, StructField("date", DateType(), nullable=False)])
-"""A message, and the day of its publish time in UTC. The columns of `PARTITIONS` stand in the names of the folders."""
-WITHOUT_KEYS = StructType([field for field in ARCHIVE.fields if field.name != "ordering_key"])
-"""An archive of a version before there were ordering keys; it is gone on with."""
+"""A message, and the day of its publish time in UTC."""
 PARTITIONS = ("project", "topic", "date")
-RANGES = ("offset", "publish_time")
 _DAY_MILLISECONDS = 86_400_000
 
 
 def archive_table(spark: SparkSession, path: str) -> Table:
     """Return the archive in a folder, for writing."""
-    return Table(spark, path, ARCHIVE, PARTITIONS, ranges=RANGES, order=("offset",), earlier=(WITHOUT_KEYS,))
+    return Table(spark, path, ARCHIVE, PARTITIONS, order=("offset",))
 
 
 def dated(messages: DataFrame) -> DataFrame:
@@ -57,16 +57,19 @@ class Selection:
 
 
 def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
-    """Return archived messages (`ARCHIVE`); also while they are being archived, but not while days are merged.
+    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
 
-    Raises `WrongTable` for a folder without an archive.
+    Raises `WrongTable` where there is no archive.
     """
-    return frame(spark, path, ARCHIVE, folders_of(spark, path, selection or Selection()))
+    return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
 
 
-def folders_of(spark: SparkSession, path: str, selection: Selection) -> list[Folder]:
-    """Return what the manifest of an archive says of its folders."""
-    return [each for each in reading(spark, path, ARCHIVE, WITHOUT_KEYS) if selection.holds(each.values)]
+def selected(path: str, selection: Selection) -> list[File]:
+    """Return the files of a part of an archive; raise `WrongTable` where there is none, or another table."""
+    found = open_table(path)
+    if found.partition_by != PARTITIONS:
+        raise WrongTable(f"{path} is no archive: its partitions are {', '.join(found.partition_by) or 'none'}")
+    return found.select(where=lambda file: selection.holds(file.partition))
 
 
 def matches(name: str, patterns: Collection[str]) -> bool:

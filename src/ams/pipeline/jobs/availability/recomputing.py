@@ -22,8 +22,8 @@ from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.jobs.availability.sites import DayInputs
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.running import Run
-from ams.pipeline.tables import Result, Table
-from ams.pipeline.tables.manifest import Folder
+from ams.pipeline.tables import Table
+from ams.tables.files import File, Partition
 
 STATUSES = StructType(
     [
@@ -58,10 +58,10 @@ AT_ONCE = 7
 class Tables:
     """The tables that the job writes: one partition a day, replaced whole."""
 
-    statuses: Result
-    figures: Result
-    events: Result
-    days: Result
+    statuses: Table
+    figures: Table
+    events: Table
+    days: Table
     """The fingerprints of the days that are computed."""
 
     @classmethod
@@ -112,7 +112,7 @@ def recompute(
     Returns: the days computed.
     """
     known = {row["date"]: row["fingerprint"] for row in tables.days.read().collect()}
-    days = [day for day in days_of(stored.folders(), inputs, options, now) if known.get(day.date) != day.fingerprint]
+    days = [day for day in days_of(stored.files(), inputs, options, now) if known.get(day.date) != day.fingerprint]
     for start in range(0, len(days), AT_ONCE):
         some = days[start : start + AT_ONCE]
         _compute(tables, stored, some, options)
@@ -122,18 +122,18 @@ def recompute(
     return [day.date for day in days]
 
 
-def days_of(folders: Iterable[Folder], inputs: Inputs, options: Options, now: int) -> list[Day]:
+def days_of(files: Iterable[File], inputs: Inputs, options: Options, now: int) -> list[Day]:
     """List all days with results, in order.
 
     A day without a single result of any site is not among them: then it was the monitoring that did not run.
     """
-    stored: dict[str, list[Folder]] = {}
-    for folder in folders:
-        stored.setdefault(folder.partition.removeprefix("date="), []).append(folder)
+    stored: dict[str, list[File]] = {}
+    for file in files:
+        stored.setdefault(str(file.partition["date"]), []).append(file)
     return [_day(day, stored, inputs, options, now) for day in sorted(stored)]
 
 
-def _day(day: str, stored: Mapping[str, Sequence[Folder]], inputs: Inputs, options: Options, now: int) -> Day:
+def _day(day: str, stored: Mapping[str, Sequence[File]], inputs: Inputs, options: Options, now: int) -> Day:
     here = inputs.on(day, now)
     eve = inputs.on(day_before(day), now) if day_before(day) in stored else None
     data = [_extent(stored.get(day_before(day, back), ())) for back in range(3)]
@@ -141,10 +141,10 @@ def _day(day: str, stored: Mapping[str, Sequence[Folder]], inputs: Inputs, optio
     return Day(here, eve, hashlib.sha256(print_of.encode()).hexdigest())
 
 
-def _extent(folders: Iterable[Folder]) -> tuple[int, int]:
+def _extent(files: Iterable[File]) -> tuple[int, int]:
     """Tell one stage of a table that only grows from another; merging its files does not change it."""
-    held = list(folders)
-    return sum(each.rows for each in held), max((each.batch for each in held), default=-1)
+    held = list(files)
+    return sum(each.rows for each in held), max((each.batch for each in held if each.batch is not None), default=-1)
 
 
 def _compute(tables: Tables, stored: Table, days: Sequence[Day], options: Options) -> None:
@@ -196,5 +196,5 @@ def _regions(days: Iterable[Day]) -> list[tuple[str, str, str]]:
     return [(day.date, region, site) for day in days for region, sites in day.inputs.regions.items() for site in sites]
 
 
-def _partitions(dates: Iterable[str]) -> list[str]:
-    return [f"date={date}" for date in dates]
+def _partitions(dates: Iterable[str]) -> list[Partition]:
+    return [{"date": date} for date in dates]

@@ -100,7 +100,7 @@ class Outbox:
 
     @property
     def _last(self) -> int:
-        return max((folder.batch for folder in self.table.folders()), default=-1)
+        return self.table.batch()
 
     @property
     def _sent(self) -> int:

@@ -1,4 +1,4 @@
-"""The catalogue as one JSON file, for programs that read no Parquet, and as rows for a page."""
+"""The catalogue as one JSON file, for programs that read no tables, and as rows for a page."""
 
 from collections import defaultdict
 from datetime import datetime

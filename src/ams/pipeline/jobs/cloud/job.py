@@ -1,4 +1,4 @@
-"""The job: descriptions of clouds into a catalogue of Parquet tables and one JSON file.
+"""The job: descriptions of clouds into a catalogue of tables and one JSON file.
 
 The work folder keeps the latest description of each topic, and no older one: a batch replaces a topic's description
 only by a newer one, so that it may come twice, and in any order.
@@ -18,7 +18,7 @@ from ams.pipeline.jobs.cloud.parse import parse
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
-from ams.pipeline.tables import Result
+from ams.pipeline.tables import Table
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +67,7 @@ def moment_of(options: Options) -> datetime | None:
     return moment.replace(tzinfo=moment.tzinfo or UTC)
 
 
-def renew(kept: Result, arrived: DataFrame) -> None:
+def renew(kept: Table, arrived: DataFrame) -> None:
     """Put descriptions in the place of those of their topics that are older."""
     arrived = arrived.persist()
     before = kept.read().join(arrived.select("project", "topic"), ["project", "topic"], "left_semi")

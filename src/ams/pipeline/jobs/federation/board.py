@@ -2,20 +2,17 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import pyarrow.parquet as pq
 
 from ams.pipeline.report.page import Figure, Rows, Section
 from ams.pipeline.report.plots import stacked_bars
+from ams.pipeline.tables import listed
 
 _HEAD = ("Registry", "Service", "Environment", "State", "Since", "Deployer", "Error")
 
 
 def sections(results: Path) -> list[Section]:
     """Return what the page says of deployments, from the folder `results` of a run of the job."""
-    path = results / "deployments" / "data.parquet"
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.exists() else []
+    rows = listed(results / "deployments")
     states = Counter(row["state"] for row in rows)
     bars = stacked_bars({"deployments": [float(count) for count in states.values()]}, list(states), "deployments")
     waiting = sorted(

@@ -1,0 +1,219 @@
+"""Delta tables as DataFrames: tasks write and read the files, the driver commits which of them count.
+
+`ams.tables` keeps the promise that a batch is stored exactly once; what Spark adds is here. A task may run twice, by a
+retry or by speculation. Only what the winning attempts wrote is returned to the driver, so only that is committed; the
+files of other attempts belong to no version, and a vacuum removes them.
+
+Files are read by pyarrow, from the list of a snapshot and with the partition values written there. So a disk and an
+object store are read in the same way, a version of the past like the newest, and Spark needs no jars for either.
+"""
+
+import heapq
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from ams.tables import table
+from ams.tables.files import File, NewFile, Partition, Writer, batch_name, read
+from ams.tables.location import Location
+
+KEPT_ROWS = timedelta(days=30)
+"""How long versions of a table that batches are added to can be read."""
+KEPT_RESULTS = timedelta(days=400)
+"""How long versions of results can be read: last year's report, too."""
+
+_CROWDED = 200
+"""Files of a partition from which on they are merged."""
+_TASK_BYTES = 64 * 2**20
+"""Bytes of files that one task reads, at least."""
+
+_NEW_FILES = StructType(
+    [
+        StructField("path", StringType(), nullable=False),
+        StructField("size", LongType(), nullable=False),
+        StructField("rows", LongType(), nullable=False),
+        StructField("partition", StringType(), nullable=False),
+        StructField("stats", StringType(), nullable=False),
+    ]
+)
+_PART = StructType([StructField("files", StringType(), nullable=False)])
+"""Files that one task reads: a list of their paths and partitions, in JSON."""
+
+Arrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A Delta table at an address: `append` adds a batch exactly once, `replace` puts rows in the place of others.
+
+    Written by one streaming query, and by one run at a time.
+    """
+
+    spark: SparkSession
+    root: str
+    schema: StructType
+    partition_by: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
+    """Columns by which the rows of a file are sorted."""
+    keep: timedelta = KEPT_ROWS
+    """How long its versions can be read."""
+
+    def append(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
+        """Add a batch of a streaming query, unless it is there. One call for a batch: unite what belongs to it first.
+
+        Raises `WrongTable`, and changes nothing, if the table was written by another query, whose batches have the same
+        numbers; if it knows later batches, so that the checkpoint is older than the table; or if it has other columns.
+        Partitions of very many batches are merged, so that runs that go on for months can still read them.
+        """
+        self._table().append(query_id, batch_id, self._written(batch, batch_name(query_id, batch_id)))
+        crowded = _crowded(self.files())
+        if crowded:
+            self.merge(crowded)
+
+    def replace(self, rows: DataFrame, partitions: Iterable[Partition] = ()) -> None:
+        """Put `rows` in the place of all rows of the partitions they belong to, in one step; other partitions stay.
+
+        Of `partitions` those that `rows` has nothing of become empty. Without partitions all rows are replaced, also by
+        none.
+        """
+        written = self._written(rows.coalesce(1), "result")
+        self._table().replace(written, list(partitions) if self.partition_by else None)
+
+    def read(self, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None) -> DataFrame:
+        """Return all rows as they are now, or those of some partitions; all columns, or those named."""
+        schema = self.schema if columns is None else StructType([self.schema[name] for name in columns])
+        if not self.exists():
+            return self.spark.createDataFrame([], schema)
+        return frame(self.spark, Location.of(self.root), self._table().snapshot().select(partitions), schema)
+
+    def exists(self) -> bool:
+        """Whether there ever was a batch of it."""
+        return self._table().exists()
+
+    def files(self) -> Sequence[File]:
+        """Return its files, partition by partition."""
+        return self._table().snapshot().files if self.exists() else ()
+
+    def batch(self) -> int:
+        """Return the last batch that is in it; -1 if there is none."""
+        return self._table().snapshot().batch if self.exists() else -1
+
+    def partitions_since(self, batch: int) -> list[Partition]:
+        """Return the partitions that batches after number `batch` brought rows of; of -1 all."""
+        found = {_key(each.partition): None for each in self.files() if each.batch is None or each.batch > batch}
+        return [dict(each) for each in found]
+
+    def merge(self, partitions: Iterable[Partition], *, file_bytes: int = 256 * 2**20) -> int:
+        """Put few large files in the place of the many of some partitions, with the same rows; return how many went."""
+        from ams.tables import upkeep
+
+        return upkeep.merge(self._table(), partitions, file_bytes=file_bytes, order=self.order)
+
+    def _table(self) -> table.Table:
+        return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
+
+    def _written(self, rows: DataFrame, name: str) -> list[NewFile]:
+        """Let tasks write rows; return the files of those that won."""
+        rows = rows.select(*self.schema.names)
+        if self.partition_by or self.order:
+            rows = rows.sortWithinPartitions(*self.partition_by, *self.order)
+        return [_new_file(row) for row in rows.mapInArrow(_writer(self._table(), name), _NEW_FILES).collect()]
+
+
+def frame(spark: SparkSession, location: Location, files: Sequence[File], schema: StructType) -> DataFrame:
+    """Return the rows of some files of a table; columns of `schema` that a file does not have are null."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    parts = [(json.dumps([(each.path, each.partition) for each in part]),) for part in _parts(spark, files)]
+    shared = spark.createDataFrame(spark.sparkContext.parallelize(parts, len(parts)), _PART)
+    return shared.mapInArrow(_reader(location, schema), schema)
+
+
+def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
+    """Return all rows of a table, of its newest version, or of that of a number or a time.
+
+    Raises `WrongTable` where there is no table, or no such version any longer.
+    """
+    found = table.open_table(path, at)
+    return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
+
+
+def count(path: Path) -> int:
+    """Return how many rows a table has, 0 where there is none."""
+    return sum(file.rows for file in table.open_table(path).files) if _exists(path) else 0
+
+
+def listed(
+    path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the rows of a small table without Spark; none where there is no table."""
+    if not _exists(path):
+        return []
+    found = table.open_table(path)
+    return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
+
+
+def _exists(path: Path) -> bool:
+    return table.Table(path, pa.schema([])).exists()
+
+
+def _arrow(schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def _writer(of: table.Table, name: str) -> Arrow:
+    location, schema, partition_by = of.location, of.schema, of.partition_by
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with Writer(location, schema, partition_by, name) as writer:
+            for batch in batches:
+                writer.add(batch)
+            written = writer.close()
+        rows = [{**asdict(each), "partition": json.dumps(each.partition)} for each in written]
+        yield pa.RecordBatch.from_pylist(rows, schema=_arrow(_NEW_FILES))
+
+    return write
+
+
+def _new_file(row: Row) -> NewFile:
+    return NewFile(**{**row.asDict(), "partition": json.loads(row["partition"])})
+
+
+def _reader(location: Location, schema: StructType) -> Arrow:
+    def read_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                files = [File(path, 0, 0, partition, {}, {}) for path, partition in json.loads(part)]
+                yield from read(location, files, _arrow(schema))
+
+    return read_parts
+
+
+def _parts(spark: SparkSession, files: Sequence[File]) -> list[list[File]]:
+    """Share files among tasks: about as many bytes for each, no task without a file."""
+    wanted = max(spark.sparkContext.defaultParallelism, sum(each.size for each in files) // _TASK_BYTES)
+    parts: list[tuple[int, int, list[File]]] = [(0, number, []) for number in range(min(wanted, len(files)))]
+    for each in sorted(files, key=lambda file: -file.size):
+        size, number, part = parts[0]
+        part.append(each)
+        heapq.heapreplace(parts, (size + each.size, number, part))
+    return [part for _, _, part in sorted(parts, key=lambda found: found[1])]
+
+
+def _crowded(files: Iterable[File]) -> list[Partition]:
+    """Return the partitions of very many files."""
+    counted = Counter(_key(each.partition) for each in files)
+    return [dict(key) for key, count in counted.items() if count > _CROWDED]
+
+
+def _key(partition: Partition) -> tuple[tuple[str, str | None], ...]:
+    return tuple(partition.items())

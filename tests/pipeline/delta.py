@@ -1,0 +1,22 @@
+"""Tables read by programs that know nothing of ours: DuckDB over what `deltalake` lists."""
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from deltalake import DeltaTable
+
+
+def by_duckdb(path: Path, query: str, **others: Path) -> list[tuple[Any, ...]]:
+    """Ask DuckDB; the table at `path` is called `rows` in the query, others by their names."""
+    with duckdb.connect() as connection:
+        connection.execute("SET timezone = 'UTC'")
+        for name, each in {"rows": path, **others}.items():
+            connection.register(name, DeltaTable(str(each)).to_pyarrow_dataset())
+        return connection.execute(query).fetchall()
+
+
+def files_of(path: Path) -> list[str]:
+    """Return the paths of the files of a table, below its root."""
+    listed = DeltaTable(str(path)).get_add_actions(flatten=True)
+    return sorted(listed.column("path").to_pylist())

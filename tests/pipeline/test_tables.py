@@ -46,7 +46,7 @@ def read(frame: DataFrame) -> list[Row]:
 
 def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "table"
-    table = Table(spark, str(root), SCHEMA, ("day", "site"), order=("n",))
+    table = Table(spark, str(root), SCHEMA, ("day", "site"), order="n")
     assert (table.read().collect(), table.batch(), count(root)) == ([], -1, 0)
 
     table.append(rows(spark, (5, "a/b=c", 2), (5, "a/b=c", 1), (6, None, 3)), 0, QUERY)
@@ -89,7 +89,7 @@ def test_a_partition_of_many_batches_is_merged(
 
 def test_results_are_replaced_partition_by_partition_in_one_step(spark: SparkSession, tmp_path: Path) -> None:
     root = tmp_path / "result"
-    result = Table(spark, str(root), SCHEMA, ("day",), order=("n",))
+    result = Table(spark, str(root), SCHEMA, ("day",), order="n")
 
     result.replace(rows(spark, (5, "a", 2), (5, "a", 1), (6, "b", 3)))
     result.replace(rows(spark, (5, "a", 9)))

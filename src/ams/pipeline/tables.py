@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ams.tables import table
+from ams.tables import table, upkeep
 from ams.tables.files import File, NewFile, Partition, Writer, batch_name, read
 from ams.tables.location import Location
 
@@ -62,8 +62,8 @@ class Table:
     root: str
     schema: StructType
     partition_by: tuple[str, ...] = ()
-    order: tuple[str, ...] = ()
-    """Columns by which the rows of a file are sorted."""
+    order: str | None = None
+    """A column by which the rows of a file are sorted."""
     keep: timedelta = KEPT_ROWS
     """How long its versions can be read."""
 
@@ -112,11 +112,9 @@ class Table:
         found = {_key(each.partition): None for each in self.files() if each.batch is None or each.batch > batch}
         return [dict(each) for each in found]
 
-    def merge(self, partitions: Iterable[Partition], *, file_bytes: int = 256 * 2**20) -> int:
+    def merge(self, partitions: Iterable[Partition], *, file_bytes: int = upkeep.FILE_BYTES) -> int:
         """Put few large files in the place of the many of some partitions, with the same rows; return how many went."""
-        from ams.tables import upkeep
-
-        return upkeep.merge(self._table(), partitions, file_bytes=file_bytes, order=self.order)
+        return upkeep.merge(Location.of(self.root), partitions, file_bytes, self.order)
 
     def _table(self) -> table.Table:
         return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
@@ -124,8 +122,9 @@ class Table:
     def _written(self, rows: DataFrame, name: str) -> list[NewFile]:
         """Let tasks write rows; return the files of those that won."""
         rows = rows.select(*self.schema.names)
-        if self.partition_by or self.order:
-            rows = rows.sortWithinPartitions(*self.partition_by, *self.order)
+        sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
+        if sorted_by:
+            rows = rows.sortWithinPartitions(*sorted_by)
         return [_new_file(row) for row in rows.mapInArrow(_writer(self._table(), name), _NEW_FILES).collect()]
 
 
@@ -143,13 +142,13 @@ def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = N
 
     Raises `WrongTable` where there is no table, or no such version any longer.
     """
-    found = table.open_table(path, at)
+    found = table.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 
 
 def count(path: Path) -> int:
     """Return how many rows a table has, 0 where there is none."""
-    return sum(file.rows for file in table.open_table(path).files) if _exists(path) else 0
+    return sum(file.rows for file in table.open_table(Location.of(path)).files) if _exists(path) else 0
 
 
 def listed(
@@ -158,12 +157,12 @@ def listed(
     """Return the rows of a small table without Spark; none where there is no table."""
     if not _exists(path):
         return []
-    found = table.open_table(path)
+    found = table.open_table(Location.of(path))
     return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 
 def _exists(path: Path) -> bool:
-    return table.Table(path, pa.schema([])).exists()
+    return table.Table(Location.of(path), pa.schema([])).exists()
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -50,7 +50,7 @@ def test_a_project_is_archived_merged_and_checked(
     archive(closed_after=0)
 
     assert by_duckdb(path, "SELECT * FROM rows ORDER BY ALL") == before
-    assert "archive: merged the files of 1 topics and days" in "".join(capsys.readouterr())
+    assert "archive: merged 2 files of days that are closed" in "".join(capsys.readouterr())
     assert len([name for name in files_of(path) if "topic=plants" in name and "/merged-" in name]) == 1
     selected = archived(spark, str(path), Selection(topics=("pl*",), last=str(before[0][-1])))
     assert {(row.topic, row.offset) for row in selected.collect()} <= {("plants", number) for number in range(7)}

@@ -49,7 +49,7 @@ def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
 def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
     """Return the files that were looked at, and all that is wrong with them, in words."""
     found = selected(path, selection)
-    wrong = list(upkeep.check(path, found))
+    wrong = upkeep.check(path).wrong
     if wrong:
         return found, wrong
     offsets = frame(

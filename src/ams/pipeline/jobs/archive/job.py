@@ -1,14 +1,13 @@
 """The jobs `archive` and `archive-check`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from pyspark.sql import DataFrame
 
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive.checking import MOST, check, summary
-from ams.pipeline.jobs.archive.closing import merge_closed
 from ams.pipeline.jobs.archive.selecting import selection
 from ams.pipeline.jobs.archive.table import Selection, archive_table, dated
 from ams.pipeline.jobs.base import Job
@@ -65,10 +64,11 @@ def refresh(run: Run, archive: Table, options: Options) -> None:
     """Merge what is to be merged."""
     if not options.merge:
         return
-    today = datetime.now(UTC).date()
-    merged = merge_closed(archive, today, options.closed_after, options.file_mib * _MEBIBYTE)
+    open_from = (datetime.now(UTC).date() - timedelta(days=options.closed_after)).isoformat()
+    closed = [each for each in archive.partitions_since(-1) if (each["date"] or "") < open_from]
+    merged = archive.merge(closed, file_bytes=options.file_mib * _MEBIBYTE)
     if merged:
-        run.say(f"archive: merged the files of {merged} topics and days")
+        run.say(f"archive: merged {merged} files of days that are closed")
 
 
 def default_path(run: Run) -> str:

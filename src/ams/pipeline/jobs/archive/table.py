@@ -23,7 +23,7 @@ _DAY_MILLISECONDS = 86_400_000
 
 def archive_table(spark: SparkSession, path: str) -> Table:
     """Return the archive in a folder, for writing."""
-    return Table(spark, path, ARCHIVE, PARTITIONS, order=("offset",))
+    return Table(spark, path, ARCHIVE, PARTITIONS, order="offset")
 
 
 def dated(messages: DataFrame) -> DataFrame:

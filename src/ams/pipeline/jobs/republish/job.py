@@ -5,13 +5,13 @@ from typing import Annotated
 import msgspec
 from pyspark.sql import DataFrame
 
+from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.republish.routing import ORDER, routed, set_aside, to_publish
 from ams.pipeline.jobs.republish.rules import Rule, check_names
 from ams.pipeline.running import Run
 from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
-from ams.pipeline.tables.files import files_of
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,8 +50,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def run(run: Run, options: Options) -> None:
     """Publish each message on by the rules, once and in the order of its topic; what makes no name is set aside."""
-    work = str(run.work)
-    refuse_stale(files_of(run.spark, work), f"{work}/checkpoint", options.key_window)
+    refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
     written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
     barred = _barred(options, run.source.get("project"))

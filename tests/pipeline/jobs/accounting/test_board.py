@@ -3,10 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from ams.tables.table import Table
 
 from ams.pipeline.jobs.accounting.board import Work, months, read_month, sections
 from ams.pipeline.report.page import page
+from ams.tables.table import Table
 
 
 def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:

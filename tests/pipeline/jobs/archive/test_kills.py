@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from ams.tables import upkeep
 
 from ams.client import Message
 from ams.pipeline.jobs.archive.table import Selection, selected
+from ams.tables import upkeep
 from tests.faults.pipeline.kills import run_through_kills
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden

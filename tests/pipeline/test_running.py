@@ -75,9 +75,7 @@ def test_doubled_and_late_messages_change_nothing_and_broken_ones_are_set_aside(
     again = new_run()
     run(again)
 
-    found = {
-        row["country"]: row.asDict() for row in rows_of(spark, tmp_path / "work/results/countries").collect()
-    }
+    found = {row["country"]: row.asDict() for row in rows_of(spark, tmp_path / "work/results/countries").collect()}
     assert found == {
         "NL": {"country": "NL", "jobs": 2, "wall": 16.0, "tags": 2},
         "FR": {"country": "FR", "jobs": 1, "wall": 7.0, "tags": 0},

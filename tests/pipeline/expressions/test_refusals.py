@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DataType
 
 from ams.pipeline.expressions import WrongExpression, aggregate, expression, types
-from ams.pipeline.expressions.functions import AGGREGATES, FUNCTIONS
+from ams.pipeline.expressions.functions import AGGREGATES, CASTING, FUNCTIONS
 from ams.pipeline.expressions.parsing import MAX_DEPTH, MAX_LENGTH, MAX_LEVELS, parse
 from tests.pipeline.expressions.columns import COLUMNS
 
@@ -20,6 +20,7 @@ NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for
     [
         ("", 1, "an expression is expected here"),
         ("  \n", 1, "an expression is expected here"),
+        ("else 1", 1, "an expression is expected here"),
         ("site = ", 6, "a value is missing beside '='"),
         ("jobs +", 6, "a value is missing beside '+'"),
         ("+ 1", 3, "a value is missing beside '1'"),
@@ -274,7 +275,7 @@ def test_what_would_be_written_thousands_of_times_for_spark_is_refused(text: str
 def test_the_reference_has_every_function_and_type() -> None:
     reference = Path("docs/reference/pipeline.md").read_text()
 
-    assert [name for name in FUNCTIONS if f"| `{name}` |" not in reference] == []
+    assert [name for name in (*FUNCTIONS, *CASTING) if f"| `{name}` |" not in reference] == []
     assert [name for name in AGGREGATES if f"`{name}(" not in reference] == []
     assert [name for name in types.NAMED if f"`{name}`" not in reference] == []
 

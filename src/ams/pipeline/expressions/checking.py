@@ -18,6 +18,7 @@ from sqlglot import exp
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.functions import (
     AGGREGATES,
+    CASTING,
     CASTS,
     COMPARISONS,
     DISTINCT,
@@ -28,6 +29,7 @@ from ams.pipeline.expressions.functions import (
     Function,
     cast,
     choice,
+    passed,
     refusal,
 )
 from ams.pipeline.expressions.parsing import WrongExpression, parse, position_of
@@ -115,8 +117,7 @@ def _column(node: exp.Column, scope: _Scope) -> Expression:
         raise _wrong(first, f"no column {name!r}; {hint(name, scope.columns)}")
     kind = scope.columns[name]
     # What is always null is kept as text.
-    quoted = f"`{name}`"
-    found = Expression(kind, (lambda: F.lit(None)) if kind == NULL else (lambda: F.col(quoted)))
+    found = Expression(kind, lambda: F.lit(None) if kind == NULL else F.col(f"`{name}`"))
     for each in fields:
         found = _field(found, each)
     return found
@@ -215,13 +216,16 @@ def _case(node: exp.Case, scope: _Scope) -> Expression:
 
 
 def _cast(node: exp.Cast, scope: _Scope) -> Expression:
-    of, to = _checked(node.this, scope), node.to
-    name = str(to.args.get("kind") or to.this.value).lower()
-    if to.expressions or name not in types.WORDS:
+    name = str(node.to.args.get("kind") or node.to.this.value).lower()
+    if node.to.expressions or name not in types.WORDS:
         raise _wrong(node, f"no type {name!r} here; {hint(name, types.WORDS, types.OTHER_NAMES)}")
-    wanted = types.WORDS[name]
+    return _as(types.WORDS[name], node.this, scope)
+
+
+def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
+    of = _checked(node, scope)
     if of.type not in (wanted, *CASTS[wanted]):
-        raise _wrong(node.this, f"{shown(of.type)} cannot be cast as {name}")
+        raise _wrong(node, f"{shown(of.type)} cannot be cast as {shown(wanted)}")
     return Expression(wanted, lambda: cast(of.column(), of.type, wanted))
 
 
@@ -229,8 +233,10 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     name = node.name.lower()
     if name in AGGREGATES:
         return _over_rows(node, name, scope)
+    if name in CASTING and len(node.expressions) == 1:
+        return _as(CASTING[name], node.expressions[0], scope)
     if name not in FUNCTIONS:
-        raise _wrong(node, f"no function {node.name!r}; {hint(name, FUNCTIONS, OTHER_NAMES)}")
+        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING), OTHER_NAMES)}")
     return _called(node, name, FUNCTIONS[name], node.expressions, scope)
 
 
@@ -263,7 +269,10 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
     if result is None:
         told = ", ".join(shown(each.type) for each in arguments)
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
-    return Expression(result, lambda: function.build(arguments).cast(STRING if result == NULL else result))
+    return Expression(
+        result,
+        lambda: function.build(*map(passed, arguments, kinds)).cast(STRING if result == NULL else result),
+    )
 
 
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ)

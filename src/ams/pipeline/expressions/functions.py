@@ -22,7 +22,6 @@ _FIRST_SECOND, _LAST_SECOND = -62135596800, 253402300799
 """From year 1 to year 9999: what Spark's times can be, in seconds since 1970."""
 _YEAR = r"^\s*(?!0000)[0-9]{4}(-|\s*$)"
 """How a text begins that says a day of the years 1 to 9999."""
-_MOST_DECIMALS = 15
 _UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 _FORMAT = re.compile(r"(yyyy|MM|dd|HH|mm|ss|[-/:. ])+")
 _PATTERN = re.compile(r"\\|.[\[({*+?^$]|[\[({*+?^$].", re.DOTALL)
@@ -41,9 +40,6 @@ class Expression:
     """The value, where it is written down."""
 
 
-Build = Callable[[Sequence[Expression]], Column]
-
-
 @dataclass(frozen=True, slots=True)
 class Function:
     """A function: what it takes, what it makes of it, and how."""
@@ -52,7 +48,8 @@ class Function:
     """A kind for each argument, as the reference and errors say them; `...` behind one that may be repeated."""
     gives: DataType | Callable[[Sequence[DataType]], DataType | None]
     """The type of what comes out; worked out of the arguments', None when these do not go together."""
-    build: Build
+    build: Callable[..., Column]
+    """Makes the column of those of the arguments; of what must be written down it gets the value."""
 
     def kinds(self, count: int) -> list[str] | None:
         """Return the kind of each of `count` arguments; None when it takes another number of them."""
@@ -77,20 +74,24 @@ _NESTED = {"array": ArrayType, "map": MapType, "struct": StructType}
 
 def refusal(given: Expression, kind: str) -> str | None:
     """Return why it is not of a kind that functions take: types with | between them, `any`, or what is written down."""
-    if kind not in _WRITTEN:
-        return None if _is_of_one(given.type, kind) else f"{kind} here, not {types.shown(given.type)}"
-    base, right = _WRITTEN[kind]
-    return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
-
-
-def _is_of_one(given: DataType, kind: str) -> bool:
-    return given == NULL or any(_is_of(given, word) for word in kind.split("|"))
+    if kind in _WRITTEN:
+        base, right = _WRITTEN[kind]
+        return None if types.fits(given.type, base) and right(given.written) else f"a {kind}, written down"
+    fit = given.type == NULL or any(_is_of(given.type, word) for word in kind.split("|"))
+    return None if fit else f"{kind} here, not {types.shown(given.type)}"
 
 
 def _is_of(given: DataType, word: str) -> bool:
     if word in _NESTED:
         return isinstance(given, _NESTED[word])
     return word == "any" or types.fits(given, _KINDS[word])
+
+
+def passed(given: Expression, kind: str) -> Any:
+    """Return what the builder of a function gets of an argument of a kind; a null that is of no type, as one of it."""
+    if kind in _WRITTEN:
+        return given.written
+    return given.column().cast(_KINDS[kind]) if given.type == NULL and kind in _KINDS else given.column()
 
 
 CASTS: Mapping[DataType, Sequence[DataType]] = {
@@ -123,63 +124,26 @@ def cast(value: Column, given: DataType, wanted: DataType) -> Column:
     return F.when(made.between(*bounds), made)  # a zone may bring it beyond the first or the last year
 
 
-def _all(function: Callable[..., Column]) -> Build:
-    """Build with a function of Spark that takes the arguments as they are."""
-    return lambda given: function(*(each.column() for each in given))
-
-
-def _cast_to(wanted: DataType) -> Build:
-    return lambda given: cast(given[0].column(), given[0].type, wanted)
-
-
-def _substring(given: Sequence[Expression]) -> Column:
-    """Cut text; a place or a length that no text can have makes null."""
-    text, place, count = (each.column() for each in given)
-    return F.substring(text, place.try_cast("int"), count.try_cast("int"))
-
-
-def _split(given: Sequence[Expression]) -> Column:
-    """Split at a separator as it is: Spark takes a pattern, so it is quoted."""
-    return F.split(given[0].column(), f"\\Q{given[1].written}\\E")
-
-
-def _abs(given: Sequence[Expression]) -> Column:
+def _abs(value: Column) -> Column:
     """Take the sign away; the lowest whole number has no counterpart and becomes null."""
-    value, zero = given[0].column(), F.lit(0).cast(_number([given[0].type]))
-    return F.when(value < 0, F.try_subtract(zero, value)).otherwise(value)
+    return F.when(value < 0, F.try_subtract(F.lit(0), value)).otherwise(value)
 
 
-def _round(given: Sequence[Expression]) -> Column:
-    return F.round(given[0].column().cast("double"), min(int(given[1].written or 0), _MOST_DECIMALS))
-
-
-def _whole(function: Callable[[Column], Column]) -> Build:
-    """Round by a function what is not whole already."""
-    return lambda given: given[0].column() if given[0].type == BIGINT else function(given[0].column().cast("double"))
+def _timestamp_seconds(seconds: Column) -> Column:
+    return F.when(seconds.between(_FIRST_SECOND, _LAST_SECOND), F.timestamp_seconds(seconds))
 
 
 def choice(count: int) -> Function:
     """Return the function of `count` conditions, each with what it gives if it is true, and what else there is."""
 
-    def build(given: Sequence[Expression]) -> Column:
+    def build(*given: Column) -> Column:
         made: Any = F
         for condition, then in zip(given[:-1:2], given[1::2], strict=True):
-            made = made.when(condition.column().cast("boolean"), then.column())  # which a bare null is not
-        chosen: Column = made.otherwise(given[-1].column())
+            made = made.when(condition, then)
+        chosen: Column = made.otherwise(given[-1])
         return chosen
 
     return Function("boolean, any, " * count + "any", lambda given: types.common([*given[1::2], given[-1]]), build)
-
-
-def _timestamp_seconds(given: Sequence[Expression]) -> Column:
-    seconds = given[0].column()
-    return F.when(seconds.between(_FIRST_SECOND, _LAST_SECOND), F.timestamp_seconds(seconds))
-
-
-def _size(given: Sequence[Expression]) -> Column:
-    """Count items; of null it is null."""
-    of = given[0].column()
-    return F.array_size(F.map_keys(of) if isinstance(given[0].type, MapType) else of)
 
 
 def _number(given: Sequence[DataType]) -> DataType:
@@ -195,93 +159,73 @@ _ORDERED = "string|number|boolean|timestamp|date"
 
 FUNCTIONS: Mapping[str, Function] = {
     # text
-    "lower": Function("string", STRING, _all(F.lower)),
-    "upper": Function("string", STRING, _all(F.upper)),
-    "trim": Function("string", STRING, _all(F.trim)),
-    "length": Function("string|binary", BIGINT, _all(F.length)),
-    "concat": Function("string, ...", STRING, _all(F.concat)),
-    "substring": Function("string, bigint, bigint", STRING, _substring),
-    "replace": Function("string, string, string", STRING, _all(F.replace)),
-    "startswith": Function("string, string", BOOLEAN, _all(F.startswith)),
-    "endswith": Function("string, string", BOOLEAN, _all(F.endswith)),
-    "contains": Function("string, string", BOOLEAN, _all(F.contains)),
-    "split": Function("string, separator that is no pattern", ArrayType(STRING), _split),
-    "sha2": Function(
-        "string|binary, 224|256|384|512",
+    "lower": Function("string", STRING, F.lower),
+    "upper": Function("string", STRING, F.upper),
+    "trim": Function("string", STRING, F.trim),
+    "length": Function("string|binary", BIGINT, F.length),
+    "concat": Function("string, ...", STRING, F.concat),
+    "substring": Function(
+        "string, bigint, bigint",  # a place or a length that no text can have makes null
         STRING,
-        lambda given: F.sha2(given[0].column().cast("binary"), int(given[1].written or 0)),
+        lambda text, place, count: F.substring(text, place.try_cast("int"), count.try_cast("int")),
     ),
+    "replace": Function("string, string, string", STRING, F.replace),
+    "startswith": Function("string, string", BOOLEAN, F.startswith),
+    "endswith": Function("string, string", BOOLEAN, F.endswith),
+    "contains": Function("string, string", BOOLEAN, F.contains),
+    "split": Function(
+        "string, separator that is no pattern",  # to Spark it is one, so it is quoted
+        ArrayType(STRING),
+        lambda text, separator: F.split(text, f"\\Q{separator}\\E"),
+    ),
+    "sha2": Function("string|binary, 224|256|384|512", STRING, lambda of, bits: F.sha2(of.cast("binary"), bits)),
     # numbers
     "abs": Function("number", _number, _abs),
-    "round": Function("number, decimals", DOUBLE, _round),
-    "floor": Function("number", BIGINT, _whole(F.floor)),
-    "ceil": Function("number", BIGINT, _whole(F.ceil)),
-    "least": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, _all(F.least)),
-    "greatest": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, _all(F.greatest)),
+    "round": Function("number, decimals", DOUBLE, lambda of, places: F.round(of.cast("double"), min(places, 15))),
+    "floor": Function("number", BIGINT, F.floor),
+    "ceil": Function("number", BIGINT, F.ceil),
+    "least": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, F.least),
+    "greatest": Function(f"{_ORDERED}, {_ORDERED}, ...", types.common, F.greatest),
     # choices
     "if": choice(1),
-    "coalesce": Function("any, ...", types.common, _all(F.coalesce)),
-    # times, all in UTC
-    "to_timestamp": Function("string", TIMESTAMP, _cast_to(TIMESTAMP)),
-    "to_date": Function("string|timestamp|date", DATE, _cast_to(DATE)),
+    "coalesce": Function("any, ...", types.common, F.coalesce),
+    # times, all in UTC; to_date and to_timestamp are casts
     "timestamp_seconds": Function("bigint", TIMESTAMP, _timestamp_seconds),
-    "unix_seconds": Function("timestamp", BIGINT, _all(F.unix_seconds)),
-    "date_trunc": Function(
-        f"{'|'.join(_UNITS)}, timestamp",
-        TIMESTAMP,
-        lambda given: F.date_trunc(str(given[0].written), given[1].column()),
-    ),
-    "date_format": Function(
-        "timestamp|date, format of yyyy MM dd HH mm ss",
-        STRING,
-        lambda given: F.date_format(given[0].column(), str(given[1].written)),
-    ),
-    "year": Function("timestamp|date", BIGINT, _all(F.year)),
+    "unix_seconds": Function("timestamp", BIGINT, F.unix_seconds),
+    "date_trunc": Function(f"{'|'.join(_UNITS)}, timestamp", TIMESTAMP, F.date_trunc),
+    "date_format": Function("timestamp|date, format of yyyy MM dd HH mm ss", STRING, F.date_format),
+    "year": Function("timestamp|date", BIGINT, F.year),
     # arrays, maps and structs
-    "size": Function("array|map", BIGINT, _size),
-    "array_contains": Function("array, any", _has_item, _all(F.array_contains)),
-    "map_contains_key": Function("map, string", BOOLEAN, _all(F.map_contains_key)),
-    "to_json": Function("array|map|struct", STRING, _all(F.to_json)),
+    "size": Function("array|map", BIGINT, lambda of: F.when(of.isNotNull(), F.size(of))),
+    "array_contains": Function("array, any", _has_item, F.array_contains),
+    "map_contains_key": Function("map, string", BOOLEAN, F.map_contains_key),
+    "to_json": Function("array|map|struct", STRING, F.to_json),
 }
+CASTING: Mapping[str, DataType] = {"to_date": DATE, "to_timestamp": TIMESTAMP}
+"""Functions that are casts of one argument."""
 AGGREGATES: Mapping[str, Function] = {
-    "count": Function("any", BIGINT, _all(F.count)),
-    "sum": Function("number", _number, _all(F.try_sum)),
-    "avg": Function("number", DOUBLE, _all(F.try_avg)),
-    "min": Function(_ORDERED, types.common, _all(F.min)),
-    "max": Function(_ORDERED, types.common, _all(F.max)),
-    "median": Function("number", DOUBLE, _all(F.median)),
-    "percentile": Function(
-        "double, share from 0 to 1", DOUBLE, lambda given: F.percentile(given[0].column(), F.lit(given[1].written))
-    ),
+    "count": Function("any", BIGINT, F.count),
+    "sum": Function("number", _number, F.try_sum),
+    "avg": Function("number", DOUBLE, F.try_avg),
+    "min": Function(_ORDERED, types.common, F.min),
+    "max": Function(_ORDERED, types.common, F.max),
+    "median": Function("number", DOUBLE, F.median),
+    "percentile": Function("number, share from 0 to 1", DOUBLE, F.percentile),
 }
 """Functions over the rows of a key, for the step `aggregate`; `count(*)` and this one besides."""
-DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, _all(F.count_distinct))
+DISTINCT = Function(f"{_ORDERED}|binary", BIGINT, F.count_distinct)
 """`count(DISTINCT x)`."""
-
-
-def _reckon(function: Callable[[Column, Column], Column], kind: DataType | None = None) -> Function:
-    def build(given: Sequence[Expression]) -> Column:
-        both = kind or _number([each.type for each in given])
-        return function(given[0].column().cast(both), given[1].column().cast(both))
-
-    return Function("number, number", kind or _number, build)
-
-
-def _negated(given: Sequence[Expression]) -> Column:
-    return F.try_subtract(F.lit(0).cast("bigint"), given[0].column())
-
-
 OPERATORS: Mapping[type[exp.Expr], tuple[str, Function]] = {
-    exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, _all(operator.or_))),
-    exp.And: ("AND", Function("boolean, boolean", BOOLEAN, _all(operator.and_))),
-    exp.Not: ("NOT", Function("boolean", BOOLEAN, _all(operator.inv))),
+    exp.Or: ("OR", Function("boolean, boolean", BOOLEAN, operator.or_)),
+    exp.And: ("AND", Function("boolean, boolean", BOOLEAN, operator.and_)),
+    exp.Not: ("NOT", Function("boolean", BOOLEAN, operator.inv)),
     exp.DPipe: ("||", FUNCTIONS["concat"]),
-    exp.Add: ("+", _reckon(F.try_add)),
-    exp.Sub: ("-", _reckon(F.try_subtract)),
-    exp.Mul: ("*", _reckon(F.try_multiply)),
-    exp.Div: ("/", _reckon(F.try_divide, DOUBLE)),
-    exp.Mod: ("%", _reckon(F.try_mod)),
-    exp.Neg: ("-", Function("number", _number, _negated)),
+    exp.Add: ("+", Function("number, number", _number, F.try_add)),
+    exp.Sub: ("-", Function("number, number", _number, F.try_subtract)),
+    exp.Mul: ("*", Function("number, number", _number, F.try_multiply)),
+    exp.Div: ("/", Function("number, number", DOUBLE, F.try_divide)),
+    exp.Mod: ("%", Function("number, number", _number, F.try_mod)),
+    exp.Neg: ("-", Function("number", _number, lambda of: F.try_subtract(F.lit(0), of))),
 }
 COMPARISONS: Mapping[type[exp.Expr], Callable[[Column, Column], Column]] = {
     exp.EQ: operator.eq,

@@ -47,7 +47,7 @@ _KEYWORDS: Final = {each: _SPARKS[each] for each in (*_WORDS, *_SIGNS)}
 _VALUES: Final = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 _ALLOWED: Final = {*_KEYWORDS.values(), *_VALUES}
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
-_COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs"), 6)
+_COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs", "size"), 6)
 """How often nodes, and functions, write an argument at most."""
 _OPENING: Final = {TokenType.L_PAREN, TokenType.L_BRACKET}
 _CLOSING: Final = {TokenType.R_PAREN, TokenType.R_BRACKET}
@@ -109,11 +109,12 @@ def parse(text: str) -> exp.Expr:
         raise WrongExpression(MAX_LENGTH, f"longer than {MAX_LENGTH} characters")
     tokens = _tokens(text)
     try:
-        [tree] = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
+        trees = _DIALECT.parser(error_level=ErrorLevel.IMMEDIATE).parse_into(exp.Condition, tokens, text)
     except ParseError as error:
         raise _refusal(error, tokens) from None
     except Exception as error:  # whatever a parser does with text that it does not expect
         raise WrongExpression(1, f"this cannot be read as SQL: {type(error).__name__}") from None
+    tree = trees[0] if len(trees) == 1 else None
     if tree is None:
         raise WrongExpression(1, "an expression is expected here")
     _check_whole(tree, tokens)

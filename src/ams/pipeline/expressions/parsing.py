@@ -6,6 +6,7 @@ nothing comes in by it: tokens are on a list, and so are the nodes of the tree (
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Final
@@ -46,6 +47,20 @@ _SPARKS: Final = {**Spark.Tokenizer.SINGLE_TOKENS, **Spark.Tokenizer.KEYWORDS, "
 _KEYWORDS: Final = {each: _SPARKS[each] for each in (*_WORDS, *_SIGNS)}
 _VALUES: Final = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 _ALLOWED: Final = {*_KEYWORDS.values(), *_VALUES}
+_NODES: Final[Mapping[str, tuple[type[exp.Expr], ...]]] = {
+    "AND": (exp.And, exp.Between),
+    "OR": (exp.Or,),
+    "NOT": (exp.Not,),
+    "IN": (exp.In,),
+    "IS": (exp.Is, exp.NullSafeNEQ),
+    "BETWEEN": (exp.Between,),
+    **dict.fromkeys(("WHEN", "THEN"), (exp.If,)),
+    "AS": (exp.Cast,),
+    "DISTINCT": (exp.Distinct, exp.NullSafeNEQ),
+}
+"""The nodes that each word stands for."""
+_SAME_AS: Final = dict.fromkeys((TokenType.DATE, TokenType.TIMESTAMP), TokenType.ALIAS)
+"""What else makes such nodes: types before a text."""
 _COPIES: Final[Mapping[type[exp.Expr], int]] = {exp.Between: 2, exp.Cast: 6, exp.TryCast: 6}
 _COPIES_OF: Final = dict.fromkeys(("to_date", "to_timestamp", "timestamp_seconds", "abs", "size"), 6)
 """How often nodes, and functions, write an argument at most."""
@@ -117,7 +132,8 @@ def parse(text: str) -> exp.Expr:
     tree = trees[0] if len(trees) == 1 else None
     if tree is None:
         raise WrongExpression(1, "an expression is expected here")
-    _check_whole(tree, tokens)
+    _check_size(tree)
+    _check_words(tree, tokens)
     return tree
 
 
@@ -163,8 +179,8 @@ def _check_neighbours(token: Token, then: Token) -> None:
         token.token_type = TokenType[token.text.upper()]
 
 
-def _check_whole(tree: exp.Expr, tokens: Sequence[Token]) -> None:
-    """Refuse trees that are too deep to go through, and words that sqlglot can do without."""
+def _check_size(tree: exp.Expr) -> None:
+    """Refuse trees that are too deep to go through, or too much for Spark."""
     nodes, deep, weight = list(tree.bfs()), {id(None): 0}, {id(node): 1 for node in tree.bfs()}
     for node in nodes:
         deep[id(node)] = deep[id(node.parent)] + 1
@@ -176,11 +192,20 @@ def _check_whole(tree: exp.Expr, tokens: Sequence[Token]) -> None:
             raise WrongExpression(position_of(node), "too much for one expression: make columns of its parts before")
         if node.parent:
             weight[id(node.parent)] += weight[id(node)]
-    for kind, of in ((TokenType.AND, (exp.And, exp.Between)), (TokenType.THEN, (exp.If,))):
-        said = [token for token in tokens if token.token_type is kind]
-        if len(said) != sum(1 for _ in tree.find_all(*of)):
-            word, before = ("AND", "BETWEEN") if kind is TokenType.AND else ("THEN", "WHEN")
-            raise WrongExpression(position_of(tree), f"{word} is expected behind {before}")
+
+
+def _check_words(tree: exp.Expr, tokens: Sequence[Token]) -> None:
+    """Refuse texts of which sqlglot left a word out, or added one: it reads `BETWEEN 1 2`, and `concat(a, AS)`."""
+    written = Counter(_SAME_AS.get(token.token_type, token.token_type) for token in tokens)
+    for word, nodes in _NODES.items():
+        kind, found = _KEYWORDS[word], sum(1 for _ in tree.find_all(*nodes))
+        if written[kind] < found:
+            raise WrongExpression(position_of(tree), f"{word} is missing")
+        if written[kind] > found:
+            at = next(token for token in tokens if token.token_type is kind)
+            raise WrongExpression(
+                at.start + 1, f"{word} means nothing here; a column of this name is written `{at.text}`"
+            )
 
 
 def _copies(node: exp.Expr) -> int:

@@ -141,6 +141,17 @@ def test_files_are_selected_by_partition_and_by_what_is_known_of_them(root: Path
     assert [rows.to_pylist() for rows in snapshot.batches(["n"], monday[1:])] == [[{"n": 4}]]
 
 
+def test_a_partition_must_name_all_columns_that_partitions_are_by(root: Path) -> None:
+    results = table(root)
+    results.replace(write(results, [(1, MONDAY)]))
+
+    for wrong in ({}, {"day": "2024-03-04", "n": "1"}, {"date": "2024-03-04"}):
+        with pytest.raises(WrongTable, match=r"has partitions by \('day',\), not by"):
+            results.replace([], [wrong])
+
+    assert contents(root) == {(1, MONDAY): 1}
+
+
 def test_rows_are_replaced_by_one_commit(root: Path) -> None:
     old = table(root)
     old.replace(write(old, [(1, MONDAY), (2, TUESDAY), (3, None)]))

@@ -77,10 +77,18 @@ class Snapshot:
     def select(
         self, partitions: Iterable[Partition] | None = None, where: Callable[[File], bool] | None = None
     ) -> list[File]:
-        """Return the files of some partitions, of these those that `where` holds of."""
-        wanted = None if partitions is None else {_key(each) for each in partitions}
-        found = (file for file in self.files if wanted is None or _key(file.partition) in wanted)
+        """Return the files of some partitions, of these those that `where` holds of.
+
+        Raises `WrongTable` for a partition that does not name all columns the table has its partitions by.
+        """
+        wanted = None if partitions is None else {self._key(each) for each in partitions}
+        found = (file for file in self.files if wanted is None or self._key(file.partition) in wanted)
         return [file for file in found if where is None or where(file)]
+
+    def _key(self, partition: Partition) -> tuple[str | None, ...]:
+        if partition.keys() != set(self.partition_by):
+            raise WrongTable(f"{self.location} has partitions by {self.partition_by}, not by {tuple(partition)}")
+        return tuple(partition[name] or None for name in self.partition_by)
 
     def batches(
         self, columns: Sequence[str] | None = None, files: Iterable[File] | None = None
@@ -123,17 +131,8 @@ class Change(NamedTuple):
     """Whether the rows are others afterwards; not so of a merge."""
 
 
-@dataclass
 class Table:
-    """A table of a streaming query's batches (`append`), or one of rows that replace each other (`replace`).
-
-    `keep` is how long earlier versions can be read; set when the table is made.
-    """
-
-    location: Location
-    schema: pa.Schema
-    partition_by: tuple[str, ...]
-    keep: timedelta
+    """A table of a streaming query's batches (`append`), or one of rows that replace each other (`replace`)."""
 
     def __init__(
         self,
@@ -142,6 +141,7 @@ class Table:
         partition_by: Sequence[str] = (),
         keep: timedelta = timedelta(days=30),
     ) -> None:
+        """Describe it; `keep` is how long earlier versions can be read, set when the table is made."""
         self.location = Location.of(location)
         self.schema = schema
         self.partition_by = tuple(partition_by)
@@ -282,6 +282,7 @@ def commit(
     When another writer was faster, or `fit` has changed the table, both look again at what is there then. It is on
     stable storage when this returns. Raises `WrongTable` when others are faster all the time.
     """
+    lost: CommitFailedError | None = None
     for _ in range(_TRIES):
         snapshot = _opened(location)
         log.sync(location, snapshot.version)  # whoever wrote it may have been killed before
@@ -393,10 +394,6 @@ def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
         {name: value for name, value in (row["min"] or {}).items() if value is not None},
         {name: value for name, value in (row["max"] or {}).items() if value is not None},
     )
-
-
-def _key(partition: Partition) -> frozenset[tuple[str, str | None]]:
-    return frozenset((name, value or None) for name, value in partition.items())
 
 
 def _plain(type_: Any) -> Any:

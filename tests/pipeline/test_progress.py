@@ -26,7 +26,8 @@ def test_messages_are_counted_by_their_offsets(start: str | None) -> None:
     progress.begin = {"p/a": 5}
 
     progress.take([report(0, start, '{"p/a": 10}', '{"p/a": 30}', rows=15)])
-    progress.take([report(1, '{"p/a": 10}', '{"p/a": 30, "p/b": 2}', '{"p/a": 30, "p/b": 4}', rows=99)])
+    begin = '{"p/a": 10, "topics": {"p/a": "an id"}}'
+    progress.take([report(1, begin, '{"p/a": 30, "p/b": 2}', '{"p/a": 30, "p/b": 4}', rows=99)])
 
     assert (progress.messages, progress.batches, progress.last and progress.last.lag) == (27, 2, 2)
 

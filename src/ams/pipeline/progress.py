@@ -67,9 +67,12 @@ def _numbers(offset: Any) -> dict[str, int] | None:
             offset = msgspec.json.decode(offset)
         except msgspec.DecodeError:
             return None
-    if not isinstance(offset, dict) or not all("/" in name and type(at) is int for name, at in offset.items()):
+    if not isinstance(offset, dict):
+        return None
+    found = {name: at for name, at in offset.items() if name != "topics"}  # beside them, the ids of topics
+    if not all("/" in name and type(at) is int for name, at in found.items()):
         return None  # not of format("ams"), whose offsets are {"PROJECT/TOPIC": number}
-    return offset
+    return found
 
 
 @dataclass(slots=True)

@@ -10,10 +10,10 @@ from typing import NamedTuple, TypeVar
 import httpx
 
 from ams.client import Client, Retry, transport, wire
-from ams.client.errors import ClientError, NotFound, refusal
+from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
 from ams.client.wire import Offsets
-from ams.client.wire.call import Call
+from ams.client.wire.call import Call, topics_path
 from ams.pipeline.options import Access, Name
 
 T = TypeVar("T")
@@ -22,11 +22,23 @@ ANSWER_SECONDS = 30.0
 """How long the service may be silent before an answer counts as lost."""
 
 
+TOPIC_ID = "ams-topic-id"
+"""The header of a read with the id of the topic."""
+
+
 class Bounds(NamedTuple):
     """The oldest offset kept of a topic, and the one its next message will get."""
 
     oldest: int
     end: int
+
+
+def bounds_told(answer: httpx.Response) -> Bounds:
+    """Read the bounds in the headers of a read; raise `NotAms` where there are none."""
+    try:
+        return Bounds(int(answer.headers["ams-first-offset"]), int(answer.headers["ams-end-offset"]))
+    except (KeyError, ValueError):
+        raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
 
 
 class Patience:
@@ -95,6 +107,21 @@ class Service:
         """Ask what there is of a topic; consumers name a subscription to it."""
         found = self.call(wire.get_topic_offsets(topic.project, topic.name, subscription=subscription))
         return Bounds(found.min, found.max)
+
+    def identified(self, topic: Name, subscription: str = "") -> tuple[Bounds, str]:
+        """Ask what there is of a topic, and for its id, which is another one when it is deleted and made again.
+
+        It is the answer to a read of nothing; a service of an older version tells no id.
+        """
+        query = {"to": "0", "max": "1"} | ({"subscription": subscription} if subscription else {})
+        patience = Patience(self.access.retry_seconds)
+        while True:
+            try:
+                with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
+                    headers = answer.headers
+                return bounds_told(answer), headers.get(TOPIC_ID, "")
+            except ClientError as error:
+                patience.after(error)
 
     def topics(self, project: str) -> list[Name]:
         """Ask for all topics of a project."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ams.core.clock import publish_time
 from ams.core.errors import InvalidInput, NotAcceptable
 from ams.core.messages import Stored
+from ams.core.names import topic_id_text
 from ams.core.runs import runs_of
 from ams.http import arrow_stream
 from ams.http.routes import answers
@@ -95,6 +96,7 @@ def encoded_lines(messages: Sequence[Stored]) -> bytes:
 
 def _headers(planned: Range) -> Sequence[tuple[bytes, bytes]]:
     return [
+        (b"ams-topic-id", topic_id_text(planned.topic).encode()),
         (b"ams-first-offset", b"%d" % planned.first),
         (b"ams-next-offset", b"%d" % planned.next),
         (b"ams-end-offset", b"%d" % planned.end),

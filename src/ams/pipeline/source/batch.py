@@ -25,7 +25,7 @@ class BatchReader(DataSourceReader):
         with Service(self.reading.access) as service:
             places = Places(service, self.reading)
             starts, ends = places.within(self.window, places.starts(EARLIEST), places.ends())
-            ranges = parts(starts, ends, places.topics, self.reading.min_partitions)
+            ranges = parts(starts, ends, places.topics, self.reading.min_partitions, places.ids)
         return [Partition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

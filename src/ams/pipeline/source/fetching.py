@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from ams.client.errors import ClientError, InvalidInput, NotAms
 from ams.client.wire.call import topics_path
-from ams.pipeline.service import Patience, Service
+from ams.pipeline.service import TOPIC_ID, Patience, Service, bounds_told
 from ams.pipeline.source import answers
-from ams.pipeline.source.losses import lost
+from ams.pipeline.source.losses import lost, remade
 from ams.pipeline.source.parts import Part
 
 
@@ -54,7 +54,7 @@ class Fetch:
 
     def _answer(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one answer, moving `_at` behind each batch and at last behind the answer."""
-        topic, _, stop = self.part
+        topic, stop = self.part.topic, self.part.stop
         query = {"from": str(self._at), "to": str(stop), "max": str(stop - self._at)}
         if self.subscription:
             query["subscription"] = self.subscription
@@ -62,6 +62,8 @@ class Fetch:
         try:
             with self.service.stream(path, query, answers.ACCEPT) as response:
                 answered = _answered(response)
+                if self._is_another(response.headers.get(TOPIC_ID, "")):
+                    return
                 self._skip_to(answered.first)
                 for batch in answers.batches(response, topic):
                     offsets = batch.column("offset")
@@ -72,6 +74,14 @@ class Fetch:
             self._pass_over(self._at)
         else:
             self._finish(answered)
+
+    def _is_another(self, found: str) -> bool:
+        """Tell whether the topic is not the one that was planned, of which nothing is left then."""
+        if not (found and self.part.id and found != self.part.id):
+            return False
+        remade(str(self.part.topic), fail=self.fail_on_data_loss)
+        self._at = self.part.stop
+        return True
 
     def _skip_to(self, first: int) -> None:
         if first > self._at:
@@ -109,9 +119,8 @@ class Fetch:
 
 
 def _answered(response: httpx.Response) -> _Answered:
-    headers = response.headers
+    bounds = bounds_told(response)
     try:
-        numbers = [int(headers[f"ams-{name}-offset"]) for name in ("first", "next", "end")]
+        return _Answered(bounds.oldest, int(response.headers["ams-next-offset"]), bounds.end)
     except (KeyError, ValueError):
         raise NotAms(f"{response.url.host} does not answer as AMS: a range without its bounds") from None
-    return _Answered(*numbers)

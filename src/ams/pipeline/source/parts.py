@@ -15,6 +15,8 @@ class Part(NamedTuple):
     topic: Name
     start: int
     stop: int
+    id: str = ""
+    """Which topic of that name it is; empty where the service does not tell."""
 
 
 class Partition(InputPartition):
@@ -24,9 +26,16 @@ class Partition(InputPartition):
         super().__init__(part)
 
 
-def parts(starts: Mapping[str, int], ends: Mapping[str, int], topics: Sequence[Name], least: int | None) -> list[Part]:
+def parts(
+    starts: Mapping[str, int],
+    ends: Mapping[str, int],
+    topics: Sequence[Name],
+    least: int | None,
+    ids: Mapping[str, str] | None = None,
+) -> list[Part]:
     """Return the ranges between offsets, split evenly into at least so many if there are as many messages."""
-    ranges = [Part(topic, starts[str(topic)], ends[str(topic)]) for topic in topics]
+    known = ids or {}
+    ranges = [Part(topic, starts[str(topic)], ends[str(topic)], known.get(str(topic), "")) for topic in topics]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
     return [piece for each in whole for piece in _split(each, _share(each, total, least or 1))]
@@ -41,7 +50,7 @@ def _share(part: Part, total: int, least: int) -> int:
 def _split(part: Part, pieces: int) -> list[Part]:
     size = part.stop - part.start
     edges = [part.start + size * number // pieces for number in range(pieces + 1)]
-    return [Part(part.topic, start, stop) for start, stop in pairwise(edges)]
+    return [part._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
 
 
 def limited(starts: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> dict[str, int]:

@@ -25,6 +25,8 @@ class Places:
         self._service = service
         self._reading = reading
         self.topics: Sequence[Name] = reading.topics
+        self.ids: dict[str, str] = {}
+        """Which topic each name stands for, as it was seen last; without those of which the service does not tell."""
         if not reading.topics:
             self.look_again()
 
@@ -38,7 +40,9 @@ class Places:
 
     def bounds(self) -> dict[Name, Bounds]:
         """Ask what there is of each topic."""
-        return {topic: self._service.bounds(topic, self.through) for topic in self.topics}
+        found = {topic: self._service.identified(topic, self.through) for topic in self.topics}
+        self.ids = {str(topic): told for topic, (_, told) in found.items() if told}
+        return {topic: bounds for topic, (bounds, _) in found.items()}
 
     @property
     def through(self) -> str:

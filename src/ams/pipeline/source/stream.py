@@ -9,6 +9,7 @@ that begins at the end has an empty first batch, whose end is remembered.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,14 +20,30 @@ from ams.pipeline.options import Name
 from ams.pipeline.service import Service
 from ams.pipeline.source.batch import read_part
 from ams.pipeline.source.following import Cursor
-from ams.pipeline.source.losses import lost
+from ams.pipeline.source.losses import lost, remade
 from ams.pipeline.source.options import LATEST, Reading
 from ams.pipeline.source.parts import Partition, limited, parts
 from ams.pipeline.source.places import Offsets, Places
 
+IDS = "topics"
+"""Beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`."""
+Told = dict[str, Any]
+"""Offsets as Spark remembers them: `{"PROJECT/TOPIC": next offset, ..., "topics": {"PROJECT/TOPIC": id, ...}}`."""
+
+
+def plain(told: Mapping[str, Any]) -> Offsets:
+    """Return the offsets alone."""
+    return {name: at for name, at in told.items() if name != IDS}
+
+
+def ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the ids of topics; none in a checkpoint of before there were any."""
+    found: Mapping[str, str] = told.get(IDS, {})
+    return found
+
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on; offsets are `{"PROJECT/TOPIC": next offset}`."""
+    """Reads on and on."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -42,10 +59,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Travel to executors without connections."""
         return StreamReader, (self.reading,)
 
-    def initialOffset(self) -> Offsets:  # noqa: N802  # Spark's name
+    def initialOffset(self) -> Told:  # noqa: N802  # Spark's name
         """Return where a query begins that has no checkpoint: as with Spark's Kafka source, at the end."""
         self._initial = self._places.starts(LATEST)
-        return self._initial
+        return self._told(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Return how much a batch may have."""
@@ -56,40 +73,44 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Note where the topics end now; what comes later is for the next run."""
         self._target = self._ends_now()
 
-    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802  # Spark's name
+    def latestOffset(self, start: Told, limit: ReadLimit) -> Told:  # noqa: N802  # Spark's name
         """Return where the next batch ends.
 
         Spark asks when all batches up to `start` are in the checkpoint, which is not yet so of where the query begins
         when it asks for the first time.
         """
         self._ends = ends = self._target or self._ends_now()
-        self._require_known(start)
-        if start == self._initial and not self._begun:
+        begin, others = plain(start), self._remade(ids_in(start), self._places.ids)
+        self._require_known(begin)
+        if begin == self._initial and not self._begun:
             self._begun = True
             if self.reading.begins_at_end:
                 return start
         else:
             self._initial = None
-            self._follow(start)
+            if not others:  # else the cursor would go behind messages of the new topic that nobody read
+                self._follow(begin)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return limited(self._from(start, ends), ends, most)
+        return self._told(limited(self._from(begin, ends, others), ends, most))
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802  # Spark's name
         """Return where the topics ended when the batch was planned, for the lag in the query's progress."""
         return self._ends
 
-    def partitions(self, start: Offsets, end: Offsets) -> Sequence[InputPartition]:
+    def partitions(self, start: Told, end: Told) -> Sequence[InputPartition]:
         """Return the ranges of a batch."""
         self._begun = True
-        topics = [Name(*topic.split("/")) for topic in end]  # of a batch that comes again, as they were then
-        ranges = parts(self._from(start, end), end, topics, self.reading.min_partitions)
+        ends, ids = plain(end), ids_in(end)
+        topics = [Name(*topic.split("/")) for topic in ends]  # of a batch that comes again, as they were then
+        starts = self._from(plain(start), ends, self._remade(ids_in(start), ids))
+        ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
         return [Partition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition."""
         return read_part(self.reading, partition)
 
-    def commit(self, end: Offsets) -> None:
+    def commit(self, end: Told) -> None:
         """Do nothing: Spark says this a batch late, and `latestOffset` has known it by then."""
 
     def stop(self) -> None:
@@ -113,6 +134,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._places.look_again()
         return {str(topic): bounds.end for topic, bounds in self._places.bounds().items()}
 
+    def _told(self, offsets: Offsets) -> Told:
+        ids = {topic: known for topic, known in self._places.ids.items() if topic in offsets}
+        return {**offsets, IDS: ids} if ids else dict(offsets)
+
+    @staticmethod
+    def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+        """Return the topics that were deleted and made again between two places."""
+        return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
+
     def _follow(self, start: Offsets) -> None:
         if self._cursor is not None:
             [offset] = start.values()
@@ -126,12 +156,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic not in read:
                 raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
 
-    def _from(self, start: Mapping[str, int], ends: Mapping[str, int]) -> Offsets:
+    def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
         """Return where a batch begins: at its start, but at the oldest message of topics that are new here.
 
-        Raises `DataLoss` for a topic that was made again since: its offsets began anew.
+        Raises `DataLoss` for topics that were made again since (`others` by their ids): their offsets began anew.
         """
-        new_or_remade = {topic for topic, end in ends.items() if topic not in start or start[topic] > end}
+        new_or_remade = {
+            topic for topic, end in ends.items() if topic not in start or start[topic] > end or topic in others
+        }
         if not new_or_remade:
             return {topic: start[topic] for topic in ends}
         oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
@@ -140,7 +172,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if topic in start and start == self._initial:  # the first batch again, and the topic has grown meanwhile
                 found[topic] = ends[topic]
                 continue
-            if topic in start:
+            if topic in others:
+                remade(topic, fail=self.reading.fail_on_data_loss)
+            elif topic in start:
                 what = f"messages {ends[topic]} to {start[topic] - 1} of topic {topic}"
                 lost(what, fail=self.reading.fail_on_data_loss)
             found[topic] = min(oldest.get(topic, ends[topic]), ends[topic])

@@ -100,9 +100,9 @@ faults-cluster: .venv/dev ## Break one thing after another of a cluster under lo
 faults-push: .venv/dev ## Kill the push runner N times, and check that nothing is lost and all in order (N=50)
 	@$(BIN)/python -m tests.faults.push.campaign --kills $(if $(filter file,$(origin N)),50,$(N))
 
-faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with an undisturbed run (N=5 JOB="archive")
+faults-pipeline: .venv/dev ## Kill the Spark driver of each job N times and compare with a calm run (N=5 JOB="archive" CLUSTER=--cluster)
 	@scripts/system java postgresql
-	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(JOB)
+	@$(BIN)/python -m tests.faults.pipeline.campaign --kills $(if $(filter file,$(origin N)),5,$(N)) $(CLUSTER) $(JOB)
 
 power-loss: .venv/dev ## Let power and calls fail under the log in N scenarios, and hold it to its answers (N=20000 SEED=1)
 	@$(BIN)/python -m tests.faults.power_loss --scenarios $(if $(filter file,$(origin N)),20000,$(N)) $(if $(SEED),--seed $(SEED))

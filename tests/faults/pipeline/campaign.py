@@ -1,11 +1,15 @@
 """Kills the driver of every job at random moments, and compares what it leaves with a run that nobody killed.
 
-`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [JOB ...]`, or `make faults-pipeline N=5 JOB=archive`,
-starts a service of its own and publishes a made-up day in disorder. It runs each job undisturbed into one folder and
-through kills into another, and says whether the two hold the same rows. The jobs of `egi` are held to oracles instead.
+`python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [--cluster] [JOB ...]`, or
+`make faults-pipeline N=5 JOB=archive CLUSTER=--cluster`, starts a service of its own and publishes a made-up day in
+disorder. It runs each job undisturbed into one folder and through kills into another, and says whether the two hold the
+same rows. The jobs of `egi` are held to oracles instead.
+With `--cluster` what is killed runs on a cluster of Spark with speculation, and each time an executor and a worker are
+killed too.
 """
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -22,6 +26,7 @@ from demo.pipeline.samples import Sample, accounting, alarms, monitoring
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline import egi
 from tests.faults.pipeline.kills import run_through_kills
+from tests.faults.pipeline.on_cluster import Kills, killing
 from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
 from tests.support.service import LiveService, live_service
@@ -68,39 +73,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cluster", action="store_true")
     parser.add_argument("jobs", nargs="*", default=[*CASES, *egi.CASES], metavar="JOB")
     told = parser.parse_args()
     broken = 0
-    with tempfile.TemporaryDirectory() as place, live_service(Path(place) / "data") as service:
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(tempfile.TemporaryDirectory())
+        service = stack.enter_context(live_service(Path(place) / "data"))
+        more = stack.enter_context(killing(Path(place) / "cluster", told.seed)) if told.cluster else None
         for name in told.jobs:
             began = time.monotonic()
             folder = Path(place) / name
             if name in egi.CASES:
                 with scratch_database() as database:
                     kills, different = (
-                        egi.run_case(egi.CASES[name], service, folder, database, told.kills, told.seed),
+                        egi.run_case(egi.CASES[name], service, folder, database, told.kills, told.seed, more),
                         [],
                     )
             else:
-                kills, different = run_case(CASES[name](told.seed), service, folder, told.kills, told.seed)
+                kills, different = run_case(CASES[name](told.seed), service, folder, told.kills, told.seed, more)
             verdict = f"DIFFERENT in {', '.join(different)}" if different else "the same"
             print(f"{name}: {kills} kills, {verdict}, {time.monotonic() - began:.0f} s", flush=True)
             broken += bool(different)
     return 1 if broken else 0
 
 
-def run_case(case: Case, service: LiveService, folder: Path, kills: int, seed: int) -> tuple[int, list[str]]:
-    """Run a job calmly and through kills; return how often it was killed at work, and which tables differ."""
+def run_case(
+    case: Case, service: LiveService, folder: Path, kills: int, seed: int, more: Kills | None = None
+) -> tuple[int, list[str]]:
+    """Run a job calmly and through kills; return how often it was killed at work, and which tables differ.
+
+    The calm run is on this machine always, that through kills on the cluster of `more`, if any.
+    """
     folder.mkdir()
     _publish(service, folder.name, case.samples)
     places = [Place(service=service, project=folder.name, folder=folder, name=name) for name in ("calm", "killed")]
-    done = [_run(case, place, count, seed) for place, count in zip(places, (0, kills), strict=True)]
+    done = [
+        _run(case, place, count, seed, other)
+        for place, count, other in zip(places, (0, kills), (None, more), strict=True)
+    ]
     calm, killed = (case.left(place) for place in places)
     assert any(calm.values()), "the job left nothing at all"
     return done[1], sorted(name for name in {*calm, *killed} if calm.get(name) != killed.get(name))
 
 
-def _run(case: Case, place: Place, kills: int, seed: int) -> int:
+def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) -> int:
     place.work.mkdir()
     told = place.work / "told.json"
     source = {
@@ -110,7 +127,8 @@ def _run(case: Case, place: Place, kills: int, seed: int) -> int:
     }
     options = {**case.options(place), "batch_messages": case.batch}
     content = {"job": case.job, "work": str(place.work), "source": source, "options": options}
-    told.write_text(json.dumps({**content, "settings": {"spark.sql.shuffle.partitions": "1"}}))
+    settings = more.settings if more else {"spark.sql.shuffle.partitions": "1"}
+    told.write_text(json.dumps({**content, "settings": dict(settings)}))
     return run_through_kills(
         [sys.executable, "-m", "tests.faults.pipeline.driver", str(told)],
         kills=kills,
@@ -118,6 +136,7 @@ def _run(case: Case, place: Place, kills: int, seed: int) -> int:
         log=place.work / "log",
         spread=SPREAD,
         seed=seed,
+        others=more.each if more else (),
     ).kills
 
 

@@ -20,6 +20,7 @@ from ams.client.wire.projects import create_project
 from demo.pipeline.samples import Sample, alarms, cloud, federation
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline.kills import run_through_kills
+from tests.faults.pipeline.on_cluster import Kills
 from tests.pipeline.jobs.alarms import test_job as alarms_oracle
 from tests.pipeline.jobs.cloud import test_job as cloud_oracle
 from tests.pipeline.jobs.federation import test_job as federation_oracle
@@ -63,7 +64,15 @@ def main() -> None:
             print(f"{name}: {done} kills, nothing lost, nothing doubled", flush=True)
 
 
-def run_case(case: Case, service: LiveService, folder: Path, database: str, kills: int, seed: int) -> int:
+def run_case(
+    case: Case,
+    service: LiveService,
+    folder: Path,
+    database: str,
+    kills: int,
+    seed: int,
+    more: Kills | None = None,
+) -> int:
     """Run one job through kills and check what it left; return how often it was killed at work."""
     folder.mkdir()
     messages = _published(service, folder.name, list(case.samples(seed)))
@@ -76,7 +85,7 @@ def run_case(case: Case, service: LiveService, folder: Path, database: str, kill
                 "work": str(work),
                 "source": source,
                 "options": {**case.options, "batch_messages": BATCH},
-                "settings": {"spark.sql.shuffle.partitions": "1"},
+                "settings": dict(more.settings) if more else {"spark.sql.shuffle.partitions": "1"},
             }
         )
     )
@@ -88,6 +97,7 @@ def run_case(case: Case, service: LiveService, folder: Path, database: str, kill
         spread=SPREAD,
         seed=seed,
         environment={"AMS_PIPELINE_DATABASE": database},
+        others=more.each if more else (),
     )
     case.check(work, database, messages)
     return killed.kills

@@ -40,6 +40,7 @@ def run_through_kills(
     spread: float = 3.0,
     seed: int = 0,
     environment: Mapping[str, str] | None = None,
+    others: Sequence[Callable[[], None]] = (),
 ) -> Killed:
     """Run a driver, kill it at random moments, and let it come to its end at last.
 
@@ -51,6 +52,8 @@ def run_through_kills(
         spread: seconds of work within which it is killed, each time at another moment.
         seed: of the random moments.
         environment: set beside that of this process.
+        others: kill something else that the driver works with; each is called at a random moment of every run that is
+            killed, before the driver is.
 
     Raises:
         AssertionError: it did not begin to work in time, or its last run failed.
@@ -59,8 +62,12 @@ def run_through_kills(
     done = 0
     for _ in range(kills):
         with _Driver(command, log, environment) as driver:
-            if driver.waits_for(working) and driver.lives_on(draw.uniform(0, spread)):
-                done += 1
+            if not driver.waits_for(working):
+                continue
+            for kill in others:
+                if driver.lives_on(draw.uniform(0, spread)):
+                    kill()
+            done += driver.lives_on(draw.uniform(0, spread))
     with _Driver(command, log, environment) as driver:
         driver.ends_well()
     return Killed(done, log.read_text())

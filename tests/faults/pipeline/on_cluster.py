@@ -1,0 +1,63 @@
+"""A cluster of Spark for jobs under kills: what is killed on it, and what jobs are told so that they live with it."""
+
+import os
+import random
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cluster.caretaker import Caretaker
+from cluster.spark import SparkCluster
+
+
+@dataclass(slots=True)
+class Kills:
+    """Kills on a cluster; what dies is brought back."""
+
+    cluster: SparkCluster
+    draw: random.Random
+    executors: int = 0
+    """How many were killed while they had a task, or waited for one."""
+    workers: int = 0
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Settings of Spark for a job: slow tasks are done twice, and those that were killed as often as it takes."""
+        return {
+            "spark.master": self.cluster.url,
+            "spark.executor.memory": "512m",
+            "spark.task.maxFailures": "10",
+            "spark.speculation": "true",
+            "spark.speculation.interval": "100ms",
+            "spark.speculation.multiplier": "1.1",
+            "spark.speculation.quantile": "0.1",
+            "spark.speculation.minTaskRuntime": "10ms",
+        }
+
+    @property
+    def each(self) -> Sequence[Callable[[], None]]:
+        """One kill of each kind."""
+        return (self.executor, self.worker)
+
+    def executor(self) -> None:
+        """Kill an executor and its Python, if there is one."""
+        there = [pid for worker in self.cluster.workers.values() for pid in worker.executors()]
+        if there:
+            os.kill(self.draw.choice(there), signal.SIGKILL)
+            self.executors += 1
+
+    def worker(self) -> None:
+        """Kill a worker with all that runs on it."""
+        self.draw.choice(list(self.cluster.workers.values())).process.kill()
+        self.workers += 1
+
+
+@contextmanager
+def killing(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
+    """Run a cluster until the block ends."""
+    said: list[str] = []
+    with SparkCluster(folder, workers=workers, memory="512m") as cluster, Caretaker(cluster, said.append):
+        yield Kills(cluster, random.Random(seed), said=said)

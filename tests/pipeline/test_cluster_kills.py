@@ -1,0 +1,62 @@
+"""Executors, workers and drivers of a cluster of Spark are killed, and what is left is as if nobody had been."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ams.client import Message, wire
+from tests.faults.pipeline import campaign, egi
+from tests.faults.pipeline.kills import batch_begins, run_through_kills
+from tests.faults.pipeline.on_cluster import killing
+from tests.pipeline.garden import Garden
+from tests.support.parts import scratch_database
+from tests.support.service import live_service
+
+pytestmark = pytest.mark.spark
+
+COUNT, SITES = 1200, 3
+
+
+def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Path) -> None:
+    garden.topic("in", [Message(b"%d" % number, {"site": str(number % SITES)}) for number in range(COUNT)])
+    options = {
+        "topics": ["in"],
+        "rules": [{"attribute": "site", "to": ["SITE_{site}"]}],
+        "create_topics": True,
+        "batch_messages": COUNT // 3,
+    }
+    work = tmp_path / "work"
+    told = {"job": "ams.pipeline.jobs.republish.job:JOB", "work": str(work), "source": garden.options}
+
+    with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
+        (tmp_path / "told.json").write_text(json.dumps({**told, "settings": dict(kills.settings), "options": options}))
+        killed = run_through_kills(
+            [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")],
+            kills=1,
+            working=batch_begins(work / "checkpoint"),
+            log=tmp_path / "log",
+            spread=0.5,
+            others=kills.each,
+        )
+
+    assert (killed.kills, kills.workers) == (1, 1)
+    assert any("has ended" in line for line in kills.said)
+    for site in range(SITES):
+        messages = garden.client.call(wire.read_topic(garden.name, f"SITE_{site}", most=COUNT))
+        assert [int(each.payload()) for each in messages] == list(range(site, COUNT, SITES))
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+def test_every_job_does_on_a_cluster_under_kills_what_it_does_here(tmp_path: Path) -> None:
+    with live_service(tmp_path / "data") as service, killing(tmp_path / "cluster", seed=2) as kills:
+        for name, case in campaign.CASES.items():
+            _, different = campaign.run_case(case(2), service, tmp_path / name, 1, 2, kills)
+            assert different == [], name
+        for name, of_egi in egi.CASES.items():
+            with scratch_database() as database:
+                egi.run_case(of_egi, service, tmp_path / name, database, 1, 2, kills)
+
+    assert kills.executors

@@ -92,6 +92,8 @@ AS_SPARK: Mapping[str, Any] = {
     "null": None,
     ".5 + 1. + 1e1": 11.5,
     "1 + 2 * 3 - 4 / 2": 5.0,
+    f"jobs{' + 1' * 110}": 117,
+    "(" * 19 + "jobs" + ")" * 19: 7,
     "2 - 1 - 1 = 0 or 1 = 2 and 1 = 3": True,
     "not 1 = 2 and 1 = 2": False,
 }

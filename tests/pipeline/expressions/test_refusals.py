@@ -56,6 +56,7 @@ NO_PATTERNS = "there are no patterns: contains, startswith and endswith look for
         ("§", 1, "no column '§'; there are at, attributes, data, jobs, lowest, nothing, ok, order, place, site, tags,"),
         ("(" * (MAX_DEPTH + 1), MAX_DEPTH + 1, f"deeper than {MAX_DEPTH} levels"),
         ("case " * (MAX_DEPTH + 1), 5 * MAX_DEPTH + 1, f"deeper than {MAX_DEPTH} levels"),
+        ("end and " * 10 + "(" * (MAX_DEPTH + 1), MAX_DEPTH + 81, f"deeper than {MAX_DEPTH} levels"),
         ("jobs" + "+1" * MAX_LEVELS, 1, f"more than {MAX_LEVELS} operators in a chain"),
         ("tags" + "[0]" * MAX_LEVELS, 1, f"more than {MAX_LEVELS} operators in a chain"),
         ("a" * (MAX_LENGTH + 1), MAX_LENGTH, f"longer than {MAX_LENGTH} characters"),

@@ -151,15 +151,17 @@ def _tokens(text: str) -> list[Token]:
         raise WrongExpression(min(place, len(text)), "a text or a name in quotes has no end") from None
     if not tokens:
         raise WrongExpression(1, "an expression is expected here")
-    depth = 0
+    inside: list[TokenType] = []
     for token in tokens:
         if token.comments:
             raise WrongExpression(token.start + 1, "comments stand in lines of YAML, behind #")
         if token.token_type not in _ALLOWED:
             raise WrongExpression(token.start + 1, _ADVICE.get(token.text, f"{token.text[:40]!r} means nothing here"))
-        depth += token.token_type in _OPENING or token.token_type is TokenType.CASE
-        depth -= token.token_type in _CLOSING or token.token_type is TokenType.END
-        if depth > MAX_DEPTH:
+        if token.token_type in (*_OPENING, TokenType.CASE):
+            inside.append(token.token_type)
+        elif inside and token.token_type in (TokenType.END if inside[-1] is TokenType.CASE else None, *_CLOSING):
+            inside.pop()
+        if len(inside) > MAX_DEPTH:
             raise WrongExpression(token.start + 1, f"deeper than {MAX_DEPTH} levels")
     for token, then in pairwise(tokens):
         _check_neighbours(token, then)

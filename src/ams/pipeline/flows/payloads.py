@@ -230,11 +230,8 @@ _CONVERT: Mapping[type[DataType], Callable[[Any], Any]] = {
     spark.BinaryType: _bytes,
 }
 _FROM_TEXT: Mapping[type[DataType], Callable[[str], Any]] = {
-    spark.StringType: _text,
+    **_CONVERT,
     spark.LongType: _parsed(int, _whole),
     spark.DoubleType: _parsed(float, _number),
     spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
-    spark.TimestampType: _time,
-    spark.DateType: _day,
-    spark.BinaryType: _bytes,
 }

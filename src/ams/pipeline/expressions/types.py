@@ -67,11 +67,6 @@ def common(given: Sequence[DataType]) -> DataType | None:
     return next((each for each in given if all(fits(other, each) for other in given)), None)
 
 
-def is_number(given: DataType) -> bool:
-    """Whether one can reckon with it."""
-    return given in (BIGINT, DOUBLE, NULL)
-
-
 def is_ordered(given: DataType) -> bool:
     """Whether values of it come before and after one another."""
     return given in (*_ORDERED, NULL)

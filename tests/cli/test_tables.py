@@ -7,7 +7,7 @@ import pytest
 
 from ams.cli import tables as commands
 from ams.pipeline.errors import Unavailable
-from ams.tables.table import open_table
+from ams.tables.snapshot import open_table
 from tests.cli.conftest import Ams
 from tests.tables.making import MONDAY, TUESDAY, append, contents, table, write
 

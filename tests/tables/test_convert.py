@@ -19,7 +19,8 @@ from ams.tables import files, upkeep
 from ams.tables.convert import convert
 from ams.tables.errors import WrongTable
 from ams.tables.location import Location
-from ams.tables.table import Table, open_table
+from ams.tables.snapshot import open_table
+from ams.tables.table import Table
 from ams.tables.upkeep import check, history, vacuum
 
 QUERY = "1f0c9a7e-5b1e-4f6e-9d3e-2c7a5d1b8e90"

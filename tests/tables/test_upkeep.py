@@ -12,7 +12,8 @@ from ams.tables import log, upkeep
 from ams.tables.errors import WrongTable
 from ams.tables.files import File
 from ams.tables.location import Location
-from ams.tables.table import Table, open_table
+from ams.tables.snapshot import open_table
+from ams.tables.table import Table
 from ams.tables.upkeep import check, history, merge, restore, together, vacuum
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
 
@@ -96,7 +97,7 @@ def test_a_merge_of_what_lacks_rows_is_refused_and_changes_nothing(root: str, mo
     for number in range(2):
         append(table(root), number, [(number, MONDAY)])
     version = open_table(root).version
-    monkeypatch.setattr("ams.tables.table.Snapshot.batches", lambda *_, **__: iter(()))
+    monkeypatch.setattr("ams.tables.snapshot.Snapshot.batches", lambda *_, **__: iter(()))
 
     with pytest.raises(WrongTable, match="do not hold the rows that the log says"):
         merge(root)

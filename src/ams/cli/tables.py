@@ -70,7 +70,7 @@ def merge(
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
     _need_tables()
     from ams.tables import upkeep
-    from ams.tables.table import open_table
+    from ams.tables.snapshot import open_table
 
     wanted = pairs(partition, "--partition")
     found = [file.partition for file in open_table(table).files]

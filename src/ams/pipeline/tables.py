@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from ams.tables import table, upkeep
+from ams.tables import snapshot, table, upkeep
 from ams.tables.files import File, NewFile, Partition, Writer, batch_name, read
 from ams.tables.location import Location
 
@@ -142,13 +142,13 @@ def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = N
 
     Raises `WrongTable` where there is no table, or no such version any longer.
     """
-    found = table.open_table(Location.of(path), at)
+    found = snapshot.open_table(Location.of(path), at)
     return frame(spark, found.location, found.files, from_arrow_schema(found.schema))
 
 
 def count(path: Path) -> int:
     """Return how many rows a table has, 0 where there is none."""
-    return sum(file.rows for file in table.open_table(Location.of(path)).files) if _exists(path) else 0
+    return sum(file.rows for file in snapshot.open_table(Location.of(path)).files) if _exists(path) else 0
 
 
 def listed(
@@ -157,12 +157,12 @@ def listed(
     """Return the rows of a small table without Spark; none where there is no table."""
     if not _exists(path):
         return []
-    found = table.open_table(Location.of(path))
+    found = snapshot.open_table(Location.of(path))
     return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 
 def _exists(path: Path) -> bool:
-    return table.Table(Location.of(path), pa.schema([])).exists()
+    return snapshot.exists(Location.of(path))
 
 
 def _arrow(schema: StructType) -> pa.Schema:

@@ -5,6 +5,14 @@
     ROOT/_delta_log/                                          which of the files are the table, version by version
 
 delta-rs writes the log, and any reader of Delta tables reads them. What it does not do is done here: it takes files
-that are not there, counts a batch twice, and syncs nothing. `location` is where a table lies, `files` writes and reads
-Parquet, `log` keeps the log through a loss of power, `table` adds and replaces, `upkeep` merges, cleans and checks.
+that are not there, counts a batch twice, and syncs nothing.
+
+location    where a table lies
+files       Parquet files: writing them, and reading them
+log         the log, kept through a loss of power
+snapshot    versions of a table, and their rows
+commit      changing a table
+table       adding batches and replacing rows
+upkeep      merging, vacuum, restore, history, check
+convert     tables of the format before
 """

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ams.pipeline.jobs.accounting.job import Results
 from ams.pipeline.running import quarantine_of
 from ams.pipeline.tables import rows_of
-from ams.tables.table import open_table
+from ams.tables.snapshot import open_table
 from tests.pipeline.jobs.accounting.working import work_through
 
 WORKED = Path(__file__).with_name("worked.md").read_text()

@@ -13,7 +13,7 @@ from ams.pipeline.errors import WrongTable
 from ams.pipeline.tables import Table, frame
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
-from ams.tables.table import open_table
+from ams.tables.snapshot import open_table
 
 ARCHIVE = StructType([*MESSAGES.fields, StructField("date", DateType(), nullable=False)])
 """A message, and the day of its publish time in UTC."""

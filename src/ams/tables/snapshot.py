@@ -1,0 +1,178 @@
+"""Versions of a table, and their rows."""
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from ams.tables import files as parquet
+from ams.tables import log
+from ams.tables.errors import WrongTable
+from ams.tables.files import File, Partition
+from ams.tables.location import Location
+
+OLD_FORMAT = "_manifest"
+"""Folder in the tables of versions before Delta."""
+QUERY = "ams.query"
+"""Property of a table: the streaming query whose batches it takes."""
+_READER, _WRITER = 1, 2
+"""Versions of Delta's protocol that are known here: without any of the features that came later."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A table as one of its versions has it."""
+
+    location: Location
+    delta: DeltaTable
+
+    @property
+    def version(self) -> int:
+        """Counts the commits from 0."""
+        return self.delta.version()
+
+    @cached_property
+    def time(self) -> datetime:
+        """When it was committed, by the clock of who did; in UTC."""
+        return _committed(self.location, self.version)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """All columns, those of the partition included."""
+        return pa.schema(self.delta.schema())
+
+    @cached_property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns that make up the partition."""
+        return tuple(self.delta.metadata().partition_columns)
+
+    @cached_property
+    def query(self) -> str | None:
+        """The streaming query whose batches it takes; None of a table whose rows are replaced."""
+        return self.delta.metadata().configuration.get(QUERY)
+
+    @cached_property
+    def batch(self) -> int:
+        """The last batch that is in it, -1 before the first."""
+        found = self.delta._table.transaction_version(self.query) if self.query else None
+        return -1 if found is None else found
+
+    @cached_property
+    def files(self) -> list[File]:
+        """Its files, sorted by partition and path."""
+        rows = pa.table(self.delta.get_add_actions(flatten=False)).to_pylist()
+        found = [_file(row, self.partition_by) for row in rows]
+        return sorted(found, key=lambda file: ([value or "" for value in file.partition.values()], file.path))
+
+    def select(
+        self, partitions: Iterable[Partition] | None = None, where: Callable[[File], bool] | None = None
+    ) -> list[File]:
+        """Return the files of some partitions, of these those that `where` holds of.
+
+        Raises `WrongTable` for a partition that does not name all columns the table has its partitions by.
+        """
+        wanted = None if partitions is None else {self._key(each) for each in partitions}
+        found = (file for file in self.files if wanted is None or self._key(file.partition) in wanted)
+        return [file for file in found if where is None or where(file)]
+
+    def _key(self, partition: Partition) -> tuple[str | None, ...]:
+        if partition.keys() != set(self.partition_by):
+            raise WrongTable(f"{self.location} has partitions by {self.partition_by}, not by {tuple(partition)}")
+        return tuple(partition[name] or None for name in self.partition_by)
+
+    def batches(
+        self, columns: Sequence[str] | None = None, files: Iterable[File] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Read all rows, or those of some files, in flat memory."""
+        return parquet.read(self.location, self.files if files is None else files, self.schema, columns)
+
+
+def exists(location: Location | str) -> bool:
+    """Whether there is a table."""
+    location = Location.of(location)
+    return bool(DeltaTable.is_deltatable(location.root, location.options))
+
+
+def open_table(location: Location | str, at: int | datetime | None = None) -> Snapshot:
+    """Return the newest version of a table, that of a number, or the one that was the newest at a time.
+
+    Raises `WrongTable` for what is no table, has no such version any longer, is damaged, or needs readers that know
+    more than those here.
+    """
+    location = Location.of(location)
+    if location.names(OLD_FORMAT):  # also while it is converted
+        raise WrongTable(no_table(location))
+    return newest(location, _version_at(location, at) if isinstance(at, datetime) else at)
+
+
+def newest(location: Location, version: int | None = None) -> Snapshot:
+    """Return the newest version, or that of a number; also while a table of before is converted."""
+    try:
+        delta = DeltaTable(location.root, version, location.options)
+    except DeltaError as error:
+        raise WrongTable(_why(location, version, error)) from error
+    _check_protocol(location, delta)
+    return Snapshot(location, delta)
+
+
+def _check_protocol(location: Location, delta: DeltaTable) -> None:
+    protocol = delta.protocol()
+    features = sorted({*(protocol.reader_features or ()), *(protocol.writer_features or ())})
+    if delta.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.append("columnMapping")  # older tables have it without saying so in their protocol
+    if protocol.min_reader_version > _READER or protocol.min_writer_version > _WRITER or features:
+        what = ", ".join(features) or f"version {protocol.min_reader_version} and {protocol.min_writer_version}"
+        raise WrongTable(f"{location} was made by another program: it needs of its readers and writers {what}")
+
+
+def _version_at(location: Location, at: datetime) -> int:
+    """Return the newest version up to a time. By what commits say: delta-rs goes by the times of the files."""
+    found = log.versions(location)
+    if not found:
+        raise WrongTable(no_table(location))
+    place = bisect.bisect_right(found, at, key=lambda version: _committed(location, version))
+    if place == 0:
+        raise WrongTable(f"{location} has no version of {at.isoformat()} (any longer)")
+    return found[place - 1]
+
+
+def _committed(location: Location, version: int) -> datetime:
+    return log.time_of(log.commit_info(location, version))
+
+
+def no_table(location: Location) -> str:
+    """Return what is told of a folder without a table."""
+    if location.names(OLD_FORMAT):
+        return f"{location} is a table of an earlier version; `ams pipeline table convert` makes a Delta table of it"
+    return f"{location} is no table: it has no {log.FOLDER}"
+
+
+def _why(location: Location, version: int | None, error: Exception) -> str:
+    """Return why a table could not be opened."""
+    there = log.versions(location)
+    if not there:
+        return no_table(location)
+    if version is not None and version not in there:
+        return f"{location} has no version {version} (any longer)"
+    if log.is_half_written(location):
+        return f"{location} was left half written by a loss of power; start the run that writes it once more"
+    reason = str(error).partition("\n")[0]
+    return f"{location} cannot be read: {reason}"
+
+
+def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
+    values = row.get("partition") or {}
+    return File(
+        parquet.decoded(row["path"]),
+        row["size_bytes"],
+        row["num_records"],
+        {name: parquet.text(values[name]) for name in partition_by},
+        {name: value for name, value in (row["min"] or {}).items() if value is not None},
+        {name: value for name, value in (row["max"] or {}).items() if value is not None},
+    )

@@ -25,8 +25,8 @@ MAX_DEPTH = 20
 """Brackets and CASE in one another: sqlglot goes some 25 calls deep for each."""
 MAX_LEVELS = 120
 """Levels of the tree; each operator of a chain is one."""
-MAX_WEIGHT = 20_000
-"""Nodes of the column that Spark gets. Some write an argument several times, which multiplies within one another."""
+MAX_WEIGHT = 5_000
+"""Nodes of the column that Spark gets, which takes it seconds at most. Some write an argument several times."""
 
 
 class WrongExpression(PipelineError):

@@ -1,6 +1,5 @@
 """A machine that loses its power at a chosen sync, and with it what was not synced."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,8 +39,8 @@ class Machine:
     folder: Path
     contents: dict[str, bytes] = field(default_factory=dict)
     """Of files, as they were when they were synced last."""
-    names: dict[str, set[str]] = field(default_factory=dict)
-    """Of folders."""
+    names: dict[str, dict[str, int]] = field(default_factory=dict)
+    """What is in folders, with the numbers that stay when something gets another name."""
     syncs: int = 0
 
     @contextmanager
@@ -64,30 +63,42 @@ class Machine:
     def lose_power(self, damages: Sequence[str]) -> None:
         """Do one of `damages` after the other to the files that are not on stable storage."""
         choice = cycle(damages)
+        self._take_names_back(choice)
         for path in sorted(each for each in self.folder.rglob("*") if each.is_file()):
-            if self.contents.get(str(path)) == path.read_bytes() and self._is_named(path):
+            is_synced = self.contents.get(str(path)) == path.read_bytes()
+            if is_synced and self._is_named(path):
                 continue
-            left = damaged(path.read_bytes(), next(choice))
+            damage = next(choice)
+            left = damaged(path.read_bytes(), "gone" if is_synced and damage != "kept" else damage)
             path.unlink() if left is None else path.write_bytes(left)
         for text, content in self.contents.items():
             path = Path(text)
             if not path.exists() and self._is_named(path) and next(choice) == "gone":
                 path.write_bytes(content)  # that it was removed is lost
-        self._settle()
+        self.settle()
+
+    def _take_names_back(self, choice: Iterator[str]) -> None:
+        """Let folders have the names again that they had when those were synced."""
+        for above, names in self.names.items():
+            there = {each.stat().st_ino: each for each in Path(above).iterdir()} if Path(above).is_dir() else {}
+            for name, number in names.items():
+                found = there.get(number)
+                if found is not None and found.is_dir() and found.name not in names and next(choice) != "kept":
+                    found.rename(Path(above, name))
 
     def _sync(self, path: Path) -> None:
         if path.is_dir():
-            self.names[str(path)] = set(os.listdir(path))
+            self.names[str(path)] = {each.name: each.stat().st_ino for each in path.iterdir()}
         else:
             self.contents[str(path)] = path.read_bytes()
 
     def _is_named(self, path: Path) -> bool:
         if path == self.folder:
             return True
-        return path.name in self.names.get(str(path.parent), ()) and self._is_named(path.parent)
+        return path.name in self.names.get(str(path.parent), {}) and self._is_named(path.parent)
 
-    def _settle(self) -> None:
-        """All that is there after a start is on stable storage."""
+    def settle(self) -> None:
+        """Take all that is there for synced, as it is after a start."""
         self.contents, self.names = {}, {}
         for path in [self.folder, *self.folder.rglob("*")]:
             self._sync(path)

@@ -1,5 +1,6 @@
 """Tables of the format before: one that the version before wrote with Spark, and small ones written here."""
 
+import itertools
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
 from ams.tables.upkeep import check, history, vacuum
+from tests.tables.losing import Lost, Machine
 
 QUERY = "1f0c9a7e-5b1e-4f6e-9d3e-2c7a5d1b8e90"
 ARCHIVE = Path(__file__).with_name("archive_of_before.zip")
@@ -205,6 +207,30 @@ def test_a_kill_at_any_step_is_made_good_by_calling_it_again(
     convert(str(archive))
 
     assert len(rows_in(archive)) == 18
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "first line"])
+def test_power_lost_at_any_sync_is_made_good_by_calling_it_again(tmp_path: Path, damage: str) -> None:
+    for syncs in itertools.count():
+        folder = tmp_path / str(syncs)
+        Old(folder / "table").commit(3, {"day=monday": numbers(1, 2), "day=tuesday": numbers(3)})
+        machine = Machine(folder)
+        machine.settle()
+        try:
+            with machine.running(syncs):
+                convert(str(folder / "table"))
+            break
+        except Lost:
+            machine.lose_power([damage])
+
+        if (folder / "table" / "_manifest").exists():
+            convert(str(folder / "table"))
+
+        assert [row["n"] for row in rows_in(folder / "table")] == [1, 2, 3]
+        assert open_table(str(folder / "table")).batch == 3
+    machine.lose_power([damage])
+    assert [row["n"] for row in rows_in(folder / "table")] == [1, 2, 3]
+    assert syncs > 10
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def assert_each_batch_is_there_once_or_unconfirmed(run: Run) -> None:
     assert contents(run.root) in (confirmed, one_more)
 
 
-@pytest.mark.parametrize("damage", [each for each in DAMAGES if each not in ("half", "zeros")])
+@pytest.mark.parametrize("damage", [each for each in DAMAGES if each not in ("kept", "half", "zeros")])
 def test_power_lost_at_any_sync_takes_back_nothing_confirmed(tmp_path: Path, damage: str) -> None:
     for syncs in itertools.count():
         folder = tmp_path / str(syncs)
@@ -101,7 +101,7 @@ def test_power_lost_while_results_are_replaced_leaves_the_old_or_the_new_ones_wh
     assert syncs > 20
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -91,6 +91,7 @@ def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted
     if _load(location).last != old.last:
         raise WrongTable(f"{location} was written to meanwhile; nothing changed; stop the run that writes it")
     table.make(query)
+    location.sync("")
 
     def change(snapshot: Snapshot) -> Change | None:
         return None if snapshot.batch == batch else Change("convert", new, number=(query, batch))
@@ -98,7 +99,6 @@ def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted
     commit(location, change)
     location.move(OLD_FORMAT, CONVERTED)
     location.sync("")
-    location.sync_above()
     return Converted(sum(map(len, old.folders.values())), len(new), expected)
 
 

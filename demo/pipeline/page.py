@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
-from ams.pipeline.jobs.accounting import board as accounting
 from ams.pipeline.jobs.alarms import board as alarms
 from ams.pipeline.jobs.archive.table import Selection, archived
 from ams.pipeline.jobs.availability import board as availability
@@ -17,6 +16,7 @@ from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
+from demo.pipeline.boards import accounting
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting import apel
+from ams.pipeline.jobs.accounting.reader import records
 from tests.pipeline.jobs.accounting.texts import CLOUD, INDIVIDUAL, JOB, NOW, SUMMARY, SYNC, VM, text
 
 LEVELS = [{"benchmark": "hepspec", "level": Decimal("11.400")}]
 
 
 def read(message: str) -> list[Any]:
-    return list(apel.records(message, NOW))
+    return list(records(message.encode(), NOW))
 
 
 def reason(first: str, record: dict[str, str | None]) -> str:

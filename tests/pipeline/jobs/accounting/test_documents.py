@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting import apel, json_records, xml_records
+from ams.pipeline.jobs.accounting.reader import records
 from tests.pipeline.jobs.accounting.texts import CAR, INDIVIDUAL, JOB, NOW, STAR, text
 
 ADDRESS = {
@@ -59,7 +59,7 @@ ENERGY = {
 
 
 def read_json(document: object) -> list[Any]:
-    return list(json_records.records(json.dumps(document).encode(), NOW))
+    return list(records(json.dumps(document).encode(), NOW))
 
 
 def addresses(*records: object, version: str = "0.2") -> dict[str, object]:
@@ -67,7 +67,7 @@ def addresses(*records: object, version: str = "0.2") -> dict[str, object]:
 
 
 def test_a_storage_record_is_read_and_one_that_lacks_something_set_aside() -> None:
-    storage, broken = xml_records.records(STAR.encode(), NOW)
+    storage, broken = records(STAR.encode(), NOW)
 
     assert storage == {
         "kind": "storage",
@@ -91,9 +91,9 @@ def test_a_storage_record_is_read_and_one_that_lacks_something_set_aside() -> No
 
 
 def test_a_job_in_xml_is_the_job_in_text() -> None:
-    [in_xml] = xml_records.records(CAR.encode(), NOW)
+    [in_xml] = records(CAR.encode(), NOW)
     as_text = {**JOB, "MachineName": None, "Queue": None, "MemoryReal": None}
-    [in_text] = apel.records(text(INDIVIDUAL, as_text), NOW)
+    [in_text] = records(text(INDIVIDUAL, as_text).encode(), NOW)
 
     assert in_xml == in_text
 
@@ -110,7 +110,7 @@ def test_a_job_in_xml_is_the_job_in_text() -> None:
 )
 def test_xml_that_is_not_safe_or_not_ours_is_refused(document: str) -> None:
     with pytest.raises(Broken):
-        list(xml_records.records(document.encode(), NOW))
+        list(records(document.encode(), NOW))
 
 
 def test_public_addresses_are_read() -> None:
@@ -168,31 +168,31 @@ def test_whatever_a_value_in_json_is_the_record_is_read_or_set_aside(key: str, v
     document = json.dumps(addresses({**ADDRESS, key: value})).encode()
 
     with contextlib.suppress(Broken):  # numbers that JSON does not have make it none
-        for found in json_records.records(document, NOW):
+        for found in records(document, NOW):
             assert isinstance(found, Broken) or found["kind"] == "public_ip"
 
 
 @given(st.sampled_from(["PT3600S", "2024-03-05T10:20:00Z", "11.4", "1001", "SITE-A"]), st.text(max_size=20))
 def test_whatever_a_text_in_xml_is_the_document_is_read_or_set_aside(old: str, new: str) -> None:
     with contextlib.suppress(Broken):
-        for found in xml_records.records(CAR.replace(old, new).encode("utf-8", "surrogatepass"), NOW):
+        for found in records(CAR.replace(old, new).encode("utf-8", "surrogatepass"), NOW):
             assert isinstance(found, Broken) or found["kind"] == "job"
 
 
 @given(st.binary(max_size=200))
 def test_json_of_any_bytes_is_refused_and_nothing_else(data: bytes) -> None:
     with pytest.raises(Broken):
-        list(json_records.records(b"[" + data, NOW))
+        list(records(b"[" + data, NOW))
 
 
 def test_json_as_deep_as_it_will_is_refused() -> None:
     with pytest.raises(Broken):
-        list(json_records.records(b"[" * 100_000, NOW))
+        list(records(b"[" * 100_000, NOW))
 
 
 def test_xml_as_deep_as_it_will_is_set_aside() -> None:
     deep = STAR.replace("<sr:FileCount>", "<sr:a>" * 5000 + "</sr:a>" * 5000 + "<sr:FileCount>", 1)
 
-    first, *_ = xml_records.records(deep.encode(), NOW)
+    first, *_ = records(deep.encode(), NOW)
 
     assert str(first) == "record 1: its elements are nested too deeply"

@@ -1,6 +1,14 @@
 """Usage records of a federation of sites, to summaries of each month.
 
-From the message to the record, without Spark: `envelope` (with `signatures`), `values`, `forms`, `kinds`, then `apel`,
-`xml_records` and `json_records`, and all together `reader`. From records to results, with Spark: `columns`, `kept`,
-`compute`, `machines`, `storage`, `sync`; what becomes of them elsewhere: `database`, `board`. The job itself: `job`.
+job          the job: keeping the records, computing months, writing them
+columns      what each table holds
+summaries    from records to results, in Spark
+database     results in PostgreSQL
+
+Without Spark:
+
+reader                    from a message to its records, whatever syntax they come in
+envelope, signatures      what a message travels in, and who signed it
+forms, kinds              how a record is read by its form, and the tables of all forms
+values                    how a value is read
 """

@@ -69,20 +69,11 @@ def _of(*names: str) -> list[StructField]:
 
 
 JOB_GROUP: Final = (
-    "month",
-    "site",
-    "vo",
-    "user",
-    "vo_group",
-    "vo_role",
-    "infrastructure_type",
-    "submit_host",
-    "levels",
-    "node_count",
-    "processors",
+    *("month", "site", "vo", "user", "vo_group", "vo_role", "infrastructure_type", "submit_host"),
+    *("levels", "node_count", "processors"),
 )
 """What jobs are summed by."""
-JOB_SUMMARIES: Final = StructType([*_of(*JOB_GROUP, "jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")])
+JOB_SUMMARIES: Final = StructType(_of(*JOB_GROUP, "jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised"))
 
 VM_KEPT: Final = StructType(
     _of(
@@ -97,10 +88,10 @@ VM_GROUP: Final = (
 )
 """What machines are summed by."""
 VM_SUMMARIES: Final = StructType(
-    [
-        *_of(*VM_GROUP, "vms", "earliest_start", "latest_start", "wall", "cpu", "network_in", "network_out"),
-        *_of("public_ips", "memory", "disk"),
-    ]
+    _of(
+        *(*VM_GROUP, "vms", "earliest_start", "latest_start", "wall", "cpu", "network_in", "network_out"),
+        *("public_ips", "memory", "disk"),
+    )
 )
 
 STORAGE_GROUP: Final = (

@@ -1,25 +1,31 @@
-"""The forms usage records are written in: which keys each knows, which column a key fills, and what must hold.
+"""How a record is read by its form: a table of the keys that it may have, and what holds for records of all forms.
 
-A form is a table; `record` turns the keys and values of one record, whichever syntax they came in, into a row of
-`columns.RECORD`. Whatever breaks a rule raises `Broken` with the key and the rule.
+`record` turns the keys and values of one record, whichever syntax they came in, into a row of `columns.RECORD`.
+Whatever breaks a rule raises `Broken` with the key and the rule.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.accounting import values
-from ams.pipeline.jobs.accounting.values import NOTHING
 
 AHEAD: Final = timedelta(days=2)
 """How far ahead of our clock an end may be: clocks of sites are off."""
 
 Row = dict[str, Any]
-Key = tuple[str, Callable[[object], Any]]
-Finish = Callable[[Row, datetime], None]
-"""Checks a row against itself and the time now, and adds what follows from it, the month first of all."""
+
+
+class Field(NamedTuple):
+    """What a key of a form says."""
+
+    column: str
+    """Of `columns.RECORD`, or one that `_finish` takes out of the row again."""
+    read: Callable[[object], Any]
+    """Of `values`."""
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +33,96 @@ class Form:
     """One kind of record in one syntax."""
 
     kind: str
-    keys: Mapping[str, Key]
-    required: frozenset[str]
-    finish: Finish
+    fields: Mapping[str, Field]
     tolerant: bool = False
     """Whether keys that are not known are passed over, as in XML, where others may add their own."""
+
+    def key(self, column: str) -> str:
+        """Return the key that fills a column."""
+        return next(key for key, field in self.fields.items() if field.column == column)
 
 
 def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Row:
     """Return a record as a row; raises `Broken`."""
     row: Row = {"kind": form.kind}
-    keys = form.keys
+    fields = form.fields
     seen = set()
-    for name, value in pairs:
-        key = keys.get(name)
-        if key is None:
+    for key, value in pairs:
+        field = fields.get(key)
+        if field is None:
             if form.tolerant:
                 continue
-            raise Broken(f"unknown key {name[:40]!r}")
-        if name in seen:
-            raise Broken(f"{name} is given twice")
-        seen.add(name)
-        if value is None or (value.__class__ is str and value in NOTHING):
+            raise Broken(f"unknown key {key[:40]!r}")
+        if key in seen:
+            raise Broken(f"{key} is given twice")
+        seen.add(key)
+        if value is None or (value.__class__ is str and value in values.NOTHING):
             continue
         try:
-            row[key[0]] = key[1](value)
+            row[field.column] = field.read(value)
         except ValueError as error:
-            raise Broken(f"{name} {error}") from None
-    _need(form, row)
-    form.finish(row, now)
+            raise Broken(f"{key} {error}") from None
+    for key, field in fields.items():
+        if field.needed and row.get(field.column) is None:
+            raise Broken(f"{key} is missing")
+    _finish(form, row, now)
     return row
 
 
-def _need(form: Form, row: Row) -> None:
-    for name in form.required:
-        if row.get(form.keys[name][0]) is None:
-            raise Broken(f"{name} is missing")
+def _finish(form: Form, row: Row, now: datetime) -> None:
+    """Check a row against itself and the time now, and add what follows from it, the month above all."""
+    _check_span(form, row, now)
+    _take_level(row)
+    _take_normalised(row)
+    _take_apart_fqan(row)
+    if "year" in row:
+        _take_month(form, row, now)
+        return
+    if form.kind == "vm":
+        row["measured"] = _measured(row)
+    time = row.get("measured") or row["end_time"]
+    if time > now + AHEAD:
+        raise Broken("the time it is of is more than two days ahead")
+    row["month"] = values.month_of(time)
 
 
-# What rows are finished with.
+def _check_span(form: Form, row: Row, now: datetime) -> None:
+    """Check that the end is not before the start, nor more than two days ahead."""
+    start, end = row.get("start_time"), row.get("end_time")
+    if end is None:
+        return
+    if start is not None and end < start:
+        raise Broken(f"{form.key('end_time')} is before {form.key('start_time')}")
+    if end > now + AHEAD:
+        raise Broken(f"{form.key('end_time')} is more than two days ahead")
 
 
-def take_apart_fqan(row: Row) -> None:
+def _take_level(row: Row) -> None:
+    """Turn ServiceLevelType and ServiceLevel, or the map of newer texts, into `levels`; both are there or neither."""
+    benchmark, level = row.pop("benchmark_name", None), row.pop("service_level", None)
+    is_map = level is not None and level.startswith("{")
+    if (benchmark is None) != (level is None) and not is_map:
+        raise Broken("ServiceLevel and ServiceLevelType go together")
+    if level is None:
+        return
+    try:
+        found = values.levels(level) if is_map else [{"benchmark": benchmark.lower(), "level": values.level(level)}]
+    except ValueError as error:
+        raise Broken(f"ServiceLevel {error}") from None
+    row["levels"] = found
+
+
+def _take_normalised(row: Row) -> None:
+    """Bring normalised wall and CPU time together by benchmark."""
+    wall = {each["benchmark"]: each["amount"] for each in row.pop("normalised_wall", [])}
+    cpu = {each["benchmark"]: each["amount"] for each in row.pop("normalised_cpu", [])}
+    if set(wall) != set(cpu):
+        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
+    if wall:
+        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
+
+
+def _take_apart_fqan(row: Row) -> None:
     """Fill VO, group and role from the first name of an FQAN, where the record does not say them itself.
 
     `/atlas/Role=production/Capability=NULL` is VO `atlas`, group `/atlas`, role `Role=production`; a text without a
@@ -78,67 +132,46 @@ def take_apart_fqan(row: Row) -> None:
     if fqan is None:
         return
     first = fqan.split(";", 1)[0].strip()
-    if not first.startswith("/"):
-        _fill(row, vo=first)
-        return
-    parts = first.split("/")[1:]
-    groups = [part for part in parts if "=" not in part]
-    role = next((part for part in parts if part.startswith("Role=") and part != "Role=NULL"), None)
-    _fill(row, vo=groups[0] if groups else None, vo_group="/" + "/".join(groups) if groups else None, vo_role=role)
-
-
-def _fill(row: Row, **found: str | None) -> None:
+    if first.startswith("/"):
+        parts = first.split("/")[1:]
+        groups = [part for part in parts if "=" not in part]
+        role = next((part for part in parts if part.startswith("Role=") and part != "Role=NULL"), None)
+        found = {"vo_role": role}
+        if groups:
+            found |= {"vo": groups[0], "vo_group": "/" + "/".join(groups)}
+    else:
+        found = {"vo": first}
     for name, value in found.items():
         if value and row.get(name) is None:
             row[name] = value
 
 
-def take_level(row: Row) -> None:
-    """Turn ServiceLevelType and ServiceLevel, or the map of newer texts, into `levels`; both are there or neither."""
-    benchmark, level = row.pop("benchmark_name", None), row.pop("service_level", None)
-    if level is not None and not isinstance(level, str):
-        level = str(level)
-    try:
-        if level is not None and level.startswith("{"):
-            row["levels"] = values.levels(level)
-        elif benchmark is not None and level is not None:
-            row["levels"] = values.one_level(benchmark, level)
-    except ValueError as error:
-        raise Broken(f"ServiceLevel {error}") from None
-    if (benchmark is None) != (level is None) and not (level or "").startswith("{"):
-        raise Broken("ServiceLevel and ServiceLevelType go together")
-
-
-def check_span(row: Row, now: datetime) -> None:
-    """Check that the end is not before the start, nor more than two days ahead."""
-    start, end = row.get("start_time"), row.get("end_time")
-    if end is None:
-        return
-    if start is not None and end < start:
-        raise Broken("EndTime is before StartTime")
-    if end > now + AHEAD:
-        raise Broken("EndTime is more than two days ahead")
-
-
-def take_month(row: Row, now: datetime) -> None:
-    """Turn Year and Month into `month`, which has begun."""
+def _take_month(form: Form, row: Row, now: datetime) -> None:
+    """Turn Year and Month into `month`, which has begun; times of a summary lie in it."""
     try:
         row["month"] = values.month(row.pop("year"), row.pop("month_number"))
     except ValueError as error:
         raise Broken(str(error)) from None
     if row["month"] > values.month_of(now):
         raise Broken("Month is in the future")
-
-
-def month_at(row: Row, time: datetime, now: datetime) -> None:
-    """Set the month to that of a time which must not lie ahead."""
-    if time > now + AHEAD:
-        raise Broken("the time it is of is more than two days ahead")
-    row["month"] = values.month_of(time)
-
-
-def check_inside_month(row: Row, *names: str) -> None:
-    """Check that times lie in the month of the record."""
-    for name in names:
+    for name in ("earliest_end", "latest_end"):
         if row.get(name) is not None and values.month_of(row[name]) != row["month"]:
-            raise Broken(f"{name} is not inside the month")
+            raise Broken(f"{form.key(name)} is not inside the month")
+
+
+def _measured(row: Row) -> datetime:
+    """Return the time a record of a virtual machine is of.
+
+    Its end if it is completed, else when the record was made, else its start and all its durations.
+    """
+    ended = row.get("end_time") if row.get("status") == "completed" else None
+    known: datetime | None = ended or row.get("created")
+    if known is not None:
+        return known
+    start: datetime | None = row.get("start_time")
+    if start is None:
+        raise Broken("neither EndTime, RecordCreateTime nor StartTime says which month it is of")
+    try:
+        return start + timedelta(seconds=row.get("suspended", 0) + row.get("wall", 0))
+    except OverflowError:
+        raise Broken("StartTime and the durations lie beyond all calendars") from None

@@ -5,16 +5,17 @@ replace what stood there. So a record that comes twice, late or out of turn chan
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from ams.pipeline.jobs.accounting import columns, compute, database, machines, storage, sync
+from ams.pipeline.jobs.accounting import columns, database, summaries
 from ams.pipeline.jobs.accounting.envelope import Trust
 from ams.pipeline.jobs.accounting.reader import Reader
 from ams.pipeline.jobs.base import Job
@@ -92,33 +93,34 @@ class Results:
     def refresh(self) -> None:
         """Compute anew the months that records came for since the last time."""
         last = self.records.batch()
-        touched = _months(self.records.partitions_since(self._mark()))
+        touched = self._touched()
         if months := touched["job"]:
-            jobs = compute.jobs(self._records("job", months))
-            self._replace("job_summaries", compute.job_summaries(jobs))
+            self._replace("job_summaries", summaries.job_summaries(self._records("job", months)))
         if months := touched["job_summary"]:
-            self._replace("site_summaries", compute.site_summaries(self._records("job_summary", months)))
+            self._replace("site_summaries", summaries.site_summaries(self._records("job_summary", months)))
         if months := touched["job"] | touched["job_summary"] | touched["sync"]:
-            self._compare(months)
+            told = self._records("sync", months)
+            came = (self._result(name).read().where(_in(months)) for name in ("job_summaries", "site_summaries"))
+            self._replace("sync", summaries.comparison(told, *came))
         if months := touched["vm"]:
-            self._refresh_machines(months)
+            self._replace("machines", summaries.machines(self._records("vm", months)))
+            # What a machine used in a month depends on the months before: all from the first one touched follow.
+            usage = summaries.usage(self._result("machines").read()).where(F.col("month") >= min(months))
+            self._replace("vm_summaries", summaries.vm_summaries(usage))
         if months := touched["vm_summary"]:
-            self._replace("site_vm_summaries", machines.site_vm_summaries(self._records("vm_summary", months)))
+            self._replace("site_vm_summaries", summaries.site_vm_summaries(self._records("vm_summary", months)))
         if months := touched["storage"]:
-            days = storage.storage_days(self._records("storage", months))
-            self._replace("storage_summaries", storage.storage_summaries(days))
-        self._set_mark(last)
+            days = summaries.storage_days(self._records("storage", months))
+            self._replace("storage_summaries", summaries.storage_summaries(days))
+        write_whole(Disk(), str(self._mark), str(last).encode())
 
-    def _compare(self, months: set[str]) -> None:
-        in_months = F.col("month").isin(sorted(months))
-        by_us, by_sites = (self._result(name).read().where(in_months) for name in ("job_summaries", "site_summaries"))
-        self._replace("sync", sync.comparison(self._records("sync", months), by_us, by_sites))
-
-    def _refresh_machines(self, months: set[str]) -> None:
-        self._replace("machines", machines.machines(self._records("vm", months)))
-        # What a machine used in a month depends on the months before: all from the first one touched follow.
-        usage = machines.usage(self._result("machines").read()).where(F.col("month") >= min(months))
-        self._replace("vm_summaries", machines.vm_summaries(usage))
+    def _touched(self) -> Mapping[str, set[str]]:
+        """Return the months of each kind that records came for since the last time."""
+        since = int(self._mark.read_text()) if self._mark.exists() else -1
+        found = defaultdict[str, set[str]](set)
+        for each in self.records.partitions_since(since):
+            found[str(each["kind"])].add(str(each["month"]))
+        return found
 
     def _records(self, kind: str, months: Iterable[str]) -> DataFrame:
         return self.records.read([{"kind": kind, "month": month} for month in sorted(months)])
@@ -137,20 +139,10 @@ class Results:
         finally:
             frame.unpersist()
 
-    def _mark(self) -> int:
-        path = self._mark_path()
-        return int(path.read_text()) if path.exists() else -1
-
-    def _set_mark(self, batch: int) -> None:
-        write_whole(Disk(), str(self._mark_path()), str(batch).encode())
-
-    def _mark_path(self) -> Path:
+    @property
+    def _mark(self) -> Path:
         return self.run.work / MARK
 
 
-def _months(partitions: Iterable[Mapping[str, str | None]]) -> Mapping[str, set[str]]:
-    """Return the months of each kind."""
-    found: dict[str, set[str]] = {kind: set() for kind in ("job", "job_summary", "sync", "vm", "vm_summary", "storage")}
-    for each in partitions:
-        found.setdefault(str(each["kind"]), set()).add(str(each["month"]))
-    return found
+def _in(months: Iterable[str]) -> Column:
+    return F.col("month").isin(sorted(months))

@@ -1,139 +1,59 @@
-"""The records of APEL, each a form: jobs, virtual machines, summaries of both that sites made, and sync messages."""
+"""The forms of usage records, each a table: which keys it has, which column each fills, and how its value is read."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 from typing import Final
 
-from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.accounting.forms import (
-    Form,
-    Key,
-    Row,
-    check_inside_month,
-    check_span,
-    month_at,
-    take_apart_fqan,
-    take_level,
-    take_month,
-)
+from ams.pipeline.jobs.accounting.forms import Field, Form
 from ams.pipeline.jobs.accounting.values import (
     amounts,
+    any_moment,
     duration,
+    iso_duration,
+    iso_moment,
     level,
     long_text,
     moment,
     moment_or_none,
-    month_of,
+    number,
     text,
     whole,
 )
 
-OWNER: Final[Mapping[str, Key]] = {
-    "LocalUserId": ("local_user", text),
-    "GlobalUserName": ("user", text),
-    "FQAN": ("fqan", long_text),
-    "VO": ("vo", text),
-    "VOGroup": ("vo_group", text),
-    "VORole": ("vo_role", text),
+Fields = Mapping[str, Field]
+
+# What several forms have.
+
+OWNER: Final[Fields] = {
+    "LocalUserId": Field("local_user", text),
+    "GlobalUserName": Field("user", text),
+    "FQAN": Field("fqan", long_text),
+    "VO": Field("vo", text),
+    "VOGroup": Field("vo_group", text),
+    "VORole": Field("vo_role", text),
 }
-MONTH: Final[Mapping[str, Key]] = {"Month": ("month_number", whole), "Year": ("year", whole)}
-LEVEL: Final[Mapping[str, Key]] = {
-    "ServiceLevelType": ("benchmark_name", text),
-    "ServiceLevel": ("service_level", long_text),
+MONTH: Final[Fields] = {
+    "Month": Field("month_number", whole, needed=True),
+    "Year": Field("year", whole, needed=True),
 }
-WORK: Final[Mapping[str, Key]] = {
-    "Site": ("site", text),
-    "SubmitHost": ("submit_host", text),
-    "WallDuration": ("wall", duration),
-    "CpuDuration": ("cpu", duration),
-    "Processors": ("processors", whole),
-    "NodeCount": ("node_count", whole),
-    "InfrastructureType": ("infrastructure_type", text),
+LEVEL: Final[Fields] = {
+    "ServiceLevelType": Field("benchmark_name", text),
+    "ServiceLevel": Field("service_level", long_text),
 }
-MACHINE: Final[Mapping[str, Key]] = {
-    "SiteName": ("site", text),
-    "CloudComputeService": ("cloud_service", text),
-    "LocalUserId": ("local_user", text),
-    "LocalGroupId": ("local_group", text),
-    "GlobalUserName": ("user", text),
-    "FQAN": ("fqan", long_text),
-    "VO": ("vo", text),
-    "VOGroup": ("vo_group", text),
-    "VORole": ("vo_role", text),
-    "Status": ("status", text),
-    "WallDuration": ("wall", duration),
-    "CpuDuration": ("cpu", duration),
-    "CpuCount": ("cpu_count", whole),
-    "NetworkType": ("network_type", text),
-    "NetworkInbound": ("network_in", whole),
-    "NetworkOutbound": ("network_out", whole),
-    "PublicIPCount": ("public_ips", whole),
-    "Memory": ("memory", whole),
-    "Disk": ("disk", whole),
-    "BenchmarkType": ("benchmark_type", text),
-    "Benchmark": ("benchmark", level),
-    "ImageId": ("image", text),
-    "CloudType": ("cloud_type", text),
+WORK: Final[Fields] = {
+    "Site": Field("site", text, needed=True),
+    "SubmitHost": Field("submit_host", text),
+    "WallDuration": Field("wall", duration, needed=True),
+    "CpuDuration": Field("cpu", duration, needed=True),
+    "Processors": Field("processors", whole),
+    "NodeCount": Field("node_count", whole),
+}
+CLOUD: Final[Fields] = {
+    "SiteName": Field("site", text, needed=True),
+    "CloudType": Field("cloud_type", text),
+    "CloudComputeService": Field("cloud_service", text),
 }
 
-
-def _job(row: Row, now: datetime) -> None:
-    check_span(row, now)
-    take_level(row)
-    take_apart_fqan(row)
-    row["month"] = month_of(row["end_time"])
-
-
-def _job_summary(row: Row, now: datetime) -> None:
-    take_month(row, now)
-    take_level(row)
-    take_apart_fqan(row)
-    check_inside_month(row, "earliest_end", "latest_end")
-    _normalised(row)
-
-
-def _normalised(row: Row) -> None:
-    """Bring normalised wall and CPU time together by benchmark."""
-    wall = {each["benchmark"]: each["amount"] for each in row.pop("normalised_wall", [])}
-    cpu = {each["benchmark"]: each["amount"] for each in row.pop("normalised_cpu", [])}
-    if set(wall) != set(cpu):
-        raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
-    if wall:
-        row["normalised"] = [{"benchmark": name, "wall": wall[name], "cpu": cpu[name]} for name in sorted(wall)]
-
-
-def _machine(row: Row, now: datetime) -> None:
-    check_span(row, now)
-    take_apart_fqan(row)
-    time = measured(row)
-    if time is None:
-        raise Broken("neither EndTime, RecordCreateTime nor StartTime says which month it is of")
-    month_at(row, time, now)
-    row["measured"] = time
-
-
-def measured(row: Row) -> datetime | None:
-    """Return the time a record of a virtual machine is of.
-
-    Its end if it is completed, else when the record was made, else its start and all its durations.
-    """
-    if row.get("status") == "completed" and row.get("end_time") is not None:
-        return row["end_time"]  # type: ignore[no-any-return]  # filled by `moment`
-    if row.get("created") is not None:
-        return row["created"]  # type: ignore[no-any-return]
-    start: datetime | None = row.get("start_time")
-    if start is None:
-        return None
-    try:
-        return start + timedelta(seconds=row.get("suspended", 0) + row.get("wall", 0))
-    except OverflowError:
-        raise Broken("StartTime and the durations lie beyond all calendars") from None
-
-
-def _machine_summary(row: Row, now: datetime) -> None:
-    take_month(row, now)
-    take_apart_fqan(row)
-
+# Text: jobs, virtual machines, and summaries of both that sites made.
 
 JOB: Final = Form(
     "job",
@@ -141,78 +61,217 @@ JOB: Final = Form(
         **WORK,
         **OWNER,
         **LEVEL,
-        "LocalJobId": ("job_id", text),
-        "MachineName": ("machine", text),
-        "Queue": ("queue", text),
-        "StartTime": ("start_time", moment),
-        "EndTime": ("end_time", moment),
-        "InfrastructureDescription": ("infrastructure", text),
-        "MemoryReal": ("memory_real", whole),
-        "MemoryVirtual": ("memory_virtual", whole),
+        "LocalJobId": Field("job_id", text, needed=True),
+        "MachineName": Field("machine", text),
+        "Queue": Field("queue", text),
+        "StartTime": Field("start_time", moment, needed=True),
+        "EndTime": Field("end_time", moment, needed=True),
+        "InfrastructureDescription": Field("infrastructure", text),
+        "InfrastructureType": Field("infrastructure_type", text),
+        "MemoryReal": Field("memory_real", whole),
+        "MemoryVirtual": Field("memory_virtual", whole),
     },
-    frozenset({"Site", "LocalJobId", "WallDuration", "CpuDuration", "StartTime", "EndTime"}),
-    _job,
 )
-
-JOB_SUMMARY: Final = Form(
-    "job_summary",
-    {
-        **WORK,
-        **OWNER,
-        **LEVEL,
-        **MONTH,
-        "NumberOfJobs": ("jobs", whole),
-        "EarliestEndTime": ("earliest_end", moment),
-        "LatestEndTime": ("latest_end", moment),
-    },
-    frozenset({"Site", "Month", "Year", "WallDuration", "CpuDuration", "NumberOfJobs"}),
-    _job_summary,
-)
-
+JOBS: Final[Fields] = {
+    **WORK,
+    **OWNER,
+    **MONTH,
+    "NumberOfJobs": Field("jobs", whole, needed=True),
+    "EarliestEndTime": Field("earliest_end", moment),
+    "LatestEndTime": Field("latest_end", moment),
+}
+JOB_SUMMARY: Final = Form("job_summary", {**JOBS, **LEVEL, "InfrastructureType": Field("infrastructure_type", text)})
 NORMALISED_SUMMARY: Final = Form(
     "job_summary",
     {
-        **{name: key for name, key in JOB_SUMMARY.keys.items() if name not in ("InfrastructureType", *LEVEL)},
-        "Infrastructure": ("infrastructure_type", text),
-        "NormalisedWallDuration": ("normalised_wall", amounts),
-        "NormalisedCpuDuration": ("normalised_cpu", amounts),
+        **JOBS,
+        "Infrastructure": Field("infrastructure_type", text),
+        "NormalisedWallDuration": Field("normalised_wall", amounts, needed=True),
+        "NormalisedCpuDuration": Field("normalised_cpu", amounts, needed=True),
     },
-    JOB_SUMMARY.required | {"NormalisedWallDuration", "NormalisedCpuDuration"},
-    _job_summary,
 )
-
 SYNC: Final = Form(
     "sync",
-    {"Site": WORK["Site"], "SubmitHost": WORK["SubmitHost"], "NumberOfJobs": ("jobs", whole), **MONTH},
-    frozenset({"Site", "SubmitHost", "NumberOfJobs", "Month", "Year"}),
-    take_month,
+    {
+        **MONTH,
+        "Site": Field("site", text, needed=True),
+        "SubmitHost": Field("submit_host", text, needed=True),
+        "NumberOfJobs": Field("jobs", whole, needed=True),
+    },
 )
 
+MACHINE: Final[Fields] = {
+    **CLOUD,
+    **OWNER,
+    "LocalGroupId": Field("local_group", text),
+    "Status": Field("status", text),
+    "WallDuration": Field("wall", duration),
+    "CpuDuration": Field("cpu", duration),
+    "CpuCount": Field("cpu_count", whole),
+    "NetworkType": Field("network_type", text),
+    "NetworkInbound": Field("network_in", whole),
+    "NetworkOutbound": Field("network_out", whole),
+    "PublicIPCount": Field("public_ips", whole),
+    "Memory": Field("memory", whole),
+    "Disk": Field("disk", whole),
+    "BenchmarkType": Field("benchmark_type", text),
+    "Benchmark": Field("benchmark", level),
+    "ImageId": Field("image", text),
+}
 VM: Final = Form(
     "vm",
     {
         **MACHINE,
-        "VMUUID": ("vm_id", text),
-        "RecordCreateTime": ("created", moment_or_none),
-        "MachineName": ("machine", text),
-        "StartTime": ("start_time", moment_or_none),
-        "EndTime": ("end_time", moment_or_none),
-        "SuspendDuration": ("suspended", duration),
-        "StorageRecordId": ("storage_record", text),
+        "VMUUID": Field("vm_id", text, needed=True),
+        "RecordCreateTime": Field("created", moment_or_none),
+        "MachineName": Field("machine", text),
+        "StartTime": Field("start_time", moment_or_none),
+        "EndTime": Field("end_time", moment_or_none),
+        "SuspendDuration": Field("suspended", duration),
+        "StorageRecordId": Field("storage_record", text),
     },
-    frozenset({"VMUUID", "SiteName"}),
-    _machine,
 )
-
 VM_SUMMARY: Final = Form(
     "vm_summary",
     {
         **MACHINE,
         **MONTH,
-        "NumberOfVMs": ("vms", whole),
-        "EarliestStartTime": ("earliest_start", moment_or_none),
-        "LatestStartTime": ("latest_start", moment_or_none),
+        "NumberOfVMs": Field("vms", whole, needed=True),
+        "EarliestStartTime": Field("earliest_start", moment_or_none),
+        "LatestStartTime": Field("latest_start", moment_or_none),
     },
-    frozenset({"SiteName", "Month", "Year", "NumberOfVMs"}),
-    _machine_summary,
 )
+
+IN_TEXT: Final[Mapping[str, Form]] = {
+    "APEL-individual-job-message: v0.3": JOB,
+    "APEL-individual-job-message: v0.4": JOB,
+    "APEL-summary-job-message: v0.2": JOB_SUMMARY,
+    "APEL-summary-job-message: v0.3": NORMALISED_SUMMARY,
+    "APEL-summary-job-message: v0.4": JOB_SUMMARY,
+    "APEL-normalised-summary-message: v0.4": NORMALISED_SUMMARY,
+    "APEL-sync-message: v0.1": SYNC,
+    "APEL-cloud-message: v0.4": VM,
+    "APEL-cloud-summary-message: v0.4": VM_SUMMARY,
+}
+"""The forms by the first line of a text."""
+
+# JSON: public addresses, accelerators, and energy.
+
+CLOUD_OWNER: Final[Fields] = {
+    **CLOUD,
+    "LocalUser": Field("local_user", text),
+    "LocalGroup": Field("local_group", text),
+    "GlobalUserName": Field("user", text),
+    "FQAN": Field("fqan", long_text),
+}
+PUBLIC_IP: Final = Form(
+    "public_ip",
+    {
+        **CLOUD_OWNER,
+        "uuid": Field("record_id", text),
+        "IPVersion": Field("ip_version", whole, needed=True),
+        "IPCount": Field("count", whole, needed=True),
+        "MeasurementTime": Field("measured", moment, needed=True),
+    },
+)
+ACCELERATOR: Final = Form(
+    "accelerator",
+    {
+        **CLOUD_OWNER,
+        "AssociatedRecordType": Field("associated_type", text),
+        "AssociatedRecord": Field("vm_id", text, needed=True),
+        "Type": Field("accelerator", text, needed=True),
+        "Model": Field("model", text),
+        "Count": Field("count", number, needed=True),
+        "AvailableDuration": Field("wall", duration),
+        "ActiveDuration": Field("active", duration),
+        "BenchmarkType": Field("benchmark_type", text),
+        "Benchmark": Field("benchmark", level),
+        "MeasurementMonth": Field("month_number", whole, needed=True),
+        "MeasurementYear": Field("year", whole, needed=True),
+    },
+)
+ENERGY: Final = Form(
+    "energy",
+    {
+        **CLOUD,
+        "ExecUnitID": Field("record_id", text, needed=True),
+        "StartExecTime": Field("start_time", any_moment, needed=True),
+        "EndExecTime": Field("end_time", any_moment, needed=True),
+        "EnergyWh": Field("energy_wh", number, needed=True),
+        "Work": Field("work", number),
+        "Efficiency": Field("efficiency", number),
+        "WallClockTime_s": Field("wall", duration),
+        "CpuDuration_s": Field("cpu", duration),
+        "SuspendDuration_s": Field("suspended", duration),
+        "CPUNormalizationFactor": Field("normalisation", number),
+        "ExecUnitFinished": Field("finished", whole),
+        "Status": Field("status", text),
+        "Owner": Field("user", text),
+    },
+)
+
+IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
+    ("APEL Public IP message", "0.2"): PUBLIC_IP,
+    ("APEL-accelerator-message", "0.1"): ACCELERATOR,
+}
+"""The forms by the type and version a document names; energy records come bare, one or a list."""
+
+# XML, of the EMI name spaces: storage (StAR) and jobs (CAR). Keys are paths of elements; an attribute's name follows
+# the path after a blank, and so does the type of an element that comes in several types.
+
+STORAGE: Final = Form(
+    "storage",
+    {
+        "RecordIdentity createTime": Field("created", iso_moment, needed=True),
+        "RecordIdentity recordId": Field("record_id", text, needed=True),
+        "StorageSystem": Field("storage_system", text, needed=True),
+        "Site": Field("site", text),
+        "StorageShare": Field("share", text),
+        "StorageMedia": Field("media", text),
+        "StorageClass": Field("storage_class", text),
+        "FileCount": Field("files", whole),
+        "DirectoryPath": Field("path", long_text),
+        "SubjectIdentity/LocalUser": Field("local_user", text),
+        "SubjectIdentity/LocalGroup": Field("local_group", text),
+        "SubjectIdentity/UserIdentity": Field("user", text),
+        "SubjectIdentity/Group": Field("vo", text),
+        "SubjectIdentity/GroupAttribute subgroup": Field("vo_group", text),
+        "StartTime": Field("start_time", iso_moment, needed=True),
+        "EndTime": Field("end_time", iso_moment, needed=True),
+        "ResourceCapacityUsed": Field("used", whole, needed=True),
+        "LogicalCapacityUsed": Field("logical_used", whole),
+        "ResourceCapacityAllocated": Field("allocated", whole),
+    },
+    tolerant=True,
+)
+CAR_JOB: Final = Form(
+    "job",
+    {
+        **WORK,
+        "MachineName": Field("machine", text),
+        "Queue": Field("queue", text),
+        "JobIdentity/LocalJobId": Field("job_id", text, needed=True),
+        "UserIdentity/LocalUserId": Field("local_user", text),
+        "UserIdentity/GlobalUserName": Field("user", text),
+        "UserIdentity/Group": Field("vo", text),
+        "UserIdentity/GroupAttribute FQAN": Field("fqan", long_text),
+        "UserIdentity/GroupAttribute vo-group": Field("vo_group", text),
+        "UserIdentity/GroupAttribute vo-role": Field("vo_role", text),
+        "WallDuration": Field("wall", iso_duration, needed=True),
+        "CpuDuration": Field("cpu", iso_duration, needed=True),
+        "StartTime": Field("start_time", any_moment, needed=True),
+        "EndTime": Field("end_time", any_moment, needed=True),
+        "Infrastructure description": Field("infrastructure", text),
+        "Infrastructure type": Field("infrastructure_type", text),
+        "ServiceLevel": Field("service_level", long_text),
+        "ServiceLevel type": Field("benchmark_name", text),
+    },
+    tolerant=True,
+)
+TYPES: Final = {
+    "SubjectIdentity/GroupAttribute": "attributeType",
+    "UserIdentity/GroupAttribute": "type",
+    "CpuDuration": "usageType",
+}
+"""The elements that come in several types, and the attribute that names it; the CPU time of `all` types is the one."""

@@ -4,9 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ams.pipeline.jobs.accounting.board import Work, months, read_month, sections
 from ams.pipeline.report.page import page
 from ams.tables.table import Table
+from demo.pipeline.boards.accounting import Work, months, read_month, sections
 
 
 def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:

@@ -4,17 +4,19 @@ import os
 import shutil
 import sys
 import tarfile
+import tomllib
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
 SOURCES = Path(__file__).parents[1] / "src"
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 PACKAGES = ("ams", "pyspark_ams")
 """What the wheel of this project has."""
-WANTED = "argo-messaging[spark]"
+PROJECT = "argo-messaging"
 
 
 def make_environment(folder: Path) -> Path:
@@ -26,9 +28,8 @@ def make_environment(folder: Path) -> Path:
     packages = site_packages(folder)
     for package in PACKAGES:
         shutil.copytree(SOURCES / package, packages / package, ignore=shutil.ignore_patterns("__pycache__"))
-    for found in _needed(Requirement(WANTED)):
-        if found.name != Requirement(WANTED).name:
-            _install(found, packages)
+    for found in _needed(Requirement(f"{PROJECT}[spark]")):
+        _install(found, packages)
     return folder / "bin" / "python3"
 
 
@@ -50,22 +51,32 @@ def pack(environment: Path, archive: Path) -> None:
 
 
 def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:
-    """Yield what a requirement brings, itself among it, as it is installed here."""
+    """Yield what a requirement brings, as it is installed here: itself too, unless it is this project."""
     seen = set() if seen is None else seen
     extras = wanted.extras or {""}
     new = {(wanted.name.lower(), extra) for extra in extras} - seen
     if not new:
         return
     seen |= new
-    try:
-        found = distribution(wanted.name)
-    except PackageNotFoundError:  # for another system or Python
-        return
-    yield found
-    for text in found.requires or ():
+    if wanted.name == PROJECT:
+        requires = _required(extras)
+    else:
+        try:
+            found = distribution(wanted.name)
+        except PackageNotFoundError:  # for another system or Python
+            return
+        yield found
+        requires = found.requires or ()
+    for text in requires:
         asked = Requirement(text)
         if asked.marker is None or any(asked.marker.evaluate({"extra": extra}) for extra in {"", *extras}):
             yield from _needed(asked, seen)
+
+
+def _required(extras: Iterable[str]) -> Sequence[str]:
+    """Return what this project requires, as its wheel would say; what is installed here may be of before."""
+    told = tomllib.loads(PYPROJECT.read_text())["project"]
+    return [*told["dependencies"], *(each for extra in extras for each in told["optional-dependencies"].get(extra, ()))]
 
 
 def _install(found: Distribution, packages: Path) -> None:

@@ -51,6 +51,29 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
     ]
 
 
+def test_what_the_schema_of_a_topic_refuses_is_set_aside_and_the_rest_goes_on(
+    spark: SparkSession, garden: Garden, tmp_path: Path
+) -> None:
+    attributes = {"required": ["ams-origin-offset"]}
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    garden.client.call(wire.create_schema(garden.name, "number", number, attributes=attributes))
+    garden.client.call(wire.create_topic(garden.name, "strict", schema="number"))
+    messages = [Message(b'{"n": %d}' % each) for each in range(3)]
+    garden.topic("in", [*messages, Message(b'{"n": "x"}'), Message(b"no JSON"), Message(b'{"n": 5}')])
+
+    begun = Run(spark, tmp_path, garden.options)
+    run(begun, Options(topics=("in",), default=("strict", "loose"), create_topics=True, origin=True))
+
+    assert _published(garden) == {
+        "strict": ['{"n": 0}', '{"n": 1}', '{"n": 2}', '{"n": 5}'],
+        "loose": ['{"n": 0}', '{"n": 1}', '{"n": 2}', '{"n": "x"}', "no JSON", '{"n": 5}'],
+    }
+    reasons = _set_aside(spark, tmp_path)
+    assert [offset for offset, _ in reasons] == [3, 4]
+    assert all(reason.startswith("topic strict refuses it: Message ") for _, reason in reasons)
+    assert begun.counts() == (0, 2)
+
+
 def test_nothing_goes_back_to_where_it_was_read_from(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     garden.topic("in", [Message(b"0", {"to": "in"}), Message(b"1", {"to": "out"})])
 

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame
 from ams.pipeline.checkpoint import CHECKPOINT
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.republish.routing import ORDER, routed, set_aside, to_publish
+from ams.pipeline.jobs.republish.fitting import fitting, rules_of
+from ams.pipeline.jobs.republish.routing import ORDER, routed, sent_attributes, set_aside, to_publish
 from ams.pipeline.jobs.republish.rules import Rule, check_names
 from ams.pipeline.running import Run
 from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
@@ -49,18 +50,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 def run(run: Run, options: Options) -> None:
-    """Publish each message on by the rules, once and in the order of its topic; what makes no name is set aside."""
+    """Publish each message on by the rules, once and in order; what makes no name or is refused is set aside."""
     refuse_stale(run.work / CHECKPOINT, options.key_window)
     target = {**run.source, "project": options.project} if options.project else run.source
     written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
     barred = _barred(options, run.source.get("project"))
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        copies = routed(batch, options.rules, options.default, barred).persist()
+        judged = copies = routed(batch, options.rules, options.default, barred).persist()
         try:
-            publish(to_publish(copies, origin=options.origin), written, ORDER)
-            run.quarantine(set_aside(copies), batch_id)
+            topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
+            rules = rules_of(target, (each.to for each in topics))
+            if rules:
+                judged = fitting(copies, rules, sent_attributes(origin=options.origin)).persist()
+            publish(to_publish(judged, origin=options.origin), written, ORDER)
+            run.quarantine(set_aside(judged), batch_id)
         finally:
+            judged.unpersist()
             copies.unpersist()
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)

@@ -36,12 +36,19 @@ def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], b
 
 def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
-    source = F.concat_ws("/", "project", "topic")
-    marks = {ORIGIN_TOPIC: source, ORIGIN_OFFSET: F.col("offset").cast("string")}
-    attributes = marked(marks) if origin else F.col("attributes")
     going = copies.where(F.col("to").isNotNull())
-    sent = (F.col("to").alias("topic"), "data", attributes.alias("attributes"), "ordering_key")
-    return going.select(*sent, source.alias("source"), "offset", "copy")
+    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
+    return going.select(*sent, _source().alias("source"), "offset", "copy")
+
+
+def sent_attributes(*, origin: bool) -> Column:
+    """Return the attributes that copies are published with."""
+    marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
+    return marked(marks) if origin else F.col("attributes")
+
+
+def _source() -> Column:
+    return F.concat_ws("/", "project", "topic")
 
 
 def set_aside(copies: DataFrame) -> DataFrame:

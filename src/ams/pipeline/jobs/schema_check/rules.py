@@ -40,7 +40,12 @@ def of_service(source: Source, name: str) -> Rules:
     if project is None:
         raise WrongOption("schema", "is one of a project, and none is named")
     with Service(access) as service:
-        found = service.call(wire.get_schema(project, name))
+        return rules_named(service, project, name)
+
+
+def rules_named(service: Service, project: str, name: str) -> Rules:
+    """Ask for a schema; raise a `ClientError`."""
+    found = service.call(wire.get_schema(project, name))
     return Rules(found.type, _text(found.schema), _text(found.attributes))
 
 

@@ -39,14 +39,17 @@ def site_packages(environment: Path) -> Path:
 
 
 def pack(environment: Path, archive: Path) -> None:
-    """Write an environment as a tar file for `spark.archives`; Spark itself is left out, as each machine has it."""
+    """Write an environment as a tar file for `spark.archives`; Spark itself is left out, as each machine has it.
+
+    Links are written as what they lead to, because Spark refuses an archive with one that leads out of it.
+    """
     spark = f"{site_packages(environment).relative_to(environment)}/pyspark"
 
     def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
         return None if member.name == spark or member.name.startswith(f"{spark}/") else member
 
-    with tarfile.open(archive, "w") as opened:
-        for each in sorted(environment.iterdir()):
+    with tarfile.open(archive, "w", dereference=True) as opened:
+        for each in sorted(each for each in environment.iterdir() if each.name != "lib64"):
             opened.add(each, each.name, filter=kept)
 
 

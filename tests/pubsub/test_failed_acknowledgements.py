@@ -22,7 +22,7 @@ from grpc_status import rpc_status
 
 from ams.pubsub.leasing import takes_long_errors
 from tests.pubsub.conftest import World, world_at
-from tests.pubsub.streams import refused
+from tests.pubsub.streams import opened, refused
 from tests.support.service import live_service
 
 GetTopic: Any = types.GetTopicRequest.pb()
@@ -44,6 +44,12 @@ def extended(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
     client.modify_ack_deadline(asked)
 
 
+def given_back(client: Any, ids: list[str], futures: list["Future[Any]"]) -> None:
+    """Have it give messages back as failed."""
+    asked: list[Any] = [ModAckRequest(each, 0, future) for each, future in zip(ids, futures, strict=True)]
+    client.modify_ack_deadline(asked)
+
+
 @pytest.mark.parametrize("ask", [acknowledged, extended])
 def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     world: World, monkeypatch: pytest.MonkeyPatch, ask: Acknowledged
@@ -52,17 +58,48 @@ def test_googles_client_learns_of_each_of_a_thousand_ids_whether_it_counted(
     _, subscription = world.made(enable_exactly_once_delivery=True)
     ids = leased(world, subscription)
     give_back(world, subscription, ids[:LATE])
-    few = types.FlowControl(max_messages=1)
-    streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
-    try:
-        futures: list[Future[Any]] = [Future() for _ in ids]
-        ask(manager_of(streaming)._dispatcher, ids, futures)
-        told = [told_by(each) for each in futures]
-    finally:
-        streaming.cancel()
-        streaming.result(SECONDS)
+    told = told_to_client(world, subscription, ask, ids)
     assert Counter(told[:LATE]) == {BAD: LATE}
     assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
+
+
+def test_googles_client_learns_of_nacks_that_were_done_although_others_of_the_call_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "exponential_sleep_generator", lambda **_: itertools.repeat(0.01))
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    ids = leased(world, subscription)
+    acknowledge(world, subscription, ids[:LATE])
+    told = told_to_client(world, subscription, given_back, ids)
+    assert Counter(told[:LATE]) == {BAD: LATE}
+    assert Counter(told[LATE:]) == {GOOD: MANY - LATE}
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_exactly_once_an_id_that_was_acknowledged_has_no_deadline_any_more(world: World, seconds: int) -> None:
+    _, subscription = world.made(enable_exactly_once_delivery=True)
+    world.publisher.publish(world.topic(), b"x").result(SECONDS)
+    [each] = [each.ack_id for each in world.pulled(subscription)]
+    acknowledge(world, subscription, [each])
+    with pytest.raises(InvalidArgument) as error:
+        world.subscriber.modify_ack_deadline(
+            request={"subscription": subscription, "ack_ids": [each], "ack_deadline_seconds": seconds}
+        )
+    assert error.value.details[0].metadata == {each: "PERMANENT_FAILURE_INVALID_ACK_ID"}
+    stream = opened(world.channel, subscription)
+    stream.send(modify_deadline_ack_ids=[each], modify_deadline_seconds=[seconds])
+    confirmed = stream.next().modify_ack_deadline_confirmation
+    assert (list(confirmed.ack_ids), list(confirmed.invalid_ack_ids)) == ([], [each])
+    stream.call.cancel()
+
+
+def test_otherwise_the_deadline_of_an_id_that_was_acknowledged_is_ignored(world: World) -> None:
+    _, subscription = world.made()
+    world.publisher.publish(world.topic(), b"x").result(SECONDS)
+    ids = [each.ack_id for each in world.pulled(subscription)]
+    acknowledge(world, subscription, ids)
+    give_back(world, subscription, ids)
+    assert world.pulled(subscription) == []
 
 
 def test_an_error_names_as_many_ids_as_a_plain_connection_takes(world: World) -> None:
@@ -153,6 +190,19 @@ class Context:
 )
 def test_long_errors_are_for_connections_by_tls_and_for_java(context: Any, takes: bool) -> None:
     assert takes_long_errors(context) is takes
+
+
+def told_to_client(world: World, subscription: str, ask: Acknowledged, ids: list[str]) -> list[str]:
+    """Return what Google's client tells of each id that it asks for."""
+    few = types.FlowControl(max_messages=1)
+    streaming = world.subscriber.subscribe(subscription, lambda _: None, flow_control=few)
+    try:
+        futures: list[Future[Any]] = [Future() for _ in ids]
+        ask(manager_of(streaming)._dispatcher, ids, futures)
+        return [told_by(each) for each in futures]
+    finally:
+        streaming.cancel()
+        streaming.result(SECONDS)
 
 
 def told_by(future: "Future[Any]") -> str:

@@ -71,6 +71,8 @@ class Walk(RuleBasedStateMachine):
         self.exactly_once = False
         self.finished_by: dict[int, set[str]] = {}
         """Of what was acknowledged in this run: the ids that did."""
+        self.nacked_by: dict[int, str] = {}
+        """Of what was given back in this run: the id that did last."""
 
     @initialize(keyed=st.booleans(), exactly_once=st.booleans())
     def begin(self, keyed: bool, exactly_once: bool) -> None:
@@ -108,7 +110,7 @@ class Walk(RuleBasedStateMachine):
         self.open, self.found = [], []
         self.newest = {}
         self.heirs, self.hand_outs = self.hand_outs, {}
-        self.finished_by = {}
+        self.finished_by, self.nacked_by = {}, {}
 
     @rule(count=st.integers(1, 6))
     def publish(self, count: int) -> None:
@@ -208,7 +210,21 @@ class Walk(RuleBasedStateMachine):
         wait = None if waits is None else Milliseconds(waits)
         settling = self.backlog.nack(grouped(ids), Milliseconds(self.now), wait)
         assert sorted(settling.failures) == sorted(each.offset for each in good)
+        if self.exactly_once:
+            self._check_nacked(ids, good, settling)
         self._finish(settling, fails, later)
+
+    def _check_nacked(self, ids: list[AckId], good: list[Given], settling: Settling) -> None:
+        """The id that gave a message back last may say so again; no id gives back what is done."""
+        counted = {(each.offset, each.text) for each in good}
+        for each in ids:
+            if each in counted:
+                continue
+            if self.nacked_by.get(each.offset) == each.hand_out:
+                assert each not in settling.late, "a nack that was done is refused"
+            elif each.offset in self.done:
+                assert each in settling.late, "what is done was given back"
+        self.nacked_by.update(counted)
 
     def _some(self, data: st.DataObject) -> list[AckId]:
         out = [g for g in self.given if g.text in self.heirs.get(g.offset, ()) or self.newest.get(g.offset) is g]
@@ -252,6 +268,8 @@ class Walk(RuleBasedStateMachine):
             self.backlog.not_stored(settling)
             for offset in settling.done:
                 self.finished_by.pop(offset, None)
+            for offset in settling.failures:
+                self.nacked_by.pop(offset, None)
             return
         self.done.update(settling.done)
         for offset, count in settling.failures.items():
@@ -289,6 +307,7 @@ class Walk(RuleBasedStateMachine):
         good = self._good(ids)
         late = self.backlog.extend(grouped(ids), Milliseconds(deadline), Milliseconds(self.now))
         self._check_late(ids, good, late)
+        self._check_extended(ids, late)
         for each in good:
             each.deadline = deadline
             self._reserve(each.offset, deadline)
@@ -301,6 +320,11 @@ class Walk(RuleBasedStateMachine):
         for each in ids:
             is_past = each.offset in acknowledged or each.offset < self.floor_by_retention
             assert each in taken or each in late or is_past, "a late id counts"
+
+    def _check_extended(self, ids: list[AckId], late: list[AckId]) -> None:
+        """With exactly-once delivery nobody extends the lease of what is done."""
+        done = self.done if self.exactly_once else frozenset()
+        assert {each for each in ids if each.offset in done} <= set(late)
 
     @precondition(lambda self: self.given)
     @rule(data=st.data())

@@ -199,3 +199,37 @@ def test_exactly_once_the_id_of_before_that_finished_a_message_may_say_so_again(
 
     assert not backlog.acknowledge(ids_of(X, 1), NOW).late
     assert len(backlog.acknowledge(ids_of(Y, 1), NOW).late) == 1
+
+
+def test_exactly_once_a_nack_that_was_done_may_say_so_again_and_counts_once() -> None:
+    backlog = exactly_once()
+    first = give(backlog, 0, 0)
+    storing = backlog.nack(first, NOW, Milliseconds(0))
+    assert backlog.nack(first, NOW).unsure == first
+    store(backlog, storing, NOW)
+    second = give(backlog, NOW, *backlog.again(1))
+
+    again = backlog.nack(first, NOW)
+    assert (again.is_empty, again.late, again.unsure) == (True, [], {})
+    assert backlog.failures.of(Offset(0)) == 1
+    assert len(backlog.extend(first, Milliseconds(9), NOW)) == len(backlog.acknowledge(first, NOW).late) == 1
+    store(backlog, backlog.nack(second, NOW, Milliseconds(0)), NOW)
+    assert len(backlog.nack(first, NOW).late) == 1, "another id gave it back since"
+
+
+def test_a_nack_that_could_not_be_stored_is_done_when_it_comes_again() -> None:
+    backlog = exactly_once()
+    ids = give(backlog, 0, 0)
+    backlog.not_stored(backlog.nack(ids, NOW))
+
+    assert backlog.nack(ids, NOW).failures == {0: 1}
+
+
+def test_exactly_once_what_is_done_is_neither_extended_nor_given_back() -> None:
+    backlog = exactly_once()
+    ids = give(backlog, 0, 0)
+    store(backlog, backlog.acknowledge(ids, NOW), NOW)
+
+    assert len(backlog.extend(ids, Milliseconds(9), NOW)) == len(backlog.nack(ids, NOW).late) == 1
+    backlog.go_by(RULES)
+    assert backlog.extend(ids, Milliseconds(9), NOW) == backlog.nack(ids, NOW).late == []

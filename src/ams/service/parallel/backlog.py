@@ -64,7 +64,7 @@ class Settling:
     late: list[AckId] = field(default_factory=list)
     """Ids that count no more."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
-    """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
+    """Ids whose messages another call is settling: they count no more, or are to be settled yet."""
     leases: list[tuple[HandOut, list[Offset]]] = field(default_factory=list)
     """The leases they had."""
 
@@ -250,7 +250,8 @@ class Backlog:
         Raises `NeverGiven` for all that were never given by this subscription, as far as is known of the end of the
         topic (`before`), `InvalidInput` for one that cannot be read; nothing is changed then.
         """
-        settling = self._leased(ids, now)
+        named = self._ids.leased(ids, now, SOMEBODY)
+        settling = Settling(late=named.late, unsure=named.unsure, leases=named.leases)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
             settling.done += offsets
@@ -262,10 +263,18 @@ class Backlog:
     def nack(self, ids: AckIds, now: Milliseconds, waits: Milliseconds | None = None) -> Settling:
         """Return what is to be stored as consumers cannot do with these; raises as `acknowledge`.
 
-        They come again after `waits`, None: as the rules say.
+        They come again after `waits`, None: as the rules say. With exactly-once delivery a nack that was done may come
+        again: it changes nothing, and is not late.
         """
-        settling = self._leased(ids, now)
-        settling.waits = waits
+        named = self._ids.leased(ids, now, SOMEBODY)
+        settling = Settling(unsure=named.unsure, leases=named.leases, waits=waits)
+        for each in self._ids.late_of(named):
+            if not self._ids.has_nacked(each):
+                settling.late.append(each)
+            elif each.offset in self.failures.being_stored:  # by the nack that this one repeats: that may fail
+                settling.unsure.setdefault(each.hand_out, []).append(each.offset)
+        if self.failures.rules.exactly_once:
+            self._ids.nack(settling.leases)
         for lease, offsets in settling.leases:
             self.leases.end(lease, offsets)
             self._fail(settling, lease, offsets)
@@ -291,7 +300,7 @@ class Backlog:
         named = self._ids.leased(ids, now, holder)
         for lease, offsets in named.leases:
             self.leases.extend(lease, offsets, deadline)
-        return named.late
+        return self._ids.late_of(named)
 
     def expire(self, now: Milliseconds) -> Settling:
         """Return what is to be stored as leases have ended by `now`; let those be given again whose wait is over."""
@@ -323,10 +332,6 @@ class Backlog:
         if offset not in self.done:
             self._hold_back(offset, max(self.failures.wait_of(offset), KEPT), now)
 
-    def _leased(self, ids: AckIds, now: Milliseconds) -> Settling:
-        named = self._ids.leased(ids, now, SOMEBODY)
-        return Settling(late=named.late, unsure=named.unsure, leases=named.leases)
-
     def _fail(self, settling: Settling, lease: HandOut, offsets: Sequence[Offset]) -> None:
         settling.failures.update(self.failures.begin(offsets))
         settling.failed_with.update(dict.fromkeys(offsets, lease.holder))
@@ -357,6 +362,7 @@ class Backlog:
         """Let leases go on as they were: nothing of it is on disk."""
         self.done.being_stored.difference_update(settling.done)
         self._ids.not_finished(settling.done)
+        self._ids.not_nacked(settling.failures)
         self.failures.being_stored.difference_update(settling.failures)
         for lease, offsets in settling.leases:
             kept = [each for each in offsets if each not in self.done]

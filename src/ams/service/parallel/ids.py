@@ -16,6 +16,7 @@ from ams.service.parallel.done import Done
 from ams.service.parallel.failures import Failures
 from ams.service.parallel.finishers import Finishers
 from ams.service.parallel.leases import HandOut, Leases
+from ams.service.parallel.nacks import Nacks
 from ams.storage.cursors.acks import Progress
 
 
@@ -30,6 +31,8 @@ class Named:
     """Ids that count no more."""
     never_given: list[AckId] = field(default_factory=list)
     """Ids that never counted."""
+    finished: list[AckId] = field(default_factory=list)
+    """Ids whose messages are done, and that may say so again: for an acknowledgement they are good."""
     unsure: dict[str, list[Offset]] = field(default_factory=dict)
     """Ids whose messages are being acknowledged by another call: they count no more, or are to be settled yet."""
 
@@ -52,6 +55,7 @@ class Ids:
         """Messages of which older ids count no more though no failure says so: they were taken back unused, or an id of
         before the restart has the lease again."""
         self._finishers = Finishers(progress, before.grace_until)
+        self._nacks = Nacks()
 
     @property
     def has_given(self) -> bool:
@@ -137,6 +141,8 @@ class Ids:
                 named.late.append(ack_id)
             elif is_being_stored:
                 named.unsure.setdefault(text, []).append(offset)
+            else:
+                named.finished.append(ack_id)
             return False
         scan = self._done.scan
         if offset >= scan and (given.run == self._run or not self._before.may_have_given(offset)):
@@ -170,6 +176,26 @@ class Ids:
         for lease, offsets in leases:
             several = [each for each in offsets if each in self._failures or each in self._overtaken]
             self._finishers.note(several, lease.text, self._number)
+
+    def late_of(self, named: Named) -> list[AckId]:
+        """Return the ids that count no more where something else than an acknowledgement is asked for.
+
+        With exactly-once delivery those of messages that are done are among them.
+        """
+        return [*named.late, *named.finished] if self._failures.rules.exactly_once else named.late
+
+    def has_nacked(self, ack_id: AckId) -> bool:
+        """Whether a message was given back as failed by just this id, and by none since: exactly-once delivery."""
+        return self._nacks.has(ack_id)
+
+    def nack(self, leases: Iterable[tuple[HandOut, list[Offset]]]) -> None:
+        """Note by which ids messages are given back as failed: exactly-once delivery."""
+        for lease, offsets in leases:
+            self._nacks.note(offsets, lease.text)
+
+    def not_nacked(self, offsets: Iterable[Offset]) -> None:
+        """Forget by which ids messages were given back: they are not after all."""
+        self._nacks.forget(offsets)
 
     def finish_by_none(self, offset: Offset) -> None:
         """Note that a message is finished by none: exactly-once delivery."""

@@ -5,7 +5,7 @@ import pytest
 
 from ams.cli.command import Session
 from ams.cli.output import Format
-from ams.cli.pipeline import _hand_over
+from ams.cli.pipeline import hand_over
 from ams.client import Client
 from ams.client.bearer import BearerFile
 from ams.pipeline.checkpoint import Identity, Standing, locked, write
@@ -153,5 +153,5 @@ def test_spark_asks_as_the_command_does_also_by_a_bearer_token(tmp_path: Path) -
     ):
         environment = dict(left)
         with Client("http://localhost:1", token, bearer=bearer) as client:
-            _hand_over(Session(client, None, Format.TABLE, token, None, bearer=bearer), environment)
+            hand_over(Session(client, None, Format.TABLE, token, None, bearer=bearer), environment)
         assert environment == {"HOME": "/", "AMS_ENDPOINT": "http://localhost:1"} | said

@@ -72,7 +72,7 @@ def test_every_reader_sees_every_row_once(spark: SparkSession, tmp_path: Path) -
 def test_a_partition_of_many_batches_is_merged(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ams.pipeline.tables._CROWDED", 1)
+    monkeypatch.setattr("ams.tables.upkeep._CROWDED", 1)
     table = Table(spark, str(tmp_path / "table"), SCHEMA, ("day",))
 
     for number in range(3):

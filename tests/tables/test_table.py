@@ -25,6 +25,19 @@ def test_a_batch_is_added_once_however_often_it_comes(root: Path) -> None:
     assert contents(root) == {(1, MONDAY): 1}
 
 
+def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
+    kept = table(root)
+    for batch, numbers in enumerate([{"a": 1, "b": 7}, {"a": 2}, None]):
+        kept.append(QUERY, batch, write(kept, [(batch, MONDAY)]), numbers)
+    assert not kept.append(QUERY, 2, [], {"a": 9})
+
+    found = kept.snapshot()
+
+    assert [found.number(name) for name in ("a", "b", "c")] == [2, 7, None]
+    assert found.batch == 2
+    assert kept.recover() == []
+
+
 def test_another_query_is_refused_and_changes_nothing(root: Path) -> None:
     append(table(root), 0, [(1, MONDAY)])
 

@@ -73,6 +73,7 @@ COMMANDS = {
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.status:status", "Show how the service is."),
     "version": Entry("ams.cli.status:version", "Show the versions of this program and of the service."),
+    "archive": Entry("ams.cli.archive:archive", "Keep topics in a Delta table, without Spark."),
     "pipeline": Entry("ams.cli.pipeline:app", "Jobs on Spark over the topics of a project."),
     "profile": Entry("ams.cli.profiles:app", "Profiles: services to talk to, by name."),
     "completion": Entry("ams.cli.completing:completion", "Print the script that completes commands in a shell."),

@@ -67,14 +67,14 @@ def run(
     plan = _plan(target, settings)
     interval = _interval(every)
     folder = _folder(plan, work)
-    _hand_over(session, os.environ)
+    hand_over(session, os.environ)
     with _shown_when(debug):
         from ams.pipeline.starting import Setup, start
 
         setup = Setup(
             work=folder,
             project=session.project,
-            source=_source(session),
+            source=source_of(session),
             every=interval,
             accept_change=accept_change,
             skip_lost=skip_lost,
@@ -152,13 +152,13 @@ def _folder(plan: "Plan", work: str | None) -> Path:
     return Path(os.path.abspath(work or os.path.join(WORK_FOLDER, plan.name)))
 
 
-def _source(session: Session) -> dict[str, str]:
+def source_of(session: Session) -> dict[str, str]:
     """Return which service and project to read; the token is handed over apart, so that no plan holds it."""
     source = {"endpoint": session.client.endpoint, "project": session.project}
     return source | ({"ca": os.path.abspath(session.ca)} if session.ca else {})
 
 
-def _hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
+def hand_over(session: Session, environment: MutableMapping[str, str]) -> None:
     """Let Spark, which inherits the environment, find the service as the command line found it."""
     for name in (*TOKEN_VARIABLES, "AMS_PROFILE"):
         environment.pop(name, None)

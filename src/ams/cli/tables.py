@@ -34,7 +34,7 @@ def history(
     output: Output = Format.TABLE,
 ) -> None:
     """List the versions that are kept, newest first: when they came, by what, and how many rows and files."""
-    _need_tables()
+    need_tables()
     from ams.tables import upkeep
 
     found = [each._asdict() for each in upkeep.history(table, limit)]
@@ -52,7 +52,7 @@ def restore(
 
     The run that writes the table goes on with its next batch. What batches since that version brought is gone.
     """
-    _need_tables()
+    need_tables()
     from ams.tables import upkeep
 
     found = upkeep.restore(table, _version(version))
@@ -68,7 +68,7 @@ def merge(
     order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
 ) -> None:
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
-    _need_tables()
+    need_tables()
     from ams.tables import upkeep
     from ams.tables.snapshot import open_table
 
@@ -85,7 +85,7 @@ def vacuum(
     output: Output = Format.TABLE,
 ) -> None:
     """List the files that no version needs that is still kept, or remove them."""
-    _need_tables()
+    need_tables()
     from ams.tables import upkeep
 
     found = upkeep.vacuum(table, dry_run=not remove)
@@ -97,7 +97,7 @@ def vacuum(
 @app.command()
 def check(table: Table, output: Output = Format.TABLE) -> None:
     """Compare the log of a table with its files; ends with an error when they differ."""
-    _need_tables()
+    need_tables()
     from ams.tables import upkeep
 
     report = upkeep.check(table)
@@ -116,14 +116,15 @@ def convert(table: Table) -> None:
     Rows are compared one by one before anything changes, and the run then goes on with its checkpoint. The old files
     stay until vacuum; may be interrupted and called again.
     """
-    _need_tables()
+    need_tables()
     from ams.tables.convert import convert
 
     done = convert(table)
     note(f"{table}: {done.rows:,} rows of {done.batches:,} folders are in {done.files:,} files now, and are the same")
 
 
-def _need_tables() -> None:
+def need_tables() -> None:
+    """Raise `Unavailable` unless what tables need is installed."""
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise Unavailable(

@@ -1,4 +1,4 @@
-"""What a streaming query tells of itself, as numbers and as lines for whoever watches."""
+"""What a run tells of itself, as numbers and as lines for whoever watches."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -106,13 +106,17 @@ class Progress:
             if each.number > seen and each.messages
         ]
         for each in new:
-            self.batches += 1
-            self.messages += each.messages
-            self.last = each
-        if new and self.clock() - self._told >= EVERY_SECONDS:
+            self.count(each)
+        return bool(new)
+
+    def count(self, batch: Batch) -> None:
+        """Count a batch."""
+        self.batches += 1
+        self.messages += batch.messages
+        self.last = batch
+        if self.clock() - self._told >= EVERY_SECONDS:
             self._told = self.clock()
             self.say(self.line())
-        return bool(new)
 
     def line(self) -> str:
         """Return where the work is, in one line."""

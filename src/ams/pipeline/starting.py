@@ -1,14 +1,12 @@
 """From a plan to its end: the folder, Spark, the signals, and one line that says what was done."""
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -20,8 +18,7 @@ from ams.pipeline.failures import KILLED, explained, why_removed
 from ams.pipeline.plan import Plan
 from ams.pipeline.running import Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from ams.pipeline.signals import told_by_signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
     stopping = threading.Event()
     with (
         locked(setup.work),
-        _told_by_signals(stopping, setup.say) as listen,
+        told_by_signals(stopping, setup.say) as listen,
         interrupted_if(stopping, plan.name),
         removal_told(setup.work / SPARK_LOG, plan.name),
     ):
@@ -173,26 +170,3 @@ def _stderr_in(file: Path | None) -> Iterator[None]:
         os.dup2(ours, 2)
         os.close(ours)
         os.close(log)
-
-
-@contextmanager
-def _told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Set `stopping` at the first signal and end at once at the second; yields what takes the signals (again)."""
-
-    def told(number: int, _frame: FrameType | None) -> None:
-        if stopping.is_set():
-            os._exit(130)
-        stopping.set()
-        say(f"{signal.Signals(number).name}: ending after the batch at work; once more ends at once")
-
-    def listen() -> None:
-        for each in _SIGNALS:
-            signal.signal(each, told)
-
-    before = [signal.getsignal(each) for each in _SIGNALS]
-    listen()
-    try:
-        yield listen
-    finally:
-        for each, handler in zip(_SIGNALS, before, strict=True):
-            signal.signal(each, handler)

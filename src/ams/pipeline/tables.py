@@ -10,7 +10,6 @@ object store are read in the same way, a version of the past like the newest, an
 
 import heapq
 import json
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
@@ -31,8 +30,6 @@ KEPT_ROWS = timedelta(days=30)
 KEPT_RESULTS = timedelta(days=400)
 """How long versions of results can be read: last year's report, too."""
 
-_CROWDED = 200
-"""Files of a partition from which on they are merged."""
 _TASK_BYTES = 64 * 2**20
 """Bytes of files that one task reads, at least."""
 
@@ -75,7 +72,7 @@ class Table:
         Partitions of very many batches are merged, so that runs that go on for months can still read them.
         """
         self._table().append(query_id, batch_id, self._written(batch, batch_name(query_id, batch_id)))
-        crowded = _crowded(self.files())
+        crowded = upkeep.crowded(self.files())
         if crowded:
             self.merge(crowded)
 
@@ -206,12 +203,6 @@ def _parts(spark: SparkSession, files: Sequence[File]) -> list[list[File]]:
         part.append(each)
         heapq.heapreplace(parts, (size + each.size, number, part))
     return [part for _, _, part in sorted(parts, key=lambda found: found[1])]
-
-
-def _crowded(files: Iterable[File]) -> list[Partition]:
-    """Return the partitions of very many files."""
-    counted = Counter(_key(each.partition) for each in files)
-    return [dict(key) for key, count in counted.items() if count > _CROWDED]
 
 
 def _key(partition: Partition) -> tuple[tuple[str, str | None], ...]:

@@ -1,7 +1,7 @@
 """Changing a table: what is to change is decided on the newest version, and committed on just that one."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from deltalake.exceptions import CommitFailedError
@@ -23,8 +23,8 @@ class Change(NamedTuple):
     """For the history: `append`, `merge`."""
     add: Sequence[NewFile] = ()
     remove: Sequence[File] = ()
-    number: tuple[str, int] | None = None
-    """A query, and the number of its batch."""
+    numbers: Mapping[str, int] | None = None
+    """A query with the number of its batch, and others that are kept with it."""
     is_other_rows: bool = True
     """Whether the rows are others afterwards; not so of a merge."""
 
@@ -83,7 +83,7 @@ def _write(snapshot: Snapshot, change: Change) -> None:
         list(snapshot.partition_by),
         snapshot.delta.schema(),
         None,
-        log.properties(change.what, len(actions) + (change.number is not None), change.number),
+        log.properties(change.what, len(actions) + len(change.numbers or ()), change.numbers),
         log.HOOKS,
     )
 

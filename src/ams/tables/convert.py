@@ -94,7 +94,7 @@ def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted
     location.sync("")
 
     def change(snapshot: Snapshot) -> Change | None:
-        return None if snapshot.batch == batch else Change("convert", new, number=(query, batch))
+        return None if snapshot.batch == batch else Change("convert", new, numbers={query: batch})
 
     commit(location, change)
     location.move(OLD_FORMAT, CONVERTED)

@@ -28,18 +28,18 @@ _NOTE = f"{FOLDER}/_checkpoint_begun"
 _LAST = f"{FOLDER}/_last_checkpoint"
 
 
-def properties(what: str, actions: int, number: tuple[str, int] | None = None) -> CommitProperties:
+def properties(what: str, actions: int, numbers: Mapping[str, int] | None = None) -> CommitProperties:
     """Return what a commit says of itself: what it does, and how many actions it has; it is tried once.
 
     Args:
         what: for people who read the history.
         actions: lines of the commit besides the one that holds this.
-        number: a query, and the number of its batch.
+        numbers: a query and the number of its batch, and others that are kept with it, by their names.
     """
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions}},
         max_commit_retries=0,
-        app_transactions=[Transaction(*number)] if number else None,
+        app_transactions=[Transaction(name, number) for name, number in numbers.items()] if numbers else None,
     )
 
 

@@ -60,8 +60,13 @@ class Snapshot:
     @cached_property
     def batch(self) -> int:
         """The last batch that is in it, -1 before the first."""
-        found = self.delta._table.transaction_version(self.query) if self.query else None
+        found = self.number(self.query) if self.query else None
         return -1 if found is None else found
+
+    def number(self, name: str) -> int | None:
+        """Return what was last kept under a name beside a batch (see `Table.append`); None when nothing was."""
+        found: int | None = self.delta._table.transaction_version(name)
+        return found
 
     @cached_property
     def files(self) -> list[File]:

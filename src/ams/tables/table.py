@@ -1,7 +1,7 @@
 """Tables that batches are added to, each exactly once however often it is tried."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -46,17 +46,24 @@ class Table:
         """Return a writer of new files."""
         return Writer(self.location, self.schema, self.partition_by, name)
 
-    def append(self, query: str, batch: int, files: Sequence[NewFile]) -> bool:
+    def append(
+        self, query: str, batch: int, files: Sequence[NewFile], numbers: Mapping[str, int] | None = None
+    ) -> bool:
         """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
+
+        `numbers` are kept in the same commit, each in the place of the one of its name before: where a reader stands.
+        They outlast merges, checkpoints and restores; `Snapshot.number` returns them.
 
         Raises `WrongTable`, and changes nothing, if the table belongs to another query, whose batches have the same
         numbers; if it knows later batches, so that the checkpoint is older than the table; if it has other columns; or
         if a file is not there.
         """
 
+        kept = {query: batch, **(numbers or {})}
+
         def change(snapshot: Snapshot) -> Change | None:
             self._check_batch(snapshot, query, batch)
-            return None if batch == snapshot.batch else Change("append", files, number=(query, batch))
+            return None if batch == snapshot.batch else Change("append", files, numbers=kept)
 
         self._make_ready(files, query)
         return commit(self.location, change, self._fitted)

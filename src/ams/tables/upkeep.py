@@ -1,5 +1,6 @@
 """Keeping tables in order: merging small files, removing old ones, going back to a version, and checking."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -19,6 +20,8 @@ FILE_BYTES = 256 * 2**20
 """How large merged files become."""
 _TOGETHER_BYTES = 2**30
 """What is merged before it is committed."""
+_CROWDED = 200
+"""Files of a partition from which on they are merged."""
 _Sized = TypeVar("_Sized", File, NewFile)
 
 
@@ -61,6 +64,12 @@ def together(files: Iterable[_Sized], file_bytes: int) -> Iterator[list[_Sized]]
         found.append(file)
     if found:
         yield found
+
+
+def crowded(files: Iterable[File]) -> list[Partition]:
+    """Return the partitions of very many files, which are worth merging at any time."""
+    counted = Counter(tuple(file.partition.items()) for file in files)
+    return [dict(key) for key, count in counted.items() if count > _CROWDED]
 
 
 def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
@@ -119,7 +128,7 @@ class Done(NamedTuple):
 def history(location: Location | str, limit: int | None = None) -> Iterator[Done]:
     """Yield the commits that are kept, the newest first."""
     location = Location.of(location)
-    open_table(location)
+    query = open_table(location).query
     for version in sorted(log.versions(location), reverse=True)[:limit]:
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
@@ -127,11 +136,17 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Done
             version,
             log.time_of(info),
             info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
-            next((each["txn"]["version"] for each in actions if "txn" in each), None),
+            _batch_in(actions, query),
             sum("add" in each for each in actions),
             sum(log.rows_of(each["add"]) for each in actions if "add" in each),
             sum("remove" in each for each in actions),
         )
+
+
+def _batch_in(actions: Iterable[dict[str, Any]], query: str | None) -> int | None:
+    """Return the number of the batch that a commit brought; of other programs' tables any number."""
+    found = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
+    return found.get(query) if query else next(iter(found.values()), None)
 
 
 @dataclass

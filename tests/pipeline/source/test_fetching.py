@@ -13,9 +13,9 @@ from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.http import arrow
 from ams.pipeline.errors import DataLoss
+from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
-from ams.pipeline.source.answers import SCHEMA
 from ams.pipeline.source.fetching import Fetch
 from ams.pipeline.source.losses import LostMessages
 from ams.pipeline.source.parts import Part
@@ -66,7 +66,7 @@ def fetch(stub: Stub, start: int = 0, stop: int = 10, *, fail: bool = True, seco
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=seconds)
     with Service(access) as service:
         batches = list(Fetch(service, Part(TOPIC, start, stop), fail_on_data_loss=fail).batches())
-    assert all(batch.schema == SCHEMA for batch in batches)
+    assert all(batch.schema == MESSAGE for batch in batches)
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
@@ -123,7 +123,7 @@ def keys_of(stub: Stub, stop: int) -> list[str | None]:
     access = Access(endpoint=stub.url, token="t", ca=None, retry_seconds=1.0)
     with Service(access) as service:
         [batch] = Fetch(service, Part(TOPIC, 0, stop)).batches()
-    assert batch.schema == SCHEMA
+    assert batch.schema == MESSAGE
     return list(batch.column("ordering_key").to_pylist())
 
 

@@ -6,20 +6,17 @@ from datetime import datetime
 import httpx
 import msgspec
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from ams.client.errors import Unreachable
 from ams.client.messages import data_of
 from ams.client.wire import ReadMessage
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Name
 
 ARROW = "application/vnd.apache.arrow.stream"
 LINES = "application/x-ndjson"
 ACCEPT = f"{ARROW}, {LINES};q=0.5"
 
-SCHEMA = to_arrow_schema(MESSAGES, timezone="UTC")
-"""The columns exactly as Spark wants them."""
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """What ends a stream (Arrow columnar format, IPC streaming format)."""
 
@@ -92,8 +89,8 @@ def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
     times = [datetime.fromisoformat(each.publish_time) for each in lines]
     columns = {
         "offset": pa.array([each.offset for each in lines], pa.int64()),
-        "publish_time": pa.array(times, SCHEMA.field("publish_time").type),
-        "attributes": pa.array([list(each.attributes.items()) for each in lines], SCHEMA.field("attributes").type),
+        "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
+        "attributes": pa.array([list(each.attributes.items()) for each in lines], MESSAGE.field("attributes").type),
         "data": pa.array([data_of(each) for each in lines], pa.binary()),
         "ordering_key": pa.array([each.ordering_key or None for each in lines], pa.string()),
     }
@@ -114,5 +111,5 @@ def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
         batch.column("ordering_key") if "ordering_key" in batch.schema.names else pa.nulls(rows, pa.string()),
     ]
     return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+        [column.cast(field.type) for column, field in zip(columns, MESSAGE, strict=True)], schema=MESSAGE
     )

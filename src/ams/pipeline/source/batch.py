@@ -9,8 +9,15 @@ from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch
 from ams.pipeline.source.filtering import Window, window
 from ams.pipeline.source.options import EARLIEST, Reading
-from ams.pipeline.source.parts import Part, Partition, parts
+from ams.pipeline.source.parts import Part, parts
 from ams.pipeline.source.places import Places
+
+
+class Partition(InputPartition):
+    """A part as Spark hands it to a task."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
 
 
 class BatchReader(DataSourceReader):

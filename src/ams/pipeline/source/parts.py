@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyspark.sql.datasource import InputPartition
-
 from ams.pipeline.options import Name
 
 
@@ -17,13 +15,6 @@ class Part(NamedTuple):
     stop: int
     id: str = ""
     """Which topic of that name it is; empty where the service does not tell."""
-
-
-class Partition(InputPartition):
-    """A part as Spark hands it to a task."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
 
 
 def parts(

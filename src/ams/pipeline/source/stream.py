@@ -18,11 +18,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Service
-from ams.pipeline.source.batch import read_part
+from ams.pipeline.source.batch import Partition, read_part
 from ams.pipeline.source.following import Cursor
 from ams.pipeline.source.losses import lost, remade
 from ams.pipeline.source.options import LATEST, Reading
-from ams.pipeline.source.parts import Partition, limited, parts
+from ams.pipeline.source.parts import limited, parts
 from ams.pipeline.source.places import Offsets, Places
 
 IDS = "topics"

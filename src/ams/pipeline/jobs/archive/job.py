@@ -1,12 +1,12 @@
 """The jobs `archive` and `archive-check`."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 import msgspec
 from pyspark.sql import DataFrame
 
-from ams.pipeline.errors import CheckFailed, WrongOption
+from ams.pipeline.archiving import closed, is_kept_here
+from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
 from ams.pipeline.jobs.archive.checking import MOST, check, summary
 from ams.pipeline.jobs.archive.selecting import selection
 from ams.pipeline.jobs.archive.table import Selection, archive_table, dated
@@ -14,6 +14,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.report.text import table
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
+from ams.tables.snapshot import open_table
 
 _MEBIBYTE = 2**20
 
@@ -48,6 +49,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 def run(run: Run, options: Options) -> None:
     """Archive what there is, then merge the days that are closed."""
     archive = archive_table(run.spark, options.path or default_path(run))
+    if archive.exists() and is_kept_here(open_table(archive.root).query):
+        raise WrongTable(
+            f"{archive.root} is written by `ams archive`, whose place is in the table; go on with that, or give "
+            "another folder"
+        )
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         run.append(archive, dated(messages), batch_id)
@@ -64,9 +70,8 @@ def refresh(run: Run, archive: Table, options: Options) -> None:
     """Merge what is to be merged."""
     if not options.merge:
         return
-    open_from = (datetime.now(UTC).date() - timedelta(days=options.closed_after)).isoformat()
-    closed = [each for each in archive.partitions_since(-1) if (each["date"] or "") < open_from]
-    merged = archive.merge(closed, file_bytes=options.file_mib * _MEBIBYTE)
+    days = closed(archive.partitions_since(-1), options.closed_after)
+    merged = archive.merge(days, file_bytes=options.file_mib * _MEBIBYTE)
     if merged:
         run.say(f"archive: merged {merged} files of days that are closed")
 

@@ -6,18 +6,18 @@ from fnmatch import fnmatchcase
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DateType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline import messages
 from ams.pipeline.errors import WrongTable
+from ams.pipeline.messages import PARTITIONS
 from ams.pipeline.tables import Table, frame
 from ams.tables.files import File, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 
-ARCHIVE = StructType([*MESSAGES.fields, StructField("date", DateType(), nullable=False)])
-"""A message, and the day of its publish time in UTC."""
-PARTITIONS = ("project", "topic", "date")
+ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
 _DAY_MILLISECONDS = 86_400_000
 
 

@@ -1,0 +1,277 @@
+"""`ams archive`: keeps topics in the table that the job `archive` makes too, without Spark and Java.
+
+Where it stands is in the table and nowhere else: the commit that brings a batch also keeps of each topic up to where
+the batch goes, as a number beside that of the batch (`Table.append`). So a kill or a loss of power cannot part the two,
+and merges, checkpoints and restores leave them be. The name of such a number holds the topic's id, so a topic that was
+deleted and made again is never taken for the old one.
+"""
+
+import fcntl
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
+
+from pyarrow.fs import LocalFileSystem
+
+from ams.client.errors import NotAms, NotFound
+from ams.pipeline.errors import Busy, DataLoss, WrongTable
+from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
+from ams.pipeline.options import Name
+from ams.pipeline.progress import Batch, Progress
+from ams.pipeline.service import Bounds, Service
+from ams.pipeline.source.fetching import Fetch
+from ams.pipeline.source.losses import LostMessages, lost
+from ams.pipeline.source.parts import Part, limited
+from ams.tables import upkeep
+from ams.tables.files import NewFile, Partition, batch_name
+from ams.tables.location import Location
+from ams.tables.snapshot import Snapshot
+from ams.tables.table import Table
+
+_QUERY = "ams-archive/"
+"""Before the project: what the table takes batches of."""
+_LOCK = "_lock"
+_WILD = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is archived, and how."""
+
+    project: str
+    topics: Sequence[str] = ("*",)
+    """Names, and patterns with `*` and `?`, whose topics may come and go."""
+    batch_messages: int = 200_000
+    """How many messages are stored at a time."""
+    merge: bool = True
+    """Whether the small files of closed days are merged."""
+    closed_after: int = 1
+    """Days after its end."""
+    file_bytes: int = upkeep.FILE_BYTES
+    """How large merged files become."""
+    skip_lost: bool = False
+    """Whether to go on, with a line that says so, where messages are kept no longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """A topic as it was when a round began."""
+
+    name: Name
+    id: str
+    bounds: Bounds
+
+    @property
+    def place(self) -> str:
+        """The name under which the table keeps where it stands."""
+        return f"{self.name} {self.id}"
+
+
+class Archiver:
+    """Writes an archive; to be used within `alone`."""
+
+    def __init__(
+        self,
+        service: Service,
+        location: Location,
+        wanted: Wanted,
+        stopping: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare; `stopping` ends the work between two batches, `say` tells whoever watches."""
+        self._service = service
+        self._location = location
+        self._wanted = wanted
+        self._stopping = stopping
+        self._say = say
+        self._query = f"{_QUERY}{wanted.project}"
+        self._table = Table(location, ARCHIVE, PARTITIONS)
+        self.progress = Progress(say)
+        self.topics: set[Name] = set()
+        """Of which there were messages to store."""
+        self.files = 0
+        """That were written, those that were merged away since among them."""
+
+    def begin(self) -> None:
+        """See that the table is one of these, or none yet; raise `WrongTable`."""
+        for each in self._table.recover():  # before it is looked at where the work stands
+            self._say(f"archive: {each}")
+        if not self._table.exists():
+            return
+        found = self._table.snapshot()
+        if found.partition_by != PARTITIONS or found.query is None:
+            raise WrongTable(f"{self._location} is no archive; give another folder")
+        if found.query == self._query:
+            return
+        if is_kept_here(found.query):
+            other = found.query.removeprefix(_QUERY)
+            raise WrongTable(f"{self._location} is the archive of project {other}; give each project one of its own")
+        raise WrongTable(
+            f"{self._location} is written by the job archive, whose place is in its own checkpoint; "
+            "go on with `ams pipeline run archive`, or give another folder"
+        )
+
+    def run(self, every: float | None = None) -> None:
+        """Store what there is, and merge; with `every`, do so again and again, that many seconds apart, until stopped.
+
+        Raises `DataLoss` when messages are kept no longer that were not stored, and the `ClientError` that does not
+        pass. What was stored until then stays, and the next run goes on behind it.
+        """
+        while True:
+            began = time.monotonic()
+            self._catch_up()
+            if not self._stopping.is_set():
+                self._merge()
+            if every is None or self._stopping.wait(max(0.0, began + every - time.monotonic())):
+                return
+
+    def _catch_up(self) -> None:
+        """Store batch after batch up to where the topics end now."""
+        while True:
+            names = self._names()
+            try:
+                topics = [self._found(name) for name in names]
+                while not self._stopping.is_set() and self._batch(topics):
+                    pass
+                return
+            except NotFound:
+                if self._names() == names:  # else one was deleted meanwhile; the others are wanted all the same
+                    raise
+
+    def _names(self) -> list[Name]:
+        """Return the topics there are now; one that is named without a pattern is always among them."""
+        patterns = [each for each in self._wanted.topics if _WILD & set(each)]
+        listed = self._service.topics(self._wanted.project) if patterns else []
+        fitting = {each for each in listed if any(fnmatchcase(each.name, pattern) for pattern in patterns)}
+        named = {Name(self._wanted.project, each) for each in self._wanted.topics if each not in patterns}
+        return sorted(fitting | named)
+
+    def _found(self, name: Name) -> _Topic:
+        bounds, known = self._service.identified(name)
+        if not known:
+            raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
+        return _Topic(name, known, bounds)
+
+    def _batch(self, topics: Sequence[_Topic]) -> bool:
+        """Store a batch; return False if there was nothing to store."""
+        # Looked up each time: the table says where the work stands, even if somebody else was at work too.
+        snapshot = self._table.snapshot() if self._table.exists() else None
+        with _losses_told(self._say):
+            starts = {str(each.name): self._start(snapshot, each) for each in topics}
+        ends = {str(each.name): max(each.bounds.end, starts[str(each.name)]) for each in topics}
+        stops = limited(starts, ends, self._wanted.batch_messages)
+        parts = {
+            each.place: Part(each.name, starts[str(each.name)], stops[str(each.name)], each.id)
+            for each in topics
+            if starts[str(each.name)] < stops[str(each.name)]
+        }
+        if not parts:
+            return False
+        number = snapshot.batch + 1 if snapshot else 0
+        began = time.monotonic()
+        with _losses_told(self._say):
+            files = self._written(parts.values(), number)
+        places = {place: part.stop for place, part in parts.items()}
+        if self._table.append(self._query, number, files, places):
+            messages = sum(each.rows for each in files)
+            self.files += len(files)
+            self.topics |= {part.topic for part in parts.values()}
+            rate = messages / max(time.monotonic() - began, 0.001)
+            self.progress.count(Batch(number, messages, rate, sum(ends.values()) - sum(stops.values())))
+        return True
+
+    def _start(self, snapshot: Snapshot | None, topic: _Topic) -> int:
+        """Return where a topic is to be read from; see what is lost of it since, as far as it shows before reading."""
+        oldest, end = topic.bounds
+        at = snapshot.number(topic.place) if snapshot else None
+        fail = not self._wanted.skip_lost
+        if at is None:
+            if snapshot and _holds(snapshot, topic.name):
+                _remade(topic.name, fail=fail)
+            return oldest
+        if at > end:  # a service that was put back to an earlier state
+            lost(f"messages {end} to {at - 1} of topic {topic.name}", fail=fail)
+            return oldest
+        return at
+
+    def _written(self, parts: Iterable[Part], number: int) -> list[NewFile]:
+        with self._table.writer(batch_name(self._query, number)) as writer:
+            for part in parts:
+                for rows in Fetch(self._service, part, fail_on_data_loss=not self._wanted.skip_lost).batches():
+                    writer.add(dated(rows))
+            return writer.close()
+
+    def _merge(self) -> None:
+        if not self._table.exists():
+            return
+        files = self._table.snapshot().files
+        found = upkeep.crowded(files)
+        if self._wanted.merge:
+            found += closed((file.partition for file in files), self._wanted.closed_after)
+        merged = upkeep.merge(self._location, found, self._wanted.file_bytes, "offset") if found else 0
+        if merged:
+            self._say(f"archive: merged {merged} files")
+
+
+def is_kept_here(query: str | None) -> bool:
+    """Whether a table is written by `ams archive`, by what it takes batches of."""
+    return bool(query) and str(query).startswith(_QUERY)
+
+
+def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition]:
+    """Return partitions of an archive whose day ended so many days ago."""
+    open_from = (datetime.now(UTC).date() - timedelta(days=closed_after)).isoformat()
+    return [each for each in partitions if (each["date"] or "") < open_from]
+
+
+@contextmanager
+def alone(location: Location) -> Iterator[None]:
+    """Hold an archive, whose folder is made if it is absent; raise `Busy` when another `ams archive` holds it.
+
+    In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
+    """
+    if not isinstance(location.filesystem, LocalFileSystem):
+        yield
+        return
+    try:
+        location.make()
+        lock = open(location.path(_LOCK), "ab")  # noqa: SIM115  # closed below, after the work
+    except OSError as error:
+        raise WrongTable(f"{location}: {error.strerror or error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another `ams archive` writes {location}; wait for its end, or give another folder") from None
+        yield
+
+
+def _remade(topic: Name, *, fail: bool) -> None:
+    text = f"topic {topic} was deleted and made again since it was archived"
+    if fail:
+        raise DataLoss(
+            f"{text}; archive it into another folder, or go on here with --skip-lost: then the archive holds the "
+            "messages of both under the same ids"
+        )
+    warnings.warn(f"{text}; what was not stored of the old one is lost", LostMessages, stacklevel=2)
+
+
+def _holds(snapshot: Snapshot, topic: Name) -> bool:
+    wanted: Mapping[str, str | None] = {"project": topic.project, "topic": topic.name}
+    return any(wanted.items() <= file.partition.items() for file in snapshot.files)
+
+
+@contextmanager
+def _losses_told(say: Callable[[str], None]) -> Iterator[None]:
+    """Say what is lost, where it does not end the work, in a line of its own."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", LostMessages)
+        yield
+    for each in found:
+        if issubclass(each.category, LostMessages):
+            say(f"archive: {each.message}")

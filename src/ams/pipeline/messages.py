@@ -1,0 +1,29 @@
+"""The columns of a message and of an archive as Arrow has them: what works with Spark and without it has in common."""
+
+import pyarrow as pa
+
+MESSAGE = pa.schema(
+    [
+        pa.field("project", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("message_id", pa.string(), nullable=False),
+        pa.field("publish_time", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("attributes", pa.map_(pa.string(), pa.field("value", pa.string(), nullable=False)), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+        pa.field("ordering_key", pa.string()),
+    ]
+)
+"""A message; `data` is decoded from base64, `publish_time` is a whole number of milliseconds, a message without an
+`ordering_key` has null.
+"""
+ARCHIVE = MESSAGE.append(pa.field("date", pa.date32(), nullable=False))
+"""A message, and the day of its publish time in UTC."""
+PARTITIONS = ("project", "topic", "date")
+"""Of an archive."""
+
+
+def dated(messages: pa.RecordBatch) -> pa.RecordBatch:
+    """Return messages (`MESSAGE`) as rows of an archive (`ARCHIVE`)."""
+    days = messages.column("publish_time").cast(pa.date32(), safe=False)
+    return pa.RecordBatch.from_arrays([*messages.columns, days], schema=ARCHIVE)

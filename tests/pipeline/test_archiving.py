@@ -1,0 +1,360 @@
+"""`ams archive` without its command line: which messages are in the table, whatever happens to topics and to runs."""
+
+import itertools
+import os
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ams.client import Message
+from ams.client.errors import NotAms, NotFound
+from ams.pipeline.archiving import Archiver, Wanted, alone
+from ams.pipeline.errors import Busy, DataLoss, WrongTable
+from ams.pipeline.messages import ARCHIVE, PARTITIONS
+from ams.pipeline.options import Access
+from ams.pipeline.service import Service
+from ams.pipeline.source.fetching import Fetch
+from ams.tables import log, upkeep
+from ams.tables.errors import WrongTable as NoTable
+from ams.tables.location import Location
+from ams.tables.snapshot import open_table
+from ams.tables.table import Table
+from tests.faults.pipeline.kills import run_through_kills
+from tests.pipeline.delta import by_duckdb, files_of
+from tests.pipeline.garden import Garden, numbered
+from tests.tables.losing import Lost, Machine
+
+DAMAGES = ("gone", "empty", "all but the last line")
+
+
+class Keeper:
+    """Runs that archive a garden into one folder."""
+
+    def __init__(self, garden: Garden, folder: Path) -> None:
+        self.garden = garden
+        self.path = folder / "archive"
+        self.said: list[str] = []
+        self.stopping = threading.Event()
+        self.before_batch: Callable[[], None] = lambda: None
+
+    def run(self, *topics: str, every: float | None = None, **options: Any) -> Archiver:
+        access = Access(
+            endpoint=self.garden.options["endpoint"], token=self.garden.options["token"], ca=None, retry_seconds=1
+        )
+        wanted = replace(Wanted(project=self.garden.name, batch_messages=3), topics=topics or ("*",), **options)
+        location = Location.of(self.path)
+        with alone(location), Service(access) as service:
+            archiver = Archiver(service, location, wanted, self.stopping, self.said.append)
+            archiver.begin()
+            archiver.run(every)
+        return archiver
+
+    def offsets(self) -> dict[str, list[int]]:
+        rows = by_duckdb(self.path, 'SELECT topic, list("offset" ORDER BY "offset") FROM rows GROUP BY 1')
+        return dict(rows)
+
+    def remake(self, topic: str, messages: int) -> None:
+        self.garden.client.project(self.garden.name).topic(topic).delete()
+        self.garden.topic(topic, numbered(messages))
+
+
+@pytest.fixture
+def keeper(garden: Garden, tmp_path: Path) -> Keeper:
+    return Keeper(garden, tmp_path)
+
+
+def test_topics_are_found_and_let_go_and_each_message_is_there_once(keeper: Keeper) -> None:
+    garden, odd = keeper.garden, Message(bytes(range(256)), {"naïve": "☃", "": "x=y"}, "bed 4")
+    garden.topic("plants", [odd, *numbered(4)])
+    garden.topic("stones", numbered(1))
+    garden.topic("walls", numbered(1))
+
+    done = keeper.run("pl*", "st?nes", "birds*")
+    garden.publish("plants", numbered(2))
+    garden.topic("birds", numbered(1))
+    garden.client.project(garden.name).topic("stones").delete()
+    again = keeper.run("pl*", "st?nes", "birds*")
+
+    assert keeper.offsets() == {"plants": [*range(7)], "stones": [0], "birds": [0]}
+    assert (done.progress.messages, len(done.topics), again.progress.messages, len(again.topics)) == (6, 2, 3, 2)
+    first = "SELECT data, attributes, ordering_key, message_id, project, publish_time::DATE = date FROM rows"
+    assert by_duckdb(keeper.path, f"{first} WHERE topic = 'plants' ORDER BY \"offset\" LIMIT 1") == [
+        (odd.data, dict(odd.attributes), "bed 4", "0", garden.name, True)
+    ]
+    assert keeper.run().progress.messages == 1
+    assert upkeep.check(str(keeper.path)).wrong == []
+
+
+def test_a_batch_has_no_more_messages_than_it_may(keeper: Keeper) -> None:
+    for topic in ("plants", "stones"):
+        keeper.garden.topic(topic, numbered(4))
+
+    keeper.run()
+
+    appended = [done.rows for done in upkeep.history(str(keeper.path)) if done.what == "append"]
+    assert sum(appended) == 8
+    assert max(appended) == 3
+
+
+def test_a_topic_that_is_named_must_be_there(keeper: Keeper) -> None:
+    with pytest.raises(NotFound):
+        keeper.run("plants")
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_does_not_end_the_others(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for topic in ("plants", "stones"):
+        keeper.garden.topic(topic, numbered(2))
+    whole = Fetch.batches
+
+    def deleting(self: Fetch) -> Any:
+        if self.part.topic.name == "stones":
+            keeper.garden.client.project(keeper.garden.name).topic("stones").delete()
+        return whole(self)
+
+    monkeypatch.setattr(Fetch, "batches", deleting)
+    keeper.run(batch_messages=10)
+
+    assert keeper.offsets() == {"plants": [0, 1]}
+
+
+def test_a_topic_that_was_made_again_ends_the_work_unless_it_is_told_to_go_on(keeper: Keeper) -> None:
+    keeper.garden.topic("plants", numbered(2))
+    keeper.run()
+    keeper.remake("plants", 5)
+
+    with pytest.raises(DataLoss, match="/plants was deleted and made again since it was archived.* --skip-lost"):
+        keeper.run()
+    assert keeper.offsets() == {"plants": [0, 1]}
+    keeper.run(skip_lost=True)
+    keeper.garden.publish("plants", numbered(1))
+    keeper.run()
+
+    assert keeper.offsets() == {"plants": [0, 0, 1, 1, 2, 3, 4, 5]}
+    assert any("what was not stored of the old one is lost" in each for each in keeper.said)
+
+
+def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper.garden.topic("plants", numbered(2))
+    keeper.run()
+    keeper.garden.publish("plants", numbered(4))
+    whole = Fetch._skip_to
+    monkeypatch.setattr(Fetch, "_skip_to", lambda self, first: whole(self, max(first, 4)))
+
+    with pytest.raises(DataLoss, match="messages 2 to 3 of topic .*/plants are kept no longer"):
+        keeper.run(batch_messages=10)
+    assert keeper.offsets() == {"plants": [0, 1]}
+    keeper.run(batch_messages=10, skip_lost=True)
+
+    assert any("messages 2 to 3" in each for each in keeper.said)
+    assert keeper.run().progress.messages == 0
+
+
+def test_a_service_that_tells_no_ids_of_topics_is_refused(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper.garden.topic("plants", numbered(1))
+    whole = Service.identified
+    monkeypatch.setattr(Service, "identified", lambda self, topic: (whole(self, topic)[0], ""))
+
+    with pytest.raises(NotAms, match="does not tell the ids of topics"):
+        keeper.run()
+
+
+def test_closed_days_are_merged_with_the_same_rows(keeper: Keeper) -> None:
+    keeper.garden.topic("plants", numbered(7))
+    keeper.run(merge=False)
+    before = by_duckdb(keeper.path, "SELECT * FROM rows ORDER BY ALL")
+    assert len(files_of(keeper.path)) == 3
+
+    keeper.run()
+
+    assert by_duckdb(keeper.path, "SELECT * FROM rows ORDER BY ALL") == before
+    assert [name.rpartition("/")[2].startswith("merged-000002-") for name in files_of(keeper.path)] == [True]
+    assert "archive: merged 3 files" in keeper.said
+    assert keeper.run().progress.messages == 0
+
+
+def test_where_it_stands_outlasts_merges_checkpoints_vacuum_and_restore(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
+    keeper.garden.topic("plants", numbered(9))
+    keeper.run()
+    upkeep.vacuum(str(keeper.path), dry_run=False)
+    upkeep.restore(str(keeper.path), 1)
+    for commit in (keeper.path / "_delta_log").glob("*[0-9].json"):
+        if int(commit.stem) < 4:  # as readers see it that go by the checkpoint
+            commit.unlink()
+
+    keeper.garden.publish("plants", numbered(1))
+    assert keeper.run().progress.messages == 1
+
+    assert keeper.offsets() == {"plants": [0, 1, 2, 9]}
+
+
+def test_tables_of_others_are_refused(keeper: Keeper, tmp_path: Path) -> None:
+    table = Table(str(keeper.path), ARCHIVE, PARTITIONS)
+    table.make("1f0c9a7e-0000-0000-0000-000000000000")
+    with pytest.raises(WrongTable, match="is written by the job archive, whose place is in its own checkpoint"):
+        keeper.run()
+
+    shutil.rmtree(keeper.path)
+    table.make("ams-archive/meadow")
+    with pytest.raises(WrongTable, match="is the archive of project meadow; give each project one of its own"):
+        keeper.run()
+
+    shutil.rmtree(keeper.path)
+    Table(str(keeper.path), ARCHIVE, ("topic",)).make(None)
+    with pytest.raises(WrongTable, match="is no archive"):
+        keeper.run()
+
+
+def test_only_one_works_at_a_time(keeper: Keeper) -> None:
+    with alone(Location.of(keeper.path)), pytest.raises(Busy, match="another `ams archive` writes"):
+        keeper.run()
+
+
+def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in an object store, where nothing keeps two of them apart."""
+    keeper.garden.topic("plants", numbered(7))
+    whole = Archiver._written
+    overtaking = iter([True])
+
+    def written(self: Archiver, *arguments: Any) -> Any:
+        if next(overtaking, False):
+            other = Archiver(self._service, self._location, self._wanted, self._stopping, self._say)
+            other._batch([other._found(name) for name in other._names()])
+        return whole(self, *arguments)
+
+    monkeypatch.setattr(Archiver, "_written", written)
+    keeper.run()
+
+    assert keeper.offsets() == {"plants": [*range(7)]}
+
+
+def test_it_ends_between_two_batches_and_goes_on_from_there(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper.garden.topic("plants", numbered(7))
+    whole = Archiver._written
+
+    def written(self: Archiver, *arguments: Any) -> Any:
+        keeper.stopping.set()
+        return whole(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Archiver, "_written", written)
+        assert keeper.run().progress.messages == 3
+    keeper.stopping.clear()
+    assert keeper.run().progress.messages == 4
+
+
+def test_it_looks_again_and_again_until_it_is_stopped(keeper: Keeper) -> None:
+    keeper.garden.topic("plants", numbered(2))
+    run = threading.Thread(target=keeper.run, kwargs={"every": 0.05})
+    run.start()
+    try:
+        wait_for(lambda: keeper.path.exists() and rows(keeper.path) == 2)
+        keeper.garden.publish("plants", numbered(2))
+        keeper.garden.topic("stones", numbered(1))
+        wait_for(lambda: rows(keeper.path) == 5)
+    finally:
+        keeper.stopping.set()
+        run.join()
+
+    assert keeper.offsets() == {"plants": [0, 1, 2, 3], "stones": [0]}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("damages", [DAMAGES, *(pytest.param((each,), marks=pytest.mark.long) for each in DAMAGES)])
+def test_power_lost_at_any_sync_loses_no_message_and_doubles_none(
+    garden: Garden, tmp_path: Path, damages: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
+    garden.topic("plants", numbered(3))
+    garden.topic("stones", numbered(1))
+    for syncs in itertools.count():
+        folder = tmp_path / str(syncs)
+        folder.mkdir()
+        machine, keeper = Machine(folder), Keeper(garden, folder)
+        try:
+            with machine.running(syncs):
+                keeper.run()
+            break
+        except Lost:
+            machine.lose_power([damages[syncs % len(damages)]])
+
+        keeper.run()
+
+        assert keeper.offsets() == {"plants": [0, 1, 2], "stones": [0]}
+        shutil.rmtree(folder)
+    assert syncs > 20
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=pytest.mark.long)])
+def test_an_archive_that_is_killed_again_and_again_is_as_one_that_was_not(
+    garden: Garden, tmp_path: Path, kills: int
+) -> None:
+    """Without Spark and pandas, as where only the extra `tables` is installed."""
+    for topic in ("plants", "stones"):
+        garden.topic(topic, *([Message(b"%d" % number * 50)] * 40 for number in range(kills)))
+    path, blocked = tmp_path / "archive", tmp_path / "blocked"
+    for name in ("pyspark", "pandas", "py4j", "sqlglot"):
+        (blocked / name).mkdir(parents=True)
+        (blocked / name / "__init__.py").write_text("raise ImportError('not installed')\n")
+    paths = os.pathsep.join([str(blocked), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ams.cli.main import main; main()"
+    given = ["archive", str(path), "--batch-messages", "5", "--closed-after", "0", "-p", garden.name]
+
+    killed = run_through_kills(
+        [sys.executable, "-c", command, str(blocked), *given, "--endpoint", garden.options["endpoint"]],
+        kills=kills,
+        working=commits_come(path),
+        log=tmp_path / "log",
+        spread=0.4,
+        seed=kills,
+        environment={"AMS_TOKEN": garden.options["token"], "PYTHONPATH": paths},
+    )
+
+    assert killed.kills > 0
+    assert re.fullmatch(r"archive: messages \d+ topics 2 files \d+ seconds \d+\.\d", killed.output.splitlines()[-1])
+    counts = 'count(*), count(DISTINCT "offset"), min("offset"), max("offset")'
+    assert by_duckdb(path, f"SELECT topic, {counts} FROM rows GROUP BY 1 ORDER BY 1") == [
+        (topic, 40 * kills, 40 * kills, 0, 40 * kills - 1) for topic in ("plants", "stones")
+    ]
+    assert upkeep.check(str(path)).wrong == []
+
+
+def commits_come(path: Path) -> Callable[[], bool]:
+    """Return what tells whether there were commits since it was asked last."""
+    known = 0
+
+    def come() -> bool:
+        nonlocal known
+        before, known = known, len(list((path / "_delta_log").glob("*[0-9].json")))
+        return known > max(1, before)
+
+    return come
+
+
+def rows(path: Path) -> int:
+    try:
+        return sum(file.rows for file in open_table(str(path)).files)
+    except NoTable:  # not made yet
+        return 0
+
+
+def wait_for(done: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if done():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it does not come")

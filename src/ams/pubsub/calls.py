@@ -19,6 +19,7 @@ from ams.http.asgi import is_within, project_of, usual_address
 from ams.http.auditing import Auditor, log_change
 from ams.http.limits import Bodies, ClientLeft
 from ams.outgoing.guard import Network
+from ams.pubsub import wire
 from ams.pubsub.doors import Door
 from ams.pubsub.errors import Refusal, refusal
 from ams.pubsub.metadata import Context, Scope, scope_of
@@ -159,8 +160,9 @@ class Calls:
             try:
                 held = _until_sent()
                 held.enter_context(self._calls.taken(await self._login(scope)))
-                request = read(rpc.request, await first_of(context, self._seconds))
-                found = await self._answer(rpc, method, request, context, scope)
+                found = await self._answer(
+                    rpc, method, read(rpc.request, await first_of(context, self._seconds)), context, scope
+                )
                 held.enter_context(self._unread.held(project_of(scope), len(found)))
                 return found
             except Exception as error:
@@ -221,15 +223,14 @@ class Calls:
     def _begin(self, context: Context, method: str) -> Scope:
         """Note what the call says of itself, for logs, rates and the audit log."""
         REQUEST.set(self._new_id())
-        note_end: Any = partial(self._note_end, asyncio.current_task())
-        context.add_done_callback(note_end)
+        _task().add_done_callback(partial(self._note_end, context))  # what gRPC itself is given is a cycle
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
 
-    def _note_end(self, task: "asyncio.Task[Any] | None", context: Context) -> None:
+    def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()
-        has_left = task is not None and task.cancelling()  # the library ends the work for a client that left
+        has_left = task.cancelling()  # the library ends the work for a client that left
         self._ended["CANCELLED" if has_left else code.name if code else "OK"] += 1
 
     async def _fail(self, context: Context, error: Exception, scope: Scope, *, on_stream: bool = False) -> NoReturn:
@@ -238,15 +239,23 @@ class Calls:
         error = await self._auditor.turned_away(error, scope)
         if not isinstance(error, AmsError):
             logger.exception("call.failed")
-        await end(context, refusal(error, scope.get("leaf", ""), on_stream=on_stream))
+        refused = refusal(error, scope.get("leaf", ""), on_stream=on_stream)
+        forget(error)
+        await end(context, refused)
 
 
 def _until_sent() -> contextlib.ExitStack:
     """Return what this call has until its answer is sent: a client that does not read gets no more room for that."""
-    held, task = contextlib.ExitStack(), asyncio.current_task()
-    assert task is not None
-    task.add_done_callback(lambda _: held.close())
+    held = contextlib.ExitStack()
+    _task().add_done_callback(lambda _: held.close())
     return held
+
+
+def _task() -> "asyncio.Task[Any]":
+    """Return the task of this call, which is done when its answer is sent."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 async def first_of(context: Context, seconds: float) -> bytes:
@@ -265,16 +274,37 @@ def read(kind: Any, said: bytes) -> Message:
     """Read a request; raise `InvalidInput` for what is none, so that no client sends it again, `TooLarge`."""
     if len(said) > MOST_PAYLOAD:
         raise TooLarge(f"Request payload size exceeds the limit: {MOST_PAYLOAD} bytes.")
+    wire.check(kind.DESCRIPTOR, said)
     try:
         return kind.FromString(said)
     except DecodeError:
-        raise InvalidInput("The request is no valid message of its type.") from None
+        raise InvalidInput(wire.NO_MESSAGE) from None
 
 
 async def end(context: Context, refused: Refusal) -> NoReturn:
-    """End a call with an error."""
-    await context.abort(refused.code, refused.text, refused.metadata)
+    """End a call with an error.
+
+    gRPC keeps what it raises for that with the call, and what the frames on its way hold is kept with it: the request,
+    and the call itself, a cycle. So it lets go of them when the call's task is done.
+    """
+    try:
+        await context.abort(refused.code, refused.text, refused.metadata)
+    except grpc.aio.AbortError as aborted:
+        _task().add_done_callback(partial(_forget_later, aborted))
+        raise
     raise AssertionError("a call that was aborted is over")
+
+
+def _forget_later(error: BaseException, _: "asyncio.Task[Any]") -> None:
+    forget(error)
+
+
+def forget(error: BaseException | None) -> None:
+    """Let an error go of the frames that it came through, and of the errors before it, which nobody reads any more."""
+    while error is not None:
+        before, error.__traceback__ = error.__cause__ or error.__context__, None
+        error.__cause__ = error.__context__ = None
+        error = before
 
 
 def _serialized(answer: Message) -> bytes:

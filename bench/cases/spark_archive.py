@@ -1,19 +1,27 @@
-"""Topics to a Delta table, and counting in them, with the processor time of a message; DuckDB counts beside."""
+"""Topics to a Delta table, reading it, and counting in it, with the processor time of a message.
+
+Spark's own reader of Parquet reads the same files beside, and DuckDB counts beside.
+"""
 
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import duckdb
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 
+from ams.pipeline.jobs.archive.table import archived
+from ams.pipeline.session import local_session
 from bench import preparing
-from bench.report import Result, progress
+from bench.report import Result, at_least, progress
 from bench.run import Bench
 from bench.spark import RunCost, pipeline
 
 TOPICS = 4
+CORES = 2
 BACKLOGS = 10
 """Ordinary backlogs that are archived."""
 MICRO = 1e6
@@ -21,7 +29,10 @@ MIB = 2**20
 
 
 def spark_archive(bench: Bench) -> Iterator[Result]:
-    """Yield a result for archiving and one for the report of usage. A run without data measures the start alone."""
+    """Yield a result for archiving, one for reading, and one for the report of usage.
+
+    A run without data measures the start alone.
+    """
     messages = bench.plan.backlog * BACKLOGS
     with bench.service() as service, tempfile.TemporaryDirectory(dir=bench.folder) as made:
         topics = preparing.topics(service, preparing.project(service, "BENCH"), "archive", TOPICS)
@@ -31,6 +42,8 @@ def spark_archive(bench: Bench) -> Iterator[Result]:
         progress("  archive them, and once more nothing")
         first, again = (pipeline(service, "BENCH", work, "archive", f"path={path}") for _ in range(2))
         yield _result("spark-archive", messages, first, again, {"disk_mib": _size(path) / MIB})
+
+        yield _read(bench, path, messages)
 
         progress("  count them, with Spark and with DuckDB")
         counted = pipeline(service, "BENCH", Path(made) / "usage", "metrics", f"archive={path}")
@@ -49,6 +62,36 @@ def _result(case: str, messages: int, run: RunCost, start: RunCost, more: dict[s
         "memory_mib": run.memory / MIB,
     }
     return Result(case, {"messages": messages, "topics": TOPICS}, figures | more)
+
+
+def _read(bench: Bench, path: Path, messages: int) -> Result:
+    """Read every column of every message as jobs do, and by Spark's own reader, to which the files are named."""
+    spark = local_session("bench", cores=CORES)
+    try:
+        ours = archived(spark, str(path))
+        theirs = spark.read.option("basePath", str(path)).parquet(*DeltaTable(str(path)).file_uris())
+        for each in (ours, theirs):
+            _scan(each)
+        pairs = bench.in_turn("read them, and by Spark's own reader", lambda: _scan(ours), lambda: _scan(theirs))
+    finally:
+        spark.stop()
+    return Result(
+        "spark-archive-read",
+        {"messages": messages, "cores": CORES},
+        {
+            "messages_s": messages / median(each for each, _ in pairs),
+            "spark_messages_s": messages / median(each for _, each in pairs),
+        },
+        median(theirs / ours for ours, theirs in pairs),
+        "messages/s of Spark's own reader",
+        at_least(0.5),
+    )
+
+
+def _scan(frame: DataFrame) -> float:
+    began = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - began
 
 
 def _by_duckdb(path: Path) -> tuple[float, float, int]:

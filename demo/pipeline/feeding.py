@@ -1,4 +1,4 @@
-"""Publishing the day: topics are made as they are met, and messages go out a hundred at a time."""
+"""Publishing to the project: topics are made as they are met, and messages go out a hundred at a time."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -12,10 +12,9 @@ LARGE = 100_000
 
 
 def feed(client: Client, project: str, samples: Iterable[Sample], progress: Callable[[int], None]) -> int:
-    """Make the project and publish everything to it, in order for each topic; return how many messages."""
-    client.call(wire.create_project(project))
+    """Publish everything to the project, in order for each topic; return how many messages."""
     waiting: defaultdict[str, list[Message]] = defaultdict(list)
-    made: set[str] = set()
+    made = {each.name.rpartition("/")[2] for each in client.call(wire.list_topics(project)).topics}
     count = 0
 
     def publish(topic: str) -> None:

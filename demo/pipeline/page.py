@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 from ams.pipeline.jobs.alarms import board as alarms
@@ -16,27 +16,37 @@ from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
+from demo.pipeline import tables, versions
 from demo.pipeline.boards import accounting
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
 
 
-def write(folder: Path, day: date, today: date, url: str) -> Path:
-    """Write the page into the folder of the demo; return where."""
+def write(folder: Path, day: date, before: datetime, url: str, master: str) -> Path:
+    """Write the page into the folder of the demo; return where.
+
+    Args:
+        folder: of the demo.
+        day: what the jobs tell of.
+        before: when two of them had told of it without what came late.
+        url: of the database of alarms, if there is one.
+        master: of Spark.
+    """
     path = folder / "report.html"
-    sections = [*_from_spark(folder, today), *_from_files(folder), *_from_database(url)]
-    put(path, page("A day in five worlds", _LEAD.format(day), sections))
+    sections = [*_from_spark(folder, day, before, master), *_from_files(folder), *_from_database(url)]
+    put(path, page("A day in five worlds", _LEAD.format(day), [*sections, tables.section(folder)]))
     return path
 
 
-def _from_spark(folder: Path, today: date) -> list[Section]:
-    spark = local_session("report")
+def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[Section]:
+    spark = local_session("report", settings={"spark.master": master})
     try:
-        tables = (rows_of(spark, _results(folder, "availability") / name) for name in ("figures", "statuses"))
+        found = (rows_of(spark, _results(folder, "availability") / name) for name in ("figures", "statuses"))
+        shown = availability.sections(availability.board(*found))
         messages = archived(spark, str(folder / "archive"), Selection(PROJECT))
-        month = count(messages, f"{today:%Y-%m}", "")
-        return [*availability.sections(availability.board(*tables)), *usage.sections(month)]
+        month = count(messages, f"{datetime.now(UTC):%Y-%m}", "")
+        return [*shown, versions.section(spark, folder, day, before), *usage.sections(month)]
     finally:
         spark.stop()
 

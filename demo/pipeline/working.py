@@ -1,7 +1,8 @@
-"""One job after the other, in this process: the same as `ams pipeline run`, with Java started only once."""
+"""One job after the other, in this process: as `ams pipeline run`, with the driver's Java started only once."""
 
 import io
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -10,8 +11,12 @@ from ams.pipeline.definition import read_plan
 from ams.pipeline.plan import Plan
 from ams.pipeline.starting import Ended, Setup, start
 from cluster.postgres import Postgres, is_installed
+from cluster.spark import SparkCluster
 from demo.pipeline.worlds import PROJECT, Task
 from demo.service import Service
+
+WORKERS = 2
+"""Workers of the cluster, each with one core."""
 
 
 def planned(task: Task) -> Plan:
@@ -19,15 +24,31 @@ def planned(task: Task) -> Plan:
     return read_plan(task.job, [f"{name}={value}" for name, value in task.options.items()])
 
 
-def work(plan: Plan, service: Service, folder: Path) -> Ended:
-    """Run a job in its folder, without what it prints, which the page shows; raises what a run raises."""
+def work(plan: Plan, service: Service, folder: Path, master: str) -> Ended:
+    """Run a job in its folder, without what it prints, which the page shows; raises what a run raises.
+
+    Ctrl-C ends a job after its batch at work, and then the demo.
+    """
     source = {"endpoint": service.url, "project": PROJECT, "ca": str(service.ca.absolute())}
     with redirect_stdout(io.StringIO()):
-        return start(plan, Setup(work=folder, project=PROJECT, source=source, settings={}, say=_quiet))
+        ended = start(plan, Setup(work=folder, project=PROJECT, source=source, master=master, settings={}, say=_quiet))
+    if ended.stopped:
+        raise KeyboardInterrupt
+    return ended
 
 
 def _quiet(_text: str) -> None:
     """Say nothing of progress: each job here is done in seconds."""
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """Start a master of Spark and workers; yields what drivers call it by. Raises `DidNotStart`."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ams-spark-") as folder,
+        SparkCluster(Path(folder), workers=WORKERS) as spark,
+    ):
+        yield spark.url
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from ams.pipeline.jobs.alarms.parse import STATUSES
 from ams.pipeline.report.page import page
 from demo.pipeline.samples.alarms import TOPICS, messages
 from demo.pipeline.samples.mishaps import Mishaps
+from tests.pipeline.delta import by_duckdb
 from tests.pipeline.jobs.recorded import PROJECT, Message, published, quarantined, recorded_run
 
 DAY = date(2024, 3, 5)
@@ -53,6 +54,9 @@ def test_the_tables_hold_what_the_messages_tell_whatever_came_late_twice_or_brok
     assert first.history == expected.history
     assert first.changes == expected.changes
     assert len(quarantined(job)) == expected.broken > 5
+    for folder in (job.work, tmp_path / "two"):  # every report, told again or not
+        kept = by_duckdb(folder / "tables" / "reports", 'SELECT DISTINCT alarm, "at", status FROM rows')
+        assert len(kept) == len(expected.history)
     with closing(psycopg.connect(database)) as connection:
         assert {row[4] for row in open_rows(connection, PROJECT).body} <= set(STATUSES[1:])
         assert "How often something went wrong" in page("Alarms", "", sections(connection, PROJECT))

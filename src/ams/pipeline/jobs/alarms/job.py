@@ -1,4 +1,4 @@
-"""The job: alarms, status events and alerts of topics into two tables of PostgreSQL."""
+"""The job: alarms, status events and alerts of topics into two tables of PostgreSQL, and all reports into a table."""
 
 import time
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from ams.pipeline.jobs.alarms.parse import parse
 from ams.pipeline.jobs.alarms.writing import COLUMNS, KEY, PLACED, TOLD, prepare, write_reports
@@ -25,7 +25,9 @@ REPORT = StructType(
     ]
 )
 """What one message tells: the status of something at a time; `parse` makes these."""
-
+_TYPES = {"at": TimestampType(), "published": TimestampType(), "offset": LongType()}
+REPORTS = StructType([StructField(name, _TYPES.get(name, StringType())) for name in COLUMNS])
+"""Every report there was, also such as were told again, and where it is from."""
 
 _AHEAD_SECONDS = 86_400
 """How far ahead of our clock a report may be: clocks differ, but not by a day."""
@@ -45,13 +47,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def run(run: Run, options: Options) -> None:
     """Write what the topics tell into `alarms` and `alarm_history`, and set aside what cannot be read."""
     to = address(options.database)
+    kept = run.table("reports", REPORTS)
     with connected(to) as connection:
         prepare(connection)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         latest = time.time() + _AHEAD_SECONDS
         with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
-            write(identified(reports), to, ["alarm"], write_reports)
+            found = identified(reports)
+            write(found, to, ["alarm"], write_reports)
+            run.append(kept, found, batch_id)
             run.quarantine(broken, batch_id)
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)

@@ -1,10 +1,12 @@
 """The job `metrics`."""
 
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 
 import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
 from pyspark.storagelevel import StorageLevel
 
 from ams.pipeline.errors import WrongOption
@@ -15,6 +17,19 @@ from ams.pipeline.jobs.usage.report import Month, Usage, as_csv, as_page, as_tex
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.session import activated
+
+USAGE = StructType(
+    [
+        *(StructField(name, StringType()) for name in ("project", "topic", "publisher")),
+        StructField("date", DateType()),
+        *(StructField(name, LongType()) for name in ("messages", "bytes")),
+        StructField("p95_bytes", DoubleType()),
+        *(StructField(name, LongType()) for name in ("largest_bytes", "busiest_minute")),
+        *(StructField(name, TimestampType()) for name in ("first", "last")),
+        StructField("month", StringType()),
+    ]
+)
+"""The figures of a topic and publisher on a day (`figures.FIGURES`)."""
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,10 +53,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run(run: Run, options: Options) -> None:
-    """Count, print the table, and write `usage-MONTH.csv` and `usage-MONTH.html` into the folder of the run."""
+    """Count, print the table, and write `usage-MONTH.csv`, `usage-MONTH.html` and the table `usage` of the run."""
     first = first_day(options.month)
     month = count(read(run, options, first), f"{first:%Y-%m}", options.publisher)
     run.count(sum(each.messages for each in month.totals))
+    days = run.spark.createDataFrame([{**asdict(each), "month": month.name} for each in month.days], USAGE)
+    run.result("usage", USAGE, ("month",)).replace(days, [{"month": month.name}])
     print(as_text(month), flush=True)
     for ending, content in (("csv", as_csv(month)), ("html", as_page(month))):
         path = run.work / "results" / f"usage-{month.name}.{ending}"

@@ -6,13 +6,16 @@ from typing import Any
 import duckdb
 from deltalake import DeltaTable
 
+from ams.tables.location import Location
 
-def by_duckdb(path: Path, query: str, **others: Path) -> list[tuple[Any, ...]]:
+
+def by_duckdb(path: Path | str, query: str, **others: Path) -> list[tuple[Any, ...]]:
     """Ask DuckDB; the table at `path` is called `rows` in the query, others by their names."""
     with duckdb.connect() as connection:
         connection.execute("SET timezone = 'UTC'")
         for name, each in {"rows": path, **others}.items():
-            connection.register(name, DeltaTable(str(each)).to_pyarrow_dataset())
+            table = DeltaTable(str(each), storage_options=Location.of(each).options)
+            connection.register(name, table.to_pyarrow_dataset())
         return connection.execute(query).fetchall()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cluster.kafka import Brokers
 from cluster.postgres import Postgres
+from tests.support.s3 import serving
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def postgres(folder: Path) -> Iterator[str]:
         yield server.url("")
 
 
-PARTS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {"kafka": kafka, "postgres": postgres}
+PARTS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {"kafka": kafka, "postgres": postgres, "s3": serving}
 
 
 def main(part: str, folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""One Kafka broker and one PostgreSQL for all tests of a run, whichever worker needs them first.
+"""One Kafka broker, one PostgreSQL and one S3 server for all tests of a run, whichever worker needs them first.
 
 They are started by a process of their own (`tests.support.keeper`) and end with it when the last test process of the
-run has ended, however it ended. Tests that need neither pay nothing.
+run has ended, however it ended. Tests that need none pay nothing.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from typing import NamedTuple
 import psycopg
 from psycopg import sql
 
-from tests.support import marks
+from tests.support import marks, s3
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120
@@ -39,6 +39,18 @@ def kafka_servers() -> str:
     """Return `host:port` of the broker that all tests of this run share."""
     marks.require("kafka")
     return _address("kafka")
+
+
+def s3_address() -> str:
+    """Return the address of the S3 server that all tests of this run share."""
+    marks.require("go")
+    s3.program()  # here: the keeper is not waited for while it builds
+    return _address("s3")
+
+
+def s3_table() -> str:
+    """Return where a table may lie on the S3 server that no other test of this run uses."""
+    return f"s3://{s3.BUCKET}/test-{os.getpid()}-{next(_numbers)}"
 
 
 def kafka_prefix() -> str:

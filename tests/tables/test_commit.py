@@ -107,7 +107,7 @@ def test_two_runs_at_once_that_replace_days_of_their_own_both_do(root: Path) -> 
     assert contents(root) == {(19, MONDAY): 1, (19, TUESDAY): 1}
 
 
-def race(root: Path, names: list[str]) -> list[str]:
+def race(root: Path | str, names: list[str]) -> list[str]:
     """Let processes write at once: batches of a query, or the rows of a day."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(len(names)) as pool, context.Manager() as manager:

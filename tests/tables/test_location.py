@@ -22,7 +22,7 @@ def test_it_can_be_sent_to_other_machines() -> None:
 
 
 def test_other_file_systems_are_refused() -> None:
-    with pytest.raises(WrongTable, match="tables lie in plain paths and file: addresses, not on hdfs:"):
+    with pytest.raises(WrongTable, match="tables lie in plain paths, file: and s3: addresses, not on hdfs:"):
         Location.of("hdfs://names.example/archive")
 
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from ams.client import errors
 from ams.core.errors import AmsError, BadDocument, BadSettings
 from ams.pipeline import errors as pipeline
-from ams.tables.errors import WrongTable
+from ams.tables.errors import StoreFailed, WrongTable
 
 
 class Exit(IntEnum):
@@ -55,6 +55,7 @@ _CODES: dict[type[BaseException], Exit] = {
     PipeClosed: Exit.PIPE_CLOSED,
     AmsError: Exit.REFUSED,
     WrongTable: Exit.CONFLICT,
+    StoreFailed: Exit.UNAVAILABLE,
     BadSettings: Exit.USAGE,
     BadDocument: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,

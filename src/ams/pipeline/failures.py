@@ -9,9 +9,9 @@ from pyspark.errors import PySparkException
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.errors import Broken
-from ams.tables.errors import WrongTable
+from ams.tables.errors import StoreFailed, WrongTable
 
-_KNOWN = (client.ClientError, errors.PipelineError, WrongTable)
+_KNOWN = (client.ClientError, errors.PipelineError, WrongTable, StoreFailed)
 KILLED = "KILLED"
 """How the reason ends with which a master removes an application that somebody ended there."""
 _LONGEST = 500
@@ -29,6 +29,8 @@ def explained(error: BaseException) -> Exception:
     known = next((each for each in _chain(error) if isinstance(each, _KNOWN)), None)
     if isinstance(known, WrongTable):
         return errors.WrongTable(known.message)
+    if isinstance(known, StoreFailed):
+        return errors.Failed(known.message)
     if isinstance(known, Exception):
         return known
     if isinstance(error, Exception) and not isinstance(error, PySparkException | Py4JError | OSError):
@@ -69,6 +71,8 @@ def _of_ours(text: str) -> Exception | None:
     kind, said = matches[-1]["kind"], _shortened(matches[-1]["text"])
     if kind == Broken.__name__:
         return errors.Failed(f"a message could not be read, and was not set aside: {said}")
+    if kind == StoreFailed.__name__:
+        return errors.Failed(said)
     if kind == errors.WrongOption.__name__:
         option, _, reason = said.removeprefix("option ").partition(": ")
         return errors.WrongOption(option, reason)

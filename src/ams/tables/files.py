@@ -5,7 +5,7 @@ import re
 import urllib.parse
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any
@@ -105,15 +105,17 @@ class Writer:
     def add(self, rows: pa.RecordBatch) -> None:
         """Write rows that have the columns of the schema."""
         rows = rows.select(self._schema.names).cast(self._schema)
-        for partition, part in _by_partition(rows, self._partition_by):
-            if self._open is None or self._open.partition != partition:
-                self._finish()
-                self._open = _Open(self._location, partition, self._name, part.schema)
-            self._open.add(part)
+        with self._location.asking():
+            for partition, part in _by_partition(rows, self._partition_by):
+                if self._open is None or self._open.partition != partition:
+                    self._finish()
+                    self._open = _Open(self._location, partition, self._name, part.schema)
+                self._open.add(part)
 
     def close(self) -> list[NewFile]:
         """Return the files; they, their folders and all new folders above are on stable storage."""
-        self._finish()
+        with self._location.asking():
+            self._finish()
         self._location.sync(*_folders(each.path for each in self._files))
         return list(self._files)
 
@@ -136,7 +138,7 @@ class _Open:
         self._footers: list[Any] = []
         location.make(self._folder)
         self._parquet = pq.ParquetWriter(
-            location.path(self._path),
+            location.place(self._path),
             schema,
             filesystem=location.filesystem,
             compression="zstd",
@@ -158,8 +160,9 @@ class _Open:
         return NewFile(self._path, size, footer.num_rows, self.partition, json.dumps(_statistics(footer)))
 
     def abort(self) -> None:
-        self._parquet.close()
-        self._location.remove(self._path)
+        with suppress(OSError):  # what stays is for `vacuum`, and what is told is why it was given up
+            self._parquet.close()
+            self._location.remove(self._path)
 
     def _flush(self) -> None:
         if not self._waiting:
@@ -198,7 +201,7 @@ def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
     """Open a file for reading; raises `WrongTable` when it is gone or damaged."""
     place = location.path(path)
     try:
-        with location.filesystem.open_input_file(place) as source, pq.ParquetFile(source) as parquet:
+        with location.filesystem.open_input_file(location.place(path)) as source, pq.ParquetFile(source) as parquet:
             yield parquet
     except FileNotFoundError:
         raise WrongTable(f"{place} is gone: no reader may be older than what vacuum keeps") from None

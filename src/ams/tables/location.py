@@ -1,7 +1,7 @@
-"""Where a table lies: a folder that all machines at work see by the same path.
+"""Where a table lies: a folder that all machines at work see by the same path, or a prefix in a bucket of S3.
 
-Neither delta-rs nor pyarrow syncs what it writes; `sync` does, so that nothing is told that a loss of power can take
-back.
+Neither delta-rs nor pyarrow syncs what it writes in a folder; `sync` does, so that nothing is told that a loss of power
+can take back. On S3 there is nothing to sync: what the server has confirmed is stored, whole.
 """
 
 import fcntl
@@ -9,12 +9,13 @@ import os
 import posixpath
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import pyarrow.fs as pafs
 
-from ams.tables.errors import WrongTable
+from ams.tables import s3
+from ams.tables.errors import StoreFailed, WrongTable
 
 _LOCK = "_delta_log/_lock"
 
@@ -27,24 +28,33 @@ class Location:
 
     @classmethod
     def of(cls, path: "str | os.PathLike[str] | Location") -> "Location":
-        """Return the location of a plain path or a `file:` address; raises `WrongTable` for other file systems."""
+        """Return the location of a plain path, a `file:` or an `s3://` address; raises `WrongTable` for others."""
         if isinstance(path, Location):
             return path
         text = os.fspath(path)
         scheme, found, _ = text.partition(":/")
+        if found and scheme == s3.SCHEME:
+            return Bucket(_plain(s3.checked(text)))
         if found and scheme == "file":
             text = urllib.parse.unquote(urllib.parse.urlsplit(text).path)
         elif found and scheme.isalnum():
-            raise WrongTable(f"{text}: tables lie in plain paths and file: addresses, not on {scheme}:")
-        if urllib.parse.unquote(text) != text:
-            raise WrongTable(f"{text}: delta-rs takes what follows the % for a character; give a folder without")
-        return cls(os.path.abspath(text))
+            raise WrongTable(f"{text}: tables lie in plain paths, file: and s3: addresses, not on {scheme}:")
+        return Location(os.path.abspath(_plain(text)))
 
     def __truediv__(self, name: str) -> "Location":
-        return Location(self.path(name))
+        return type(self)(self.path(name))
 
     def __str__(self) -> str:
         return self.root
+
+    @property
+    def is_store(self) -> bool:
+        """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
+        return False
+
+    def asking(self) -> AbstractContextManager[None]:
+        """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
+        return nullcontext()
 
     @property
     def filesystem(self) -> pafs.FileSystem:
@@ -57,47 +67,54 @@ class Location:
         return None
 
     def path(self, relative: str) -> str:
-        """Return the whole path of something in the folder."""
+        """Return the whole path of something in the folder, for people and delta-rs."""
         return posixpath.join(self.root, relative)
+
+    def place(self, relative: str) -> str:
+        """Return the same for pyarrow."""
+        return self.path(relative)
 
     def make(self, folder: str = "") -> None:
         """Make a folder and all above it unless they are there."""
-        self.filesystem.create_dir(self.path(folder), recursive=True)
+        self.filesystem.create_dir(self.place(folder), recursive=True)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; of an absent one none."""
-        selector = pafs.FileSelector(self.path(folder), allow_not_found=True)
-        return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
+        selector = pafs.FileSelector(self.place(folder), allow_not_found=True)
+        with self.asking():
+            return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def files(self, ending: str) -> list[str]:
         """Return the files in the folder and below whose names end so, but none below names that begin with `_`."""
-        selector = pafs.FileSelector(self.root, recursive=True)
-        found = (posixpath.relpath(info.path, self.root) for info in self.filesystem.get_file_info(selector))
+        selector = pafs.FileSelector(self.place(""), recursive=True)
+        with self.asking():
+            found = [posixpath.relpath(info.path, self.place("")) for info in self.filesystem.get_file_info(selector)]
         return sorted(path for path in found if path.endswith(ending) and not path.startswith("_"))
 
     def size(self, path: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""
-        info = self.filesystem.get_file_info(self.path(path))
+        with self.asking():
+            info = self.filesystem.get_file_info(self.place(path))
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def read(self, path: str) -> bytes:
         """Return what a small file holds."""
-        with self.filesystem.open_input_stream(self.path(path)) as stream:
+        with self.asking(), self.filesystem.open_input_stream(self.place(path)) as stream:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
         """Write a small file, not synced."""
-        with self.filesystem.open_output_stream(self.path(path)) as stream:
+        with self.asking(), self.filesystem.open_output_stream(self.place(path)) as stream:
             stream.write(content)
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens when it is absent."""
-        with suppress(FileNotFoundError):
-            self.filesystem.delete_file(self.path(path))
+        with suppress(FileNotFoundError), self.asking():
+            self.filesystem.delete_file(self.place(path))
 
     def move(self, path: str, other: str) -> None:
         """Give a file or folder another name."""
-        self.filesystem.move(self.path(path), self.path(other))
+        self.filesystem.move(self.place(path), self.place(other))
 
     def sync(self, *paths: str) -> None:
         """Return when files, and names in folders, are on stable storage."""
@@ -119,6 +136,60 @@ class Location:
         with open(self.path(_LOCK), "ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket(Location):
+    """A prefix in a bucket of S3; the root is its address, `s3://BUCKET/PREFIX`."""
+
+    @property
+    def is_store(self) -> bool:
+        """It is."""
+        return True
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreFailed(f"{self}: {s3.reason(error)}") from None
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        """What pyarrow reads and writes by."""
+        return s3.filesystem()
+
+    @property
+    def options(self) -> dict[str, str] | None:
+        """What delta-rs has to know besides the address."""
+        return s3.options()
+
+    def place(self, relative: str) -> str:
+        """Return the path of something for pyarrow, which has the bucket first."""
+        return self.path(relative).removeprefix(f"{s3.SCHEME}://").rstrip("/")
+
+    def make(self, folder: str = "") -> None:
+        """Do nothing: there are no folders, and buckets are made by people."""
+
+    def sync(self, *paths: str) -> None:
+        """Do nothing: what was confirmed is stored."""
+
+    def sync_above(self) -> None:
+        """Do nothing, for the same reason."""
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep nobody out: there is no lock. What is done in it may be done by two at once."""
+        yield
+
+
+def _plain(text: str) -> str:
+    if urllib.parse.unquote(text) != text:
+        raise WrongTable(f"{text}: delta-rs takes what follows the % for a character; give a folder without")
+    return text
 
 
 def sync(path: str) -> None:

@@ -28,16 +28,19 @@ _NOTE = f"{FOLDER}/_checkpoint_begun"
 _LAST = f"{FOLDER}/_last_checkpoint"
 
 
-def properties(what: str, actions: int, numbers: Mapping[str, int] | None = None) -> CommitProperties:
+def properties(
+    what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
+) -> CommitProperties:
     """Return what a commit says of itself: what it does, and how many actions it has; it is tried once.
 
     Args:
         what: for people who read the history.
         actions: lines of the commit besides the one that holds this.
         numbers: a query and the number of its batch, and others that are kept with it, by their names.
+        mark: what `marked` finds it by.
     """
     return CommitProperties(
-        custom_metadata={"ams": {"does": what, "actions": actions}},
+        custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
         max_commit_retries=0,
         app_transactions=[Transaction(name, number) for name, number in numbers.items()] if numbers else None,
     )
@@ -74,6 +77,12 @@ def rows_of(add: Mapping[str, Any]) -> int:
     return int(json.loads(add.get("stats") or "{}").get("numRecords") or 0)
 
 
+def marked(location: Location, after: int, mark: str) -> int | None:
+    """Return the version after one whose commit has a mark; None when there is none."""
+    later = (version for version in versions(location) if version > after)
+    return next((each for each in later if commit_info(location, each).get("ams", {}).get("mark") == mark), None)
+
+
 def commit_info(location: Location, version: int) -> Mapping[str, Any]:
     """Return what a commit says of itself; nothing when it is not whole."""
     return _info(location.read(commit_path(version)))
@@ -84,7 +93,8 @@ def checkpoint(location: Location, version: int) -> None:
     with location.alone():
         location.write(_NOTE, str(version).encode())
         location.sync(_NOTE, FOLDER)
-        DeltaTable(location.root, version, location.options).create_checkpoint()
+        with location.asking():
+            DeltaTable(location.root, version, location.options).create_checkpoint()
         location.sync(*_checkpoint(location, version), _LAST, FOLDER)
         location.remove(_NOTE)
         location.sync(FOLDER)
@@ -111,7 +121,7 @@ def recover(location: Location) -> list[str]:
 
 def is_half_written(location: Location) -> bool:
     """Whether a loss of power left something for `recover`, or a checkpoint is being made."""
-    return _is_noted(location) or bool(_torn(location))
+    return not location.is_store and (_is_noted(location) or bool(_torn(location)))
 
 
 def _torn(location: Location) -> list[str]:

@@ -101,7 +101,8 @@ class Snapshot:
 def exists(location: Location | str) -> bool:
     """Whether there is a table."""
     location = Location.of(location)
-    return bool(DeltaTable.is_deltatable(location.root, location.options))
+    with location.asking():
+        return bool(DeltaTable.is_deltatable(location.root, location.options))
 
 
 def open_table(location: Location | str, at: int | datetime | None = None) -> Snapshot:
@@ -119,7 +120,8 @@ def open_table(location: Location | str, at: int | datetime | None = None) -> Sn
 def newest(location: Location, version: int | None = None) -> Snapshot:
     """Return the newest version, or that of a number; also while a table of before is converted."""
     try:
-        delta = DeltaTable(location.root, version, location.options)
+        with location.asking():
+            delta = DeltaTable(location.root, version, location.options)
     except DeltaError as error:
         raise WrongTable(_why(location, version, error)) from error
     _check_protocol(location, delta)

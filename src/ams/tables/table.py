@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from ams.tables import log
 from ams.tables.commit import Change, check_files, commit
-from ams.tables.errors import WrongTable
+from ams.tables.errors import StoreFailed, WrongTable
 from ams.tables.files import NewFile, Partition, Writer
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, QUERY, Snapshot, exists, no_table, open_table
@@ -117,17 +117,18 @@ class Table:
         days = f"interval {max(1, round(self.keep / timedelta(days=1)))} days"
         kept = {"delta.logRetentionDuration": days, "delta.deletedFileRetentionDuration": days}
         try:
-            DeltaTable.create(
-                self.location.root,
-                schema,
-                partition_by=list(self.partition_by),
-                configuration={**kept, **({QUERY: query} if query else {})},
-                storage_options=self.location.options,
-                commit_properties=log.properties("create", 2),
-                post_commithook_properties=log.HOOKS,
-                raise_if_key_not_exists=False,
-            )
-        except DeltaError:
+            with self.location.asking():
+                DeltaTable.create(
+                    self.location.root,
+                    schema,
+                    partition_by=list(self.partition_by),
+                    configuration={**kept, **({QUERY: query} if query else {})},
+                    storage_options=self.location.options,
+                    commit_properties=log.properties("create", 2),
+                    post_commithook_properties=log.HOOKS,
+                    raise_if_key_not_exists=False,
+                )
+        except (DeltaError, StoreFailed):  # it was there, or is there now and the answer was lost
             if not self.exists():
                 raise
 
@@ -159,9 +160,10 @@ class Table:
             what = f"in {', '.join(sorted(others))}" if others else f"partitions by {', '.join(snapshot.partition_by)}"
             raise WrongTable(f"{self.location} has other columns than are written now, {what}; give another folder")
         if lacking:
-            snapshot.delta.alter.add_columns(
-                lacking, commit_properties=log.properties("add columns", 1), post_commithook_properties=log.HOOKS
-            )
+            with self.location.asking():
+                snapshot.delta.alter.add_columns(
+                    lacking, commit_properties=log.properties("add columns", 1), post_commithook_properties=log.HOOKS
+                )
         return bool(lacking)
 
 

@@ -80,11 +80,14 @@ def vacuum(location: Location | str, *, dry_run: bool = True) -> list[str]:
     """
     location = Location.of(location)
     snapshot = open_table(location)
-    found = sorted(path for path in snapshot.delta.vacuum(dry_run=True, full=True) if path.endswith(parquet.ENDING))
+    with location.asking():
+        listed = snapshot.delta.vacuum(dry_run=True, full=True)
+    found = sorted(path for path in listed if path.endswith(parquet.ENDING))
     if not dry_run:
         for path in found:
             location.remove(path)
-        snapshot.delta.cleanup_metadata()
+        with location.asking():
+            snapshot.delta.cleanup_metadata()
     return found
 
 

@@ -9,9 +9,11 @@ import pytest
 from ams.client import Message
 from ams.pipeline.jobs.archive.table import Selection, selected
 from ams.tables import upkeep
+from ams.tables.location import Location
 from tests.faults.pipeline.kills import run_through_kills
 from tests.pipeline.delta import by_duckdb
 from tests.pipeline.garden import Garden
+from tests.support import parts, s3
 
 pytestmark = pytest.mark.spark
 
@@ -20,16 +22,23 @@ MESSAGES = 40
 
 
 @pytest.mark.long
-def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.go)])
+def test_a_killed_archive_is_as_one_that_was_not(
+    place: str, garden: Garden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for topic in ("plants", "stones"):
         garden.topic(topic, *([Message(b"%d" % number * 50)] * (MESSAGES // 2) for number in range(2)))
         garden.served.clock.advance(DAY)
-    path = tmp_path / "archive"
+    path = str(tmp_path / "archive")
+    if place == "s3":  # the driver and its executors find it in their environment, as this process does
+        for name, value in s3.environment(parts.s3_address()).items():
+            monkeypatch.setenv(name, value)
+        path = parts.s3_table()
     told = {
         "job": "ams.pipeline.jobs.archive.job:JOB",
         "work": str(tmp_path / "work"),
         "source": garden.options,
-        "options": {"path": str(path), "batch_messages": 20, "closed_after": 0},
+        "options": {"path": path, "batch_messages": 20, "closed_after": 0},
         "settings": {"spark.master": "local-cluster[1,2,512]", "spark.executor.memory": "512m"},
     }
     (tmp_path / "told.json").write_text(json.dumps(told))
@@ -37,7 +46,7 @@ def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path)
     killed = run_through_kills(
         [sys.executable, "-m", "tests.faults.pipeline.driver", str(tmp_path / "told.json")],
         kills=1,
-        working=(path / "_delta_log" / "00000000000000000001.json").exists,
+        working=lambda: Location.of(path).size("_delta_log/00000000000000000001.json") is not None,
         log=tmp_path / "log",
         spread=2.0,
         seed=len(garden.name),
@@ -48,6 +57,9 @@ def test_a_killed_archive_is_as_one_that_was_not(garden: Garden, tmp_path: Path)
     assert by_duckdb(path, f"SELECT topic, {counts} FROM rows GROUP BY 1 ORDER BY 1") == [
         (topic, MESSAGES, MESSAGES, 0, MESSAGES - 1) for topic in ("plants", "stones")
     ]
-    files = selected(str(path), Selection())
-    assert upkeep.check(str(path)).wrong == []
+    files = selected(path, Selection())
+    assert upkeep.check(path).wrong == []
     assert all("/merged-" in file.path for file in files)
+    kept = b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
+    assert s3.SECRET.encode() not in kept
+    assert s3.KEY.encode() not in kept

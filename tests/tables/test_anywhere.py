@@ -1,0 +1,167 @@
+"""What holds of a table wherever it lies: in a folder, or on S3."""
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from datetime import date, timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from ams.tables import log, upkeep
+from ams.tables.errors import WrongTable
+from ams.tables.files import NewFile
+from ams.tables.location import Location
+from ams.tables.snapshot import exists
+from ams.tables.table import Table
+from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
+from tests.tables.test_commit import commit_raw, race
+
+
+def test_a_batch_is_added_once_however_often_it_comes(anywhere: str) -> None:
+    assert not exists(anywhere)
+    assert append(table(anywhere), 7, [(1, MONDAY), (2, None)])
+
+    assert not append(table(anywhere), 7, [(1, MONDAY), (2, None)])
+    assert append(table(anywhere), 8, [])
+    assert append(table(anywhere), 9, [(3, TUESDAY)])
+
+    assert contents(anywhere) == {(1, MONDAY): 1, (2, None): 1, (3, TUESDAY): 1}
+    assert (table(anywhere).snapshot().batch, table(anywhere).snapshot().query) == (9, QUERY)
+
+
+def test_other_queries_older_checkpoints_and_files_that_are_not_there_are_refused(anywhere: str) -> None:
+    append(table(anywhere), 4, [(1, MONDAY)])
+    ghost = NewFile("day=2024-03-04/ghost.parquet", 9, 1, {"day": "2024-03-04"}, "{}")
+
+    with pytest.raises(WrongTable, match="was written from another checkpoint"):
+        append(table(anywhere), 5, [(2, MONDAY)], query="another")
+    with pytest.raises(WrongTable, match="the checkpoint is older"):
+        append(table(anywhere), 3, [(2, MONDAY)])
+    with pytest.raises(WrongTable, match="is not there; nothing was stored"):
+        table(anywhere).append(QUERY, 5, [ghost])
+
+    assert contents(anywhere) == {(1, MONDAY): 1}
+
+
+def test_a_snapshot_that_is_not_the_newest_takes_no_commit(anywhere: str) -> None:
+    append(table(anywhere), 0, [(1, MONDAY)])
+    stale = table(anywhere).snapshot().delta
+    append(table(anywhere), 1, [(2, MONDAY)])
+
+    with pytest.raises(CommitFailedError):
+        commit_raw(stale, [], query="another", batch=5)
+
+
+def test_rows_are_replaced_by_partition_and_all_together(anywhere: str) -> None:
+    results = table(anywhere)
+    results.replace(write(results, [(1, MONDAY), (2, TUESDAY), (3, None)]))
+
+    results.replace(write(results, [(4, MONDAY)]), [{"day": None}])
+    assert contents(anywhere) == {(4, MONDAY): 1, (2, TUESDAY): 1}
+
+    results.replace([])
+    assert contents(anywhere) == {}
+
+
+def test_earlier_versions_are_read_by_number_and_time(anywhere: str) -> None:
+    append(table(anywhere), 0, [(1, MONDAY)])
+    before = table(anywhere).snapshot()
+    append(table(anywhere), 1, [(2, MONDAY)])
+
+    for at in (before.version, before.time):
+        assert [row for rows in table(anywhere).snapshot(at).batches(["n"]) for row in rows["n"].to_pylist()] == [1]
+    with pytest.raises(WrongTable, match="has no version"):
+        table(anywhere).snapshot(before.time - timedelta(days=1))
+
+
+def test_new_columns_come_first(anywhere: str) -> None:
+    append(table(anywhere), 0, [(1, MONDAY)])
+    wider = Table(anywhere, SCHEMA.append(pa.field("more", pa.string())), ("day",))
+
+    wider.append(QUERY, 1, [])
+
+    assert wider.snapshot().schema.names == ["n", "day", "more"]
+    assert [row for rows in wider.snapshot().batches() for row in rows.to_pylist()] == [
+        {"n": 1, "day": MONDAY, "more": None}
+    ]
+
+
+def test_it_is_merged_checked_restored_and_cleaned(anywhere: str) -> None:
+    for number in range(4):
+        append(table(anywhere), number, [(number, MONDAY), (number, TUESDAY)])
+    orphan = write(table(anywhere), [(9, MONDAY)])[0].path
+    rows = contents(anywhere)
+
+    assert upkeep.merge(anywhere) == 8
+    assert contents(anywhere) == rows
+    found = upkeep.check(anywhere)
+    assert (found.files, found.rows, found.wrong, found.unknown) == (2, 8, [], [orphan])
+    assert [each.what for each in upkeep.history(anywhere, 2)] == ["merge", "append"]
+    assert upkeep.vacuum(anywhere) == []  # all is young
+
+    upkeep.restore(anywhere, 2)
+
+    assert contents(anywhere) == {(number, day): 1 for number in range(2) for day in (MONDAY, TUESDAY)}
+    assert not append(table(anywhere), 3, [(3, MONDAY)])
+    assert upkeep.check(anywhere).wrong == []
+
+
+def test_vacuum_removes_what_no_version_needs(anywhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table(anywhere), 0, [(1, MONDAY)])
+    orphan = write(table(anywhere), [(9, MONDAY)])[0].path
+    monkeypatch.setattr(DeltaTable, "vacuum", lambda *_, **__: [orphan])  # as if it were old
+
+    assert upkeep.vacuum(anywhere, dry_run=False) == [orphan]
+
+    assert upkeep.check(anywhere).unknown == []
+    assert contents(anywhere) == {(1, MONDAY): 1}
+
+
+def test_it_is_read_with_checkpoints_of_the_log(anywhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "CHECKPOINT_EVERY", 2)
+    for number in range(5):
+        append(table(anywhere), number, [(number, MONDAY)])
+
+    assert "_last_checkpoint" in Location.of(anywhere).names("_delta_log")
+    assert contents(anywhere) == {(number, MONDAY): 1 for number in range(5)}
+    assert table(anywhere).recover() == []
+
+
+def test_two_runs_at_once_with_the_same_batches_add_each_once(anywhere: str) -> None:
+    ended = race(anywhere, [QUERY, QUERY])
+
+    assert "done" in ended
+    assert contents(anywhere) == {(number, MONDAY): 1 for number in range(20)}
+
+
+def test_two_runs_at_once_that_replace_days_of_their_own_both_do(anywhere: str) -> None:
+    table(anywhere).replace([])
+
+    assert race(anywhere, ["2024-03-04", "2024-03-05"]) == ["done", "done"]
+    assert contents(anywhere) == {(19, MONDAY): 1, (19, TUESDAY): 1}
+
+
+def test_tasks_write_and_read_it_by_its_address_alone(anywhere: str) -> None:
+    append(table(anywhere), 0, [(1, MONDAY)])
+    writer, files = table(anywhere), table(anywhere).snapshot().files
+
+    sent: tuple[Any, Any] = pickle.loads(pickle.dumps((writer.location, files)))
+
+    assert sent == (Location.of(anywhere), files)
+    assert list(_rows(sent)) == [(1, MONDAY)]
+
+
+def _rows(sent: tuple[Any, Any]) -> Iterator[tuple[int, date]]:
+    from ams.tables.files import read
+
+    location, files = sent
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield from ((row["n"], row["day"]) for row in pool.apply(_read, (read, location, files)))
+
+
+def _read(read: Any, location: Location, files: Any) -> list[dict[str, Any]]:
+    return [row for rows in read(location, files, SCHEMA) for row in rows.to_pylist()]

@@ -1,0 +1,302 @@
+"""Tables on a real S3 server: two writers, answers that are lost, and secrets that stay where they are."""
+
+import hashlib
+import logging
+import pickle
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from deltalake.exceptions import CommitFailedError
+from pyarrow.fs import copy_files
+
+from ams.tables import s3, upkeep
+from ams.tables.errors import StoreFailed, WrongTable
+from ams.tables.location import Bucket, Location
+from tests.support import parts
+from tests.support import s3 as server
+from tests.tables.making import MONDAY, QUERY, TUESDAY, append, contents, table, write
+from tests.tables.test_commit import commit_raw
+
+COMMIT = "_delta_log/00000000000000000002.json"
+"""Of the second batch."""
+_TRIES = 10
+go = pytest.mark.go
+
+
+@contextmanager
+def through(address: str, rule: server.Rule, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let all go through a proxy that fails by a rule."""
+    with server.unreliable(address, rule) as proxy, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", proxy)
+        yield
+
+
+def put(url: str, content: str, *conditions: str) -> int:
+    """Put an object by a program that is none of ours; return the status."""
+    digest = f"x-amz-content-sha256: {hashlib.sha256(content.encode()).hexdigest()}"
+    headers = [part for each in (digest, *conditions) for part in ("-H", each)]
+    signed = ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{server.KEY}:{server.SECRET}"]
+    told = ["-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "PUT", "--data-binary", content]
+    ran = subprocess.run(["curl", *told, *signed, *headers, url], capture_output=True, text=True, check=True)
+    return int(ran.stdout)
+
+
+@go
+@pytest.mark.curl
+def test_the_server_refuses_to_put_an_object_that_is_there_if_it_is_told_to(store: str) -> None:
+    """Without this all that follows would show nothing about two writers."""
+    url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
+
+    assert put(url, "first", "If-None-Match: *") == 200
+    assert put(url, "second", "If-None-Match: *") == 412
+    assert put(url, "third") == 200
+
+
+@go
+@pytest.mark.curl
+def test_of_many_that_put_an_object_at_once_the_server_takes_one(store: str) -> None:
+    for _ in range(3):
+        url = f"{store}/{server.BUCKET}/{parts.s3_table().rpartition('/')[2]}"
+        with ThreadPoolExecutor(8) as pool:
+            answers = Counter(pool.map(put, [url] * 8, "abcdefgh", ["If-None-Match: *"] * 8))
+
+        assert answers[200] == 1
+        assert set(answers) <= {200, 409, 412}
+
+
+@go
+def test_settings_of_the_environment_do_not_let_a_commit_take_the_place_of_another(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+    root = parts.s3_table()
+    append(table(root), 0, [(1, MONDAY)])
+    stale = table(root).snapshot().delta
+    append(table(root), 1, [(2, MONDAY)])
+
+    with pytest.raises(CommitFailedError):
+        commit_raw(stale, [], query="another", batch=5)
+
+    assert contents(root) == {(1, MONDAY): 1, (2, MONDAY): 1}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let answers be late after a shorter time than the proxy's."""
+    monkeypatch.setattr(s3, "TIMEOUT_SECONDS", server.LATE_SECONDS / 2)
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", server.FAULTS)
+@pytest.mark.usefixtures("impatient")
+def test_a_batch_is_there_once_whatever_becomes_of_its_commit(
+    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+    append(table(root), 0, [(0, MONDAY)])
+
+    with through(store, server.Once("PUT", COMMIT, fault), monkeypatch):
+        for number in range(4):
+            append(table(root), number, [(number, MONDAY)])
+
+    assert contents(root) == {(number, MONDAY): 1 for number in range(4)}
+    assert [each.batch for each in upkeep.history(root)] == [3, 2, 1, 0, None]
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", server.FAULTS)
+@pytest.mark.usefixtures("impatient")
+def test_rows_are_replaced_by_one_commit_whatever_becomes_of_its_answer(
+    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+    results = table(root)
+    results.replace(write(results, [(1, MONDAY)]))
+
+    with through(store, server.Once("PUT", COMMIT, fault), monkeypatch):
+        results.replace(write(results, [(2, MONDAY), (2, TUESDAY)]))
+
+    assert contents(root) == {(2, MONDAY): 1, (2, TUESDAY): 1}
+    assert [(each.what, each.files, each.removed) for each in upkeep.history(root, 2)] == [
+        ("replace", 2, 1),
+        ("replace", 1, 0),
+    ]
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", server.FAULTS)
+@pytest.mark.usefixtures("impatient")
+def test_small_files_are_merged_once_whatever_becomes_of_the_answer(
+    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+    append(table(root), 0, [(0, MONDAY)])
+    append(table(root), 1, [(1, MONDAY)])
+
+    with through(store, server.Once("PUT", "_delta_log/00000000000000000003.json", fault), monkeypatch):
+        assert upkeep.merge(root) == 2
+
+    assert contents(root) == {(0, MONDAY): 1, (1, MONDAY): 1}
+    assert [each.what for each in upkeep.history(root, 2)] == ["merge", "append"]
+    assert upkeep.check(root).wrong == []
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.parametrize("fault", server.FAULTS)
+@pytest.mark.usefixtures("impatient")
+def test_a_table_is_made_once_whatever_becomes_of_its_first_commit(
+    store: str, fault: server.Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+
+    with through(store, server.Once("PUT", "_delta_log/00000000000000000000.json", fault), monkeypatch):
+        again_until_done(root, 0)
+
+    assert contents(root) == {(0, MONDAY): 1}
+    assert table(root).snapshot().query == QUERY
+
+
+@go
+@pytest.mark.faults
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_are_there_once_through_a_store_that_fails_often(
+    store: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = parts.s3_table()
+
+    with through(store, server.Often(seed, 0.1), monkeypatch):
+        for number in range(8):
+            again_until_done(root, number)
+
+    assert contents(root) == {(number, MONDAY): 1 for number in range(8)}
+    assert upkeep.check(root).wrong == []
+
+
+def again_until_done(root: str, number: int) -> None:
+    """Add a batch as a run does that is started again when it has failed."""
+    for _ in range(_TRIES):
+        try:
+            append(table(root), number, [(number, MONDAY)])
+        except (StoreFailed, WrongTable):
+            continue
+        return
+    raise AssertionError(f"batch {number} was not added")
+
+
+@go
+def test_a_store_that_is_away_is_told_in_one_line(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = parts.s3_table()
+    append(table(root), 0, [(1, MONDAY)])
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+
+    with pytest.raises(StoreFailed, match=f"^{root}: .+") as failed:
+        append(table(root), 1, [(2, MONDAY)])
+
+    assert "\n" not in failed.value.message
+
+
+@go
+def test_secrets_are_in_no_error_address_option_or_log(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    root = parts.s3_table()
+    append(table(root), 0, [(1, MONDAY)])
+    location = Location.of(root)
+    told = [repr(location), str(pickle.dumps(location)), str(location.options)]
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another-secret")
+
+    for attempt in (table(root).snapshot, table(root).exists, lambda: location.write("x", b"")):
+        with pytest.raises(StoreFailed) as failed:
+            attempt()
+        told.append(failed.value.message)
+        assert failed.value.__suppress_context__  # with which it would be shown what the server sent
+
+    for text in (*told, caplog.text, *capfd.readouterr()):
+        for secret in (server.SECRET, "another-secret", server.KEY, "SignatureProvided", "StringToSign"):
+            assert secret not in text
+
+
+@go
+def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
+    with pytest.raises(StoreFailed, match="NoSuchBucket|bucket"):
+        append(table("s3://absent-bucket/rows"), 0, [(1, MONDAY)])
+
+
+@pytest.mark.parametrize(
+    ("address", "root"),
+    [("s3://tables/a/b", "s3://tables/a/b"), ("s3://tables/a/b/", "s3://tables/a/b")],
+)
+def test_addresses_of_buckets(address: str, root: str) -> None:
+    location = Location.of(address)
+
+    assert (location, str(location / "c")) == (Bucket(root), f"{root}/c")
+    assert isinstance(location / "c", Bucket)
+    assert pickle.loads(pickle.dumps(location)) == location
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://", "s3://tables", "s3://tables/", "s3://tables/a/../b", "s3://T/a", "s3:/x/a"]
+)
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(WrongTable, match="a table on S3 lies in s3://BUCKET/PREFIX"):
+        Location.of(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["s3://KEY:hidden@tables/a", "s3://tables:9000/hidden", "s3://tables/a?secret_access_key=hidden"]
+)
+def test_credentials_and_endpoints_in_an_address_are_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(WrongTable, match="come from the environment") as refused:
+        Location.of(address)
+
+    assert "hidden" not in refused.value.message
+
+
+def test_http_is_allowed_for_an_endpoint_that_says_so_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    location = Location.of("s3://tables/a")
+    for endpoint, allowed in (("", False), ("https://s3.example:9000", False), ("http://127.0.0.1:9000", True)):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+        assert ("AWS_ALLOW_HTTP" in (location.options or {})) is allowed
+
+
+@pytest.mark.parametrize("endpoint", ["s3.example", "ftp://s3.example", "http://key:hidden@s3.example"])
+def test_a_wrong_endpoint_is_refused_and_not_repeated(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+
+    with pytest.raises(WrongTable, match="AWS_ENDPOINT_URL is an address") as refused:
+        _ = Location.of("s3://tables/a").options
+
+    assert "hidden" not in refused.value.message
+
+
+def test_of_what_a_server_sends_with_an_error_the_code_is_told_and_nothing_more() -> None:
+    sent = OSError("Generic S3 error\n  \x1b[31m↳\x1b[0m 403 Forbidden\n <Error><Code>AccessDenied</Code><Key>k</Key>")
+
+    assert s3.reason(sent) == "Generic S3 error: 403 Forbidden (AccessDenied)"
+
+
+@go
+def test_a_table_that_was_copied_from_a_folder_goes_on(store: str, tmp_path: Path) -> None:
+    root = parts.s3_table()
+    append(table(tmp_path / "table"), 0, [(1, MONDAY)])
+    append(table(tmp_path / "table"), 1, [(2, TUESDAY)])
+
+    copy_files(str(tmp_path / "table"), Location.of(root).place(""), destination_filesystem=s3.filesystem())
+
+    assert not append(table(root), 1, [(2, TUESDAY)])
+    assert append(table(root), 2, [(3, MONDAY)])
+    assert contents(root) == {(1, MONDAY): 1, (2, TUESDAY): 1, (3, MONDAY): 1}
+    assert upkeep.check(root).wrong == []

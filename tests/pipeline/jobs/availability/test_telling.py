@@ -5,9 +5,9 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
-from ams.pipeline.jobs.availability.recomputing import EVENTS
-from ams.pipeline.jobs.availability.telling import OUTBOX, Outbox
+from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.tables import Table
 from tests.pipeline.garden import Garden
 

@@ -1,10 +1,11 @@
 """Availability and reliability of what is monitored.
 
-job           the job: storing results, computing days
+job           the job: storing results, computing days, writing what was computed
 options       what can be said to it
-recomputing   which days have to be computed, and the tables they go to
+columns       what each table holds
+recomputing   which days have to be computed
 daily         from results to timelines and events, in Spark, site by site
-figures       from timelines to availability and reliability
+figures       from these to the tables: statuses, events, availability and reliability
 telling       events published to a topic, each once
 board         the figures as rows and plots
 

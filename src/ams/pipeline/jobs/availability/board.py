@@ -54,8 +54,8 @@ def board(figures: DataFrame, statuses: DataFrame) -> Board:
     """Collect what the board shows.
 
     Args:
-        figures: `figures.FIGURES`.
-        statuses: `recomputing.STATUSES`.
+        figures: `columns.FIGURES`.
+        statuses: `columns.STATUSES`.
     """
     sites = figures.where(F.col("type") == "endpoint_group")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]

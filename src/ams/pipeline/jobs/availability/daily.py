@@ -12,49 +12,12 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
+from ams.pipeline.jobs.availability.columns import ROWS
 from ams.pipeline.jobs.availability.events import teller, to_json
 from ams.pipeline.jobs.availability.sites import NOTHING, DayInputs, Measured, Result, Results, SiteDay, site_day
 from ams.pipeline.jobs.availability.statuses import SEVERITY
 from ams.pipeline.jobs.availability.timelines import Timeline
-
-RESULTS = StructType(
-    [
-        StructField("date", StringType()),
-        StructField("timestamp", TimestampType()),
-        StructField("service", StringType()),
-        StructField("hostname", StringType()),
-        StructField("metric", StringType()),
-        StructField("status", StringType()),
-        StructField("monitoring_host", StringType()),
-        StructField("summary", StringType()),
-        StructField("message", StringType()),
-        StructField("response_time", DoubleType()),
-    ]
-)
-"""A monitoring result as it is stored; `date` is the day of `timestamp`, `response_time` is in seconds."""
-
-ROWS = StructType(
-    [
-        *(
-            StructField(name, StringType())
-            for name in ("date", "type", "endpoint_group", "service", "hostname", "metric")
-        ),
-        StructField("start", LongType()),
-        StructField("end", LongType()),
-        StructField("status", StringType()),
-        StructField("event", StringType()),
-    ]
-)
-"""What is computed: a stretch of one status, in seconds of the day, or, where `event` is there, an event as JSON."""
 
 _METRIC = ("service", "hostname", "metric")
 _TOLD = ("status", "monitoring_host", "summary", "message")
@@ -71,7 +34,7 @@ def computed(
     """Compute the timelines and the events of days.
 
     Args:
-        results: stored results (`RESULTS`) of those days and of the two days before each.
+        results: stored results (`columns.RESULTS`) of those days and of the two days before each.
         days: what holds on each of the days.
         eves: what holds on the day before each, by that day; without those days that have no results.
         report: the name of the report, which events carry.

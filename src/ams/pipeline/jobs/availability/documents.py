@@ -5,6 +5,7 @@ does not need may be there and are not looked at.
 """
 
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import msgspec
 from ams.pipeline.errors import WrongOption
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
@@ -29,28 +31,33 @@ def listed(option: str, file: str, item: type[T]) -> list[T]:
     Raises:
         WrongOption: the file cannot be read, or a field is not what it must be; names file and field.
     """
-    if not file:
-        return []
-    try:
-        found = msgspec.json.decode(Path(file).read_bytes())
-        return msgspec.convert(_data(found), list[item])  # type: ignore[valid-type]  # a type made at run time
-    except OSError as error:
-        raise WrongOption(option, f"{file}: {error.strerror or error}") from error
-    except ValueError as error:
-        raise WrongOption(option, f"{file}: {error}") from error
+    # mypy knows no types that are made at run time
+    return _read(option, file, lambda found: msgspec.convert(found, list[item])) if file else []  # type: ignore[valid-type]
 
 
 def single(option: str, file: str, item: type[T]) -> T:
     """Read a file of exactly one item, alone or as a list of one; raises as `listed` does."""
     if not file:
         raise WrongOption(option, "is needed: the path of a JSON file")
+    return _read(option, file, lambda found: msgspec.convert(_alone(found), item))
+
+
+def _read(option: str, file: str, fit: Callable[[Any], R]) -> R:
     try:
         found = msgspec.json.decode(Path(file).read_bytes())
-        return msgspec.convert(_alone(_data(found)), item)
+        return fit(found["data"] if isinstance(found, dict) and "data" in found else found)
     except OSError as error:
         raise WrongOption(option, f"{file}: {error.strerror or error}") from error
     except ValueError as error:
         raise WrongOption(option, f"{file}: {error}") from error
+
+
+def _alone(found: Any) -> Any:
+    if not isinstance(found, list):
+        return found
+    if len(found) != 1:
+        raise ValueError(f"one profile is needed, not {len(found)}")
+    return found[0]
 
 
 def moment(text: str) -> int:
@@ -67,15 +74,3 @@ def moment(text: str) -> int:
 def written(seconds: int) -> str:
     """Write seconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _data(found: Any) -> Any:
-    return found["data"] if isinstance(found, dict) and "data" in found else found
-
-
-def _alone(found: Any) -> Any:
-    if not isinstance(found, list):
-        return found
-    if len(found) != 1:
-        raise ValueError(f"one profile is needed, not {len(found)}")
-    return found[0]

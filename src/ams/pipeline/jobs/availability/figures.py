@@ -1,4 +1,6 @@
-"""Availability and reliability of a day, from the seconds of each status.
+"""From what was computed of days (`columns.ROWS`) to the tables: statuses, events, and figures.
+
+Figures are availability and reliability, from the seconds of each status:
 
     up = seconds in the available states; unknown = seconds unknown or missing; down = seconds in announced downtime
     known = 86,400 - unknown
@@ -12,44 +14,45 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DecimalType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import DecimalType
 
+from ams.pipeline.jobs.availability.columns import EVENTS, PERCENT
 from ams.pipeline.jobs.availability.timelines import DAY
 
-PERCENT = DecimalType(8, 5)
-FIGURES = StructType(
-    [
-        StructField("report", StringType()),
-        *(StructField(name, StringType()) for name in ("type", "endpoint_group", "service", "hostname")),
-        StructField("availability", PERCENT),
-        StructField("reliability", PERCENT),
-        StructField("up", PERCENT),
-        StructField("unknown", PERCENT),
-        StructField("down", PERCENT),
-        *(StructField(f"{name}_seconds", IntegerType()) for name in ("up", "unknown", "down")),
-        StructField("partial", BooleanType()),
-        StructField("date", StringType()),
-    ]
-)
-"""The figures of an `endpoint`, a `service` or an `endpoint_group` on a day.
-
-`availability` and `reliability` are percentages, `up`, `unknown` and `down` fractions of the day. `partial` says that
-the day was not over when this was computed: its last statuses are taken to hold until its end.
-"""
+STATES = "date string, available array<string>, unknown array<string>, downtime string, partial boolean"
+"""What counts as what on a day; `partial` says that the day is not over."""
 
 _UNDEFINED = -1
 _DECIMALS = 100_000
+
+
+def statuses(rows: DataFrame, report: str) -> DataFrame:
+    """Pick the stretches of statuses out of `columns.ROWS`. Returns: `columns.STATUSES`."""
+    midnight = F.unix_timestamp("date", "yyyy-MM-dd")
+    return rows.where(F.col("event").isNull()).select(
+        F.lit(report).alias("report"),
+        *("type", "endpoint_group", "service", "hostname", "metric"),
+        F.timestamp_seconds(midnight + F.col("start")).alias("start"),
+        F.timestamp_seconds(midnight + F.col("end")).alias("end"),
+        *("status", "date"),
+    )
+
+
+def events(rows: DataFrame) -> DataFrame:
+    """Pick the events out of `columns.ROWS`. Returns: `columns.EVENTS`."""
+    told = rows.where(F.col("event").isNotNull()).select("date", F.from_json("event", EVENTS).alias("event"))
+    return told.select(*(F.col("event").getField(name).alias(name) for name in EVENTS.names if name != "date"), "date")
 
 
 def figures(rows: DataFrame, states: DataFrame, report: str) -> DataFrame:
     """Compute the figures of every endpoint, service and site.
 
     Args:
-        rows: stretches of statuses (`daily.ROWS`).
-        states: of each day (`date`) what counts as what: `available` (array), `unknown` (array), `downtime`, `partial`.
+        rows: stretches of statuses (`columns.ROWS`).
+        states: of each day what counts as what (`STATES`).
         report: the report's name.
 
-    Returns: `FIGURES`.
+    Returns: `columns.FIGURES`.
     """
     stretches = rows.where(F.col("event").isNull() & (F.col("type") != "metric"))
     held = stretches.join(F.broadcast(states), on="date", how="inner").withColumn("held", F.col("end") - F.col("start"))
@@ -77,10 +80,10 @@ def figures_of_groups(counted: DataFrame, regions: Sequence[tuple[str, str, str]
     """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
 
     Args:
-        counted: figures of sites, among others (`FIGURES`).
+        counted: figures of sites, among others (`columns.FIGURES`).
         regions: day, group and site of each membership.
 
-    Returns: `FIGURES` of type `group`, without seconds, which a group does not have.
+    Returns: `columns.FIGURES` of type `group`, without seconds, which a group does not have.
     """
     members = counted.sparkSession.createDataFrame(list(regions), "date string, region string, endpoint_group string")
     sites = counted.where(F.col("type") == "endpoint_group")

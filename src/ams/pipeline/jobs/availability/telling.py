@@ -13,36 +13,13 @@ from pathlib import Path
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from ams.pipeline.checkpoint import CHECKPOINT, write
+from ams.pipeline.jobs.availability.columns import EVENT, OUTBOX
 from ams.pipeline.running import Run
 from ams.pipeline.sink import publish
 from ams.pipeline.sink.keys import BATCH_ID
 from ams.pipeline.tables import Table
-
-EVENT = (
-    "report",
-    "date",
-    "type",
-    "endpoint_group",
-    "service",
-    "hostname",
-    "metric",
-    "ts_monitored",
-    "status",
-    "repeat",
-)
-"""What tells an event from others. The same event with another text around it is not published again."""
-
-OUTBOX = StructType(
-    [
-        StructField("number", IntegerType()),
-        *(StructField(name, StringType()) for name in EVENT),
-        StructField("data", BinaryType()),
-    ]
-)
-"""Events to publish; those of one number go out together."""
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -72,7 +49,7 @@ class Outbox:
         return cls(run.spark, run.table("outbox", OUTBOX), options, str(metadata["id"]), marker)
 
     def put(self, events: DataFrame) -> None:
-        """Take in what of `recomputing.EVENTS` is not there yet. The text gets the time at which it is taken in."""
+        """Take in what of `columns.EVENTS` is not there yet. The text gets the time at which it is taken in."""
         known = self.table.read().select(*EVENT)
         number = self._last + 1
         text = F.to_json(

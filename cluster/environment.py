@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import tarfile
 import tomllib
 import venv
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,21 +35,6 @@ def make_environment(folder: Path) -> Path:
 def site_packages(environment: Path) -> Path:
     """Return where the packages of an environment are."""
     return environment / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
-
-
-def pack(environment: Path, archive: Path) -> None:
-    """Write an environment as a tar file for `spark.archives`; Spark itself is left out, as each machine has it.
-
-    Links are written as what they lead to, because Spark refuses an archive with one that leads out of it.
-    """
-    spark = f"{site_packages(environment).relative_to(environment)}/pyspark"
-
-    def kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if member.name == spark or member.name.startswith(f"{spark}/") else member
-
-    with tarfile.open(archive, "w", dereference=True) as opened:
-        for each in sorted(each for each in environment.iterdir() if each.name != "lib64"):
-            opened.add(each, each.name, filter=kept)
 
 
 def _needed(wanted: Requirement, seen: set[tuple[str, str]] | None = None) -> Iterator[Distribution]:

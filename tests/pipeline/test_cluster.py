@@ -12,7 +12,7 @@ import pytest
 
 from ams.client import wire
 from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
-from cluster.environment import make_environment, pack, site_packages
+from cluster.environment import site_packages
 from cluster.spark import SparkCluster
 from tests.pipeline import where
 from tests.pipeline.garden import Garden, numbered
@@ -81,19 +81,6 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     assert last.startswith("ams: copy was ended by Spark's master: Master removed our application: KILLED;"), told
     assert "Traceback" not in told
     assert "\tat " not in told
-
-
-@pytest.mark.long
-def test_an_environment_that_is_shipped_as_an_archive_serves_tasks(
-    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
-) -> None:
-    make_environment(tmp_path / "made")
-    pack(tmp_path / "made", tmp_path / "ams.tar")
-
-    found = places(spark_cluster, garden, f"spark.archives={tmp_path}/ams.tar#environment")
-
-    assert found
-    assert [place.startswith(f"{folder}/environment/lib/") for folder, place in found.items()] == [True] * len(found)
 
 
 def eventually(true: Callable[[], object], run: "subprocess.Popen[str]") -> None:

@@ -10,18 +10,11 @@ from ams.pipeline.session import name_python, of_cluster
 
 
 def test_the_driver_is_reached_at_its_address_towards_the_master() -> None:
-    assert of_cluster("spark://127.0.0.1:7077,127.0.0.9:7077", {}) == {"spark.driver.host": "127.0.0.1"}
-    assert of_cluster("k8s://https://127.0.0.1:6443", {}) == {"spark.driver.host": "127.0.0.1"}
-    assert of_cluster("yarn", {}) == {}
+    assert of_cluster("spark://127.0.0.1:7077,127.0.0.9:7077") == {"spark.driver.host": "127.0.0.1"}
+    assert of_cluster("k8s://https://127.0.0.1:6443") == {"spark.driver.host": "127.0.0.1"}
+    assert of_cluster("yarn") == {}
     with pytest.raises(WrongOption, match=r"option master: nowhere\.invalid: "):
-        of_cluster("spark://nowhere.invalid:7077", {})
-
-
-def test_an_archive_that_is_the_environment_is_first_on_the_path_of_executors() -> None:
-    archives = {"spark.archives": "/x/data.zip#data,/x/ams.tar#environment"}
-
-    assert of_cluster("yarn", archives)["spark.executorEnv.PATH"].startswith("./environment/bin:")
-    assert of_cluster("yarn", {"spark.archives": "/x/ams.tar#other"}) == {}
+        of_cluster("spark://nowhere.invalid:7077")
 
 
 def test_python_is_ours_here_and_the_first_on_path_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:

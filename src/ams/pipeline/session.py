@@ -31,8 +31,6 @@ SETTINGS: Mapping[str, str] = {
 LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 """Where a driver is to be reached whose tasks are all on this machine."""
 
-ENVIRONMENT = "environment"
-"""The name by which an archive in `spark.archives` is the environment of tasks: `FILE#environment`."""
 _PATH = "/usr/local/bin:/usr/bin:/bin"
 
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -47,7 +45,7 @@ def local_session(
     """
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
-    chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master, said)), **said}
+    chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}
     chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {archive_options(java())}".strip()
     name_python(master)
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", memory)
@@ -61,15 +59,10 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def of_cluster(master: str, said: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings by which a driver and executors on other machines find each other, and their Python."""
-    found: dict[str, str] = {}
+def of_cluster(master: str) -> dict[str, str]:
+    """Return the settings by which executors on other machines find the driver."""
     host = urlsplit(master.removeprefix("k8s://").split(",")[0]).hostname
-    if host:
-        found["spark.driver.host"] = _address_towards(host)
-    if any(each.strip().endswith(f"#{ENVIRONMENT}") for each in said.get("spark.archives", "").split(",")):
-        found["spark.executorEnv.PATH"] = f"./{ENVIRONMENT}/bin:{_PATH}"
-    return found
+    return {"spark.driver.host": _address_towards(host)} if host else {}
 
 
 def _address_towards(host: str) -> str:

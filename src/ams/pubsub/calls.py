@@ -46,7 +46,7 @@ class Call(NamedTuple):
     context: Context
     action: str
     may: Callable[[str], Awaitable[Caller]]
-    """Looks whether who calls may do an action on it, and does not count that; raises as the door does."""
+    """Looks whether who calls may do an action on it, and does not count that; raises as `Door.admit`."""
 
     @property
     def project(self) -> ProjectName:
@@ -70,6 +70,11 @@ class Rpc(NamedTuple):
     act: Callable[[Call, Any], Awaitable[Message]]
     is_change: bool = False
     """Whether the audit log gets it."""
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether asking again is as if one had not asked."""
+        return isinstance(self.action, str) and self.action.endswith((":show", ":list", ":listByTopic"))
 
 
 class StreamRpc(NamedTuple):
@@ -134,7 +139,7 @@ class Calls:
         self._relay = relay
 
     async def admit(self, context: Context, scope: Scope, action: str, name: Name) -> Call:
-        """Let a call in; raises as the door does."""
+        """Let a call in; raise as `Door.admit`."""
         variable = {_VARIABLES[name.kind]: name.leaf} if name.kind else {}
         names = {"project": name.project, **variable}
 
@@ -163,7 +168,7 @@ class Calls:
                 found = await self._answer(
                     rpc, method, read(rpc.request, await first_of(context, self._seconds)), context, scope
                 )
-                held.enter_context(self._unread.held(project_of(scope), len(found)))
+                held.enter_context(self._counted(rpc, project_of(scope), len(found)))
                 return found
             except Exception as error:
                 return await self._fail(context, error, scope)
@@ -187,7 +192,7 @@ class Calls:
         return grpc.stream_stream_rpc_method_handler(answer, None, _serialized)
 
     async def _login(self, scope: Scope) -> str:
-        """Return who calls, as the door does; raise `Overloaded` when too many of the client wait for that."""
+        """Return who calls; raise as `Door.login`, and `Overloaded` when too many of the client wait for that."""
         if self._only_proxies and not is_within(usual_address(scope["client"][0]), self._proxies):
             raise NotAuthenticated(PLAIN)
         known = self._door.known(scope["headers"])
@@ -227,6 +232,15 @@ class Calls:
         scope = scope_of(context, method, self._proxies)
         SCOPE.set(scope)
         return scope
+
+    def _counted(self, rpc: Rpc, project: str | None, size: int) -> contextlib.AbstractContextManager[None]:
+        """Count an answer; raise `Overloaded` when there is no memory for it now.
+
+        Not of what has changed something, nor leased messages: that is not to be done twice.
+        """
+        if project is not None and rpc.only_reads:
+            self._unread.check(project, size)
+        return self._unread.held(project, size)
 
     def _note_end(self, context: Context, task: "asyncio.Task[Any]") -> None:
         code: Any = context.code()

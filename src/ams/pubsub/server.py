@@ -9,6 +9,7 @@ import structlog
 
 from ams.core.errors import Unusable
 from ams.core.supervisor import Supervisor
+from ams.pubsub import subscriber
 from ams.pubsub.calls import Calls, Rpc
 from ams.pubsub.streaming import Streams
 
@@ -58,7 +59,7 @@ async def answering(
     server = grpc.aio.server(options=(*_OPTIONS, ("grpc.max_allowed_incoming_connections", most_connections)))
     for service, rpcs in services.items():
         handlers = {rpc.name: calls.unary(service, rpc) for rpc in rpcs}
-        if service == "google.pubsub.v1.Subscriber":
+        if service == subscriber.NAME:
             stream = streams.rpc()
             handlers[stream.name] = calls.stream(service, stream)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))

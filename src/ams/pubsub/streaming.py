@@ -9,6 +9,7 @@ at once; every response has the subscription's properties; a stream is never end
 """
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Sequence
 from typing import Any, NamedTuple
@@ -186,6 +187,8 @@ class _Spread:
         """End the task."""
         self._task.cancel()
         await asyncio.wait((self._task,))
+        with contextlib.suppress(asyncio.CancelledError):
+            self._task.result()  # what a task ended with, and nobody took, keeps its frames: the streams, and this
 
     async def _run(self) -> None:
         try:

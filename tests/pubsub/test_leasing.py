@@ -284,3 +284,16 @@ def test_a_bad_page_is_refused(world: World, method: str, kind: Any) -> None:
 def test_a_method_that_there_is_not_is_refused(world: World) -> None:
     assert refused(world.channel, SUBSCRIBER + "Invent", b"")[0] == "UNIMPLEMENTED"
     assert refused(world.channel, "/google.pubsub.v1.Inventor/Invent", b"")[0] == "UNIMPLEMENTED"
+
+
+def test_an_id_has_one_spelling(world: World) -> None:
+    _, subscription = world.made()
+    publish(world, b"x")
+    good = world.pulled(subscription)[0].ack_id
+    offset, hand_out = good.split("-")
+    for bad in (f"00{offset}-{hand_out}", f"{offset}-0{hand_out}", f"{offset}-{hand_out.replace('.', '.0', 1)}"):
+        with pytest.raises(InvalidArgument) as error:
+            acknowledge(world, bad)
+        assert error.value.message.startswith(BAD_ID)
+    modify(world, 0, good)
+    assert len(world.pulled(subscription)) == 1

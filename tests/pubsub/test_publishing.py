@@ -106,6 +106,7 @@ BAD: dict[str, tuple[list[dict[str, Any]], str]] = {
         [{"data": b"x"}] * 1001,
         "The value for message_count is too large. You passed 1001 in the request, but the maximum value is 1000.",
     ),
+    "several keys": ([{"data": b"x", "ordering_key": "a"}, {"data": b"x"}], "all messages must have no ordering key"),
     "an empty message": ([{"data": b"x"}, {}], "neither data nor attributes"),
     "101 attributes": ([{"attributes": {f"k{n}": "v" for n in range(101)}}], "too many attributes"),
     "a long attribute key": ([{"attributes": {"ü" * 129: "v"}}], "An attribute is too long"),

@@ -407,3 +407,47 @@ def test_a_schema_attached_by_the_http_api_is_shown_without_an_encoding(world: W
     publish(world, b"\x02")
     with pytest.raises(InvalidArgument):
         publish(world, b'{"a":1}')
+
+
+def test_a_definition_is_measured_as_it_is_given(world: World) -> None:
+    for text in (" ", "ü"):
+        definition = json.dumps(record("a") | {"doc": "DOC"}).replace("DOC", text * 2**18)
+        schema = Schema(
+            type_=Schema.Type.AVRO, definition=definition.replace('"' + " " * 2**18 + '"', '""' + " " * 2**18)
+        )
+        with pytest.raises(InvalidArgument, match="at most 262144 bytes"):
+            world.schemas.create_schema(parent=parent(world), schema=schema, schema_id="large")
+
+
+def test_pages_with_large_definitions_are_small_enough_for_all_clients(world: World) -> None:
+    definition = json.dumps(record("a")) + " " * 250_000
+    large = Schema(type_=Schema.Type.AVRO, definition=definition)
+    names = [f"large{number:02}" for number in range(18)]
+    for name in names:
+        world.schemas.create_schema(parent=parent(world), schema=large, schema_id=name)
+    for _ in range(17):
+        world.schemas.commit_schema(request={"name": path(world, names[0]), "schema": large})
+    schemas = world.schemas.list_schemas(request={"parent": parent(world), "view": SchemaView.FULL})
+    pages = [list(each.schemas) for each in schemas.pages]
+    assert [each.name for page in pages for each in page] == [path(world, each) for each in names]
+    assert len(pages) == 2
+    revisions = world.schemas.list_schema_revisions(request={"name": path(world, names[0]), "view": SchemaView.FULL})
+    assert [len(each.schemas) for each in revisions.pages] == [len(pages[0]), 18 - len(pages[0])]
+
+
+@pytest.mark.parametrize("token", ["x", "1" * 5000, "²", "-1"])
+def test_the_page_token_of_revisions_is_one_of_a_page_before(world: World, token: str) -> None:
+    made(world, "a")
+    with pytest.raises(InvalidArgument, match="Invalid page token"):
+        world.schemas.list_schema_revisions(request={"name": path(world), "page_token": token})
+
+
+def test_a_view_that_is_none_is_refused(world: World) -> None:
+    made(world, "a")
+    for ask in (
+        lambda: world.schemas.get_schema(request={"name": path(world), "view": 7}),
+        lambda: world.schemas.list_schemas(request={"parent": parent(world), "view": 7}),
+        lambda: world.schemas.list_schema_revisions(request={"name": path(world), "view": 7}),
+    ):
+        with pytest.raises(InvalidArgument, match="argument=view"):
+            ask()

@@ -409,3 +409,14 @@ def test_streams_of_a_service_that_stops_are_to_be_opened_again(tmp_path: Path) 
         stream = opened(channel, subscription)
         assert service.stop() == 0
         assert stream.end() == (UNAVAILABLE, "The service is stopping")
+
+
+def test_of_an_id_that_is_there_twice_the_last_deadline_counts(world: World) -> None:
+    topic, subscription = world.made(enable_exactly_once_delivery=True)
+    world.publisher.publish(topic, b"x").result(20)
+    stream = opened(world.channel, subscription)
+    [each] = [each.ack_id for each in stream.messages(1)]
+    stream.send(modify_deadline_ack_ids=[each, each], modify_deadline_seconds=[0, 20])
+    confirmed = stream.next().modify_ack_deadline_confirmation
+    assert (list(confirmed.ack_ids), list(confirmed.invalid_ack_ids)) == ([each], [])
+    stream.call.cancel()

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from google.api_core.exceptions import AlreadyExists, InvalidArgument, MethodNotImplemented, NotFound
+from google.api_core.exceptions import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    MethodNotImplemented,
+    NotFound,
+)
 from google.protobuf import field_mask_pb2
 from google.pubsub_v1 import types
 
@@ -201,6 +207,8 @@ def test_a_deleted_topic_leaves_its_subscriptions(world: World) -> None:
         got(world)
     assert error.value.message == "Resource not found (resource=topic)."
     assert world.subscriber.get_subscription(request={"subscription": subscription}).topic == "_deleted-topic_"
+    with pytest.raises(FailedPrecondition):
+        world.pulled(subscription)
     with pytest.raises(NotFound):
         world.publisher.publish(topic, b"x", retry=None).result(20)
     world.subscriber.delete_subscription(request={"subscription": subscription})

@@ -20,7 +20,9 @@ MAX_HAND_OUT = 400
 """Characters of a hand-out that are looked at: ours are much shorter."""
 MAX_DIGITS = 18
 """Of an offset."""
-_HAND_OUT = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\.([0-9a-f]{6})")
+_NUMBER = r"(0|[1-9][0-9]{0,17})"
+_HAND_OUT = re.compile(rf"(0|[1-9][0-9]{{0,8}})\.{_NUMBER}\.{_NUMBER}\.{_NUMBER}\.([0-9a-f]{{6}})")
+"""Each number has one spelling."""
 _IDENTITY = 6
 """Characters of a subscription's identity."""
 

@@ -101,6 +101,10 @@ class NotFound(AmsError):
     """The resource does not exist."""
 
 
+class NoMembers(NotFound):
+    """Users who are to be on an access list are no members of the project; the message names them."""
+
+
 class TopicGone(NotFound):
     """There is no such topic, or no longer."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PUBLISHER
-from ams.core.errors import InvalidInput, NotAllowed, NotAuthenticated, NotFound, UnknownToken
+from ams.core.errors import InvalidInput, NoMembers, NotAllowed, NotAuthenticated, NotFound, UnknownToken
 from ams.core.names import SchemaName, SnapshotName, SubscriptionName, TopicName, UserId, UserName
 from ams.pubsub import names, protos
 from ams.pubsub.calls import Call, Rpc
@@ -151,10 +151,8 @@ class IamRpcs:
                 await self._topics.set_access_list(call.caller, TopicName(call.name.leaf), users)
             else:
                 await self._subscriptions.set_access_list(call.caller, SubscriptionName(call.name.leaf), users)
-        except NotFound as missing:
-            if "do not exist" in missing.message:
-                raise InvalidInput(missing.message) from None
-            raise
+        except NoMembers as missing:
+            raise InvalidInput(missing.message) from None
         return await self.get(call, request)
 
     async def test(self, call: Call, request: Message) -> Message:

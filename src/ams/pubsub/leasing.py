@@ -100,6 +100,8 @@ async def _failed(ids: AckIds, settle: Callable[[AckIds], Awaitable[None]]) -> S
 
 
 def _read(ids: Sequence[str]) -> AckIds:
+    if any(each.startswith("0") and not each.startswith("0-") for each in ids):  # another spelling of an id
+        raise InvalidInput(BAD_ID)
     try:
         found = ack_ids_of("", ids)
         for hand_out in found:

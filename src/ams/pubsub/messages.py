@@ -24,7 +24,7 @@ def published(request: protos.Message) -> Sequence[Message]:
     """Return the messages of a publish request, checked.
 
     Raises `InvalidInput`: for none or more than 1,000, for more than 10 MB, for one that is empty, for an ordering key
-    of more than 1,024 bytes, for attributes that are too many, too long or reserved.
+    of more than 1,024 bytes, for messages of several keys, for attributes that are too many, too long or reserved.
     """
     if not request.messages:
         raise InvalidInput("The value for message_count is too small. You must pass at least 1 message.")
@@ -37,6 +37,10 @@ def published(request: protos.Message) -> Sequence[Message]:
         raise TooLarge(
             f"The value for request_size is too large. You passed {request.ByteSize()} in the request, but the maximum"
             f" value is {MOST_BYTES}."
+        )
+    if len({each.ordering_key for each in request.messages}) > 1:
+        raise InvalidInput(
+            "In a single publish request, all messages must have no ordering key or they must all have the same one."
         )
     return [_stored(each) for each in request.messages]
 

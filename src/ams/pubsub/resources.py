@@ -131,16 +131,8 @@ class AskedSubscription:
 
     def changes(self, changed: Collection[str]) -> Changes:
         """Return the options behind these fields: others stay, which can be other than as they are shown."""
-        every = Changes(
-            retry_policy=self.options.retry_policy,
-            dead_letter_policy=self.options.dead_letter_policy,
-            enable_exactly_once_delivery=self.options.enable_exactly_once_delivery,
-            retain_acked_messages=self.options.retain_acked_messages,
-            expiration_ttl=self.options.expiration_ttl,
-            message_retention=self.options.message_retention,
-        )
-        named = {_OPTIONS.get(field, field) for field in changed}
-        return cast("Changes", {option: value for option, value in every.items() if option in named})
+        named = {_OPTIONS.get(field, field) for field in changed} & Changes.__annotations__.keys()
+        return cast("Changes", {option: getattr(self.options, option) for option in named})
 
 
 def asked_subscription(project: ProjectName, asked: Message) -> AskedSubscription:

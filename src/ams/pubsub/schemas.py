@@ -5,7 +5,7 @@ which Google does not have, is shown with the type 0. Protocol Buffers are refus
 says why.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -14,20 +14,25 @@ from ams.core.names import SchemaName, is_name, revision_id
 from ams.pubsub import fields, names, protos
 from ams.pubsub.calls import Call, Rpc
 from ams.pubsub.errors import Missing, NotSupported
+from ams.pubsub.leasing import PART
+from ams.pubsub.messages import in_answers
 from ams.pubsub.names import SCHEMAS, Name
 from ams.pubsub.protos import Message
 from ams.service.fitting import MOST_REVISIONS
 from ams.service.schemas import Schemas
-from ams.storage.registry.records import Page, Schema, SchemaContent
+from ams.storage.registry.records import Schema, SchemaContent
+from ams.validation.compiled import MAX_BYTES
 from ams.wire.schemas import SchemaBody
 
 NAME = "google.pubsub.v1.SchemaService"
 ENCODINGS: Mapping[int, str] = {1: "JSON", 2: "BINARY"}
-_UNSET, _BASIC, _FULL = 0, 1, 2
+_BASIC, _FULL = 1, 2
 """Views."""
 _NO_TYPE, _PROTOBUF, _AVRO = 0, 1, 2
 _MOST_FULL = 100
-"""Schemas of a page that has their definitions: each may have 256 KiB."""
+"""Schemas of a page that has their definitions."""
+_MOST_DIGITS = 18
+"""Of the number of a revision."""
 
 
 class SchemaRpcs:
@@ -68,32 +73,26 @@ class SchemaRpcs:
     async def get(self, call: Call, request: Message) -> Message:
         """Show a schema at its newest revision, or at the one that the name names."""
         _, _, revision = request.name.partition("@")
-        return _shown(call, await self._find(call, call.name.leaf, revision), request.view or _FULL)
+        return _shown(call, await self._find(call, call.name.leaf, revision), _view(request, _FULL))
 
     async def list(self, call: Call, request: Message) -> Message:
         """Show a page of the project's schemas, by name."""
-        wanted, view = fields.page_request(request), request.view or _BASIC
+        wanted, view = fields.page_request(request), _view(request, _BASIC)
         if wanted.token and not is_name(wanted.token):
             raise InvalidInput("Invalid page token")
         size = _size(wanted.size, view)
         found = await self._schemas.page(call.caller, wanted.token, size + 1)
-        token = found[size - 1].name if len(found) > size else ""
-        answer = protos.ListSchemasResponse()
-        page = Page(found[:size], token, len(found))
-        return fields.fill_page(answer, answer.schemas, page, lambda each: _shown(call, each, view))
+        shown = [_shown(call, each, view) for each in found[:size]]
+        return _fill(protos.ListSchemasResponse(), shown, found, lambda last: last.name)
 
     async def list_revisions(self, call: Call, request: Message) -> Message:
         """Show a page of the revisions of a schema, the newest first."""
-        wanted, view = fields.page_request(request), request.view or _BASIC
-        if wanted.token and not wanted.token.isdecimal():
-            raise InvalidInput("Invalid page token")
-        size = _size(wanted.size, view)
+        wanted, view = fields.page_request(request), _view(request, _BASIC)
+        before, size = _number(wanted.token), _size(wanted.size, view)
         revisions = await self._schemas.revisions(call.caller, SchemaName(call.name.leaf))
-        found = [each for each in revisions if not wanted.token or each.revision < int(wanted.token)]
-        token = str(found[size - 1].revision) if len(found) > size else ""
-        answer = protos.ListSchemaRevisionsResponse()
-        page = Page(found[:size], token, len(revisions))
-        return fields.fill_page(answer, answer.schemas, page, lambda each: _shown(call, each, view))
+        found = [each for each in revisions if before is None or each.revision < before]
+        shown = [_shown(call, each, view) for each in found[:size]]
+        return _fill(protos.ListSchemaRevisionsResponse(), shown, found, lambda last: str(last.revision))
 
     async def commit(self, call: Call, request: Message) -> Message:
         """Make a new revision."""
@@ -177,6 +176,8 @@ def _content(schema: Message) -> SchemaContent:
         raise NotSupported("Schemas of the type PROTOCOL_BUFFER are not supported: only those of the type AVRO are.")
     if schema.type_ != _AVRO:
         raise InvalidInput("The type of a schema must be AVRO (argument=schema.type).")
+    if len(schema.definition.encode()) > MAX_BYTES:  # as it is kept, with all its white space
+        raise InvalidInput(f"The definition of a schema has at most {MAX_BYTES} bytes (argument=schema.definition).")
     try:
         is_object = isinstance(msgspec.json.decode(schema.definition), dict)
     except (ValueError, RecursionError):
@@ -190,6 +191,36 @@ def _details(schema: Message) -> SchemaBody:
     """Return the same for the use case; the definition is kept as it was written, to the byte."""
     content = _content(schema)
     return SchemaBody(type=content.type, schema=msgspec.Raw(schema.definition))  # type: ignore[arg-type]
+
+
+def _fill(
+    answer: Message, shown: Sequence[Message], found: Sequence[Schema], token: Callable[[Schema], str]
+) -> Message:
+    """Return an answer with as many of these as clients take at a time, one at least.
+
+    `found` has the same ones, and more where there are more; `token` says where the next page goes on after one.
+    """
+    page = next(iter(in_answers(shown, PART)), [])
+    answer.schemas.extend(page)
+    if len(page) < len(found):
+        answer.next_page_token = token(found[len(page) - 1])
+    return answer
+
+
+def _view(request: Message, usual: int) -> int:
+    view: int = request.view or usual
+    if view not in (_BASIC, _FULL):
+        raise InvalidInput("The view must be BASIC or FULL (argument=view).")
+    return view
+
+
+def _number(token: str) -> int | None:
+    """Return the revision before which a page begins, None: at the newest one."""
+    if not token:
+        return None
+    if not token.isascii() or not token.isdigit() or len(token) > _MOST_DIGITS:
+        raise InvalidInput("Invalid page token")
+    return int(token)
 
 
 def _size(wanted: int, view: int) -> int:

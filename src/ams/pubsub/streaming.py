@@ -27,13 +27,15 @@ from ams.pubsub.leasing import PART, Leases, check_seconds, check_size
 from ams.pubsub.metadata import Context, Scope
 from ams.pubsub.names import SUBSCRIPTIONS
 from ams.pubsub.protos import Message
+from ams.pubsub.subscriber import NAME
 from ams.service.parallel.leases import Window
 from ams.service.parallel.pulling import Lot
 from ams.service.parallel.requests import holder_of
 from ams.service.parallel.shares import MAX_OUT, MAX_OUT_BYTES
 from ams.storage.registry.records import Subscription
 
-METHOD = "/google.pubsub.v1.Subscriber/StreamingPull"
+RPC = "StreamingPull"
+METHOD = f"/{NAME}/{RPC}"
 PORTION = 100
 """Messages that a stream gets at a time: the next ones are for the next stream."""
 FIRST_SECONDS = 10.0
@@ -70,7 +72,7 @@ class Streams:
 
     def rpc(self) -> StreamRpc:
         """Return the method."""
-        return StreamRpc("StreamingPull", self.run)
+        return StreamRpc(RPC, self.run)
 
     def stop(self) -> None:
         """End all streams, and take no new ones: clients open them on another node, or here after the start."""
@@ -124,14 +126,14 @@ def _check_first(first: Message) -> None:
 
 
 class _Given(NamedTuple):
-    """Messages that were leased to a stream."""
+    """What one pull leased to a stream, and the subscription as it was then."""
 
     subscription: Subscription
     lots: Sequence[Lot]
 
 
 class _Spread:
-    """Pulls a subscription's messages for its streams in turn."""
+    """The one task that pulls for all streams of a subscription on this node, and gives each messages in turn."""
 
     def __init__(self, leases: Leases, call: Call, subscription: Subscription) -> None:
         self.subscription = subscription
@@ -141,7 +143,7 @@ class _Spread:
         self._project_id = call.caller.here.id
         self._streams: set[_Stream] = set()
         self._turns: OrderedDict[_Stream, None] = OrderedDict()
-        """Streams that may be given something, in the order of their turns."""
+        """Streams with room: the first is given messages next, and goes to the end when it has room again."""
         self._sooner = asyncio.Event()
         self._task = asyncio.create_task(self._run())
 
@@ -372,7 +374,9 @@ class _Stream:
     async def _extend(self, subscription: Subscription, request: Message, answer: Message) -> None:
         confirmed = answer.modify_ack_deadline_confirmation
         by_seconds: dict[int, list[str]] = {}
-        for ack_id, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True):
+        # Of an id that is there twice the last deadline counts.
+        asked = dict(zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True))
+        for ack_id, seconds in asked.items():
             by_seconds.setdefault(seconds, []).append(ack_id)
         for seconds, ids in by_seconds.items():
             await _confirm(confirmed, ids, self._leases.extend(self._call, subscription, ids, seconds))
@@ -454,7 +458,7 @@ async def _confirm(confirmed: Message, ids: Sequence[str], settled: Awaitable[No
         await settled
     except InvalidAckIds as error:
         invalid = frozenset(error.ids)
-    confirmed.ack_ids.extend([each for each in ids if each not in invalid])
+    confirmed.ack_ids.extend([each for each in dict.fromkeys(ids) if each not in invalid])
     confirmed.invalid_ack_ids.extend(invalid)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 
+from ams.access.permissions import CONSUMER
 from ams.core.errors import Conflict, InvalidInput, NotFound
 from ams.core.names import SnapshotName, SubscriptionName, TopicName
 from ams.core.parallel_options import DeadLetterPolicy
@@ -142,6 +143,7 @@ class SubscriberRpcs:
             push = asked_push(wanted.push_config, exactly_once=wanted.enable_exactly_once_delivery)
         if "ack_deadline_seconds" in changed:
             await call.may("subscriptions:modifyAckDeadline")
+            call.caller.require_listed(before.authorized, CONSUMER)  # before anything is written
         if "push_config" in changed:
             await call.may(_PUSH)
             await self._check_push(call, before, push)

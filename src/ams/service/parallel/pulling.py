@@ -28,7 +28,7 @@ from ams.storage.registry.records import Subscription
 
 
 class Lot(NamedTuple):
-    """Messages of an answer that have one hand-out."""
+    """A part of what a pull returns: messages leased together, whose ack ids have the same text behind the dash."""
 
     hand_out: str
     """The text of their ids behind the dash."""

@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, true, update
 
 from ams.core.clock import Clock, Milliseconds
-from ams.core.errors import NotFound, SubscriptionGone, TopicGone
+from ams.core.errors import NoMembers, NotFound, SubscriptionGone, TopicGone
 from ams.core.names import (
     ProjectId,
     ProjectName,
@@ -164,7 +164,7 @@ class _ResourceRecords(Generic[R, N]):
 def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) -> Sequence[UserId]:
     """Return the identities of members of a project, in order and each once.
 
-    Raises `NotFound` "User(s): A, B do not exist" naming all who are no members.
+    Raises `NoMembers` "User(s): A, B do not exist" naming all who are no members.
     """
     query = (
         select(users.c.name, users.c.id)
@@ -175,7 +175,7 @@ def _members(connection: Connection, project: ProjectId, wanted: Sequence[str]) 
     unique = list(dict.fromkeys(wanted))
     missing = [name for name in unique if name not in known]
     if missing:
-        raise NotFound(f"User(s): {', '.join(missing)} do not exist")
+        raise NoMembers(f"User(s): {', '.join(missing)} do not exist")
     return [known[name] for name in unique]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import MutableMapping
+from types import SimpleNamespace
 from typing import Any, NoReturn
 from urllib.parse import parse_qsl
 
@@ -109,7 +110,8 @@ async def test_the_body_of_an_acknowledgement_is_counted_while_it_waits_its_turn
     monkeypatch.setattr(messages.MessageReader, "ack_ids", ack_ids)
     bodies = Bodies(max_body=8 * BIG, max_buffered=2 * BIG, seconds=5)
     deliverer = Ordered(NOBODY, NOBODY, NOBODY, 1, 1, 1.0)
-    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, deliverer, NOBODY, Invalidations(), lenient=False)
+    working: Any = SimpleNamespace(puller=NOBODY, settler=NOBODY)
+    routes = FastRoutes(Open(NOBODY, "both"), bodies, NOBODY, deliverer, working, Invalidations(), lenient=False)
     path = "/v1/projects/P/subscriptions/S:acknowledge"
     acknowledging = routes.answer({"method": "POST", "path": path, "headers": [], "query_string": b""}, sending(BIG))
     assert acknowledging is not None

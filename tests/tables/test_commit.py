@@ -14,7 +14,6 @@ from ams.tables import commit as commits
 from ams.tables import log
 from ams.tables.errors import WrongTable
 from ams.tables.files import NewFile
-from ams.tables.snapshot import Snapshot
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
 
 
@@ -75,7 +74,7 @@ def test_delta_rs_ignores_a_wider_schema_in_a_commit(root: Path) -> None:
 def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     append(table(root), 0, [(1, MONDAY)])
 
-    def beaten(snapshot: Snapshot, change: object) -> None:
+    def beaten(*_: object) -> None:
         raise CommitFailedError("no")
 
     monkeypatch.setattr(commits, "_write", beaten)

@@ -38,9 +38,10 @@ def archive(
         bool, option("Go on where messages are kept no longer that were not archived.", "--skip-lost")
     ] = False,
 ) -> None:
-    """Copy messages into a Delta table, by project, topic and day, each exactly once, until it has caught up.
+    """Keep topics in a Delta table, without Spark.
 
-    SIGTERM and Ctrl-C end it after the batch at work. Called again, it goes on where it was: the table says where.
+    Messages are copied, by project, topic and day, each exactly once, until it has caught up. SIGTERM and Ctrl-C end it
+    after the batch at work. Called again, it goes on where it was: the table says where.
     """
     need_tables()
     from ams.pipeline.archiving import Archiver, Wanted, alone

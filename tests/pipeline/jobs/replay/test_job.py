@@ -8,11 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
-from ams.pipeline.errors import WrongTable
 from ams.pipeline.jobs.archive.table import archive_table, dated
 from ams.pipeline.jobs.replay.job import Options, run
 from ams.pipeline.jobs.replay.progress import keep, read_progress
 from ams.pipeline.running import Run
+from ams.tables.errors import WrongTable
 from tests.pipeline.garden import Garden, numbered
 
 

@@ -6,7 +6,6 @@ and merges, checkpoints and restores leave them be. The name of such a number ho
 deleted and made again is never taken for the old one.
 """
 
-import fcntl
 import threading
 import time
 import warnings
@@ -15,11 +14,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
-
-from pyarrow.fs import LocalFileSystem
+from pathlib import Path
 
 from ams.client.errors import NotAms, NotFound
-from ams.pipeline.errors import Busy, DataLoss, WrongTable
+from ams.pipeline.checkpoint import held
+from ams.pipeline.errors import DataLoss, WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
 from ams.pipeline.options import Name
 from ams.pipeline.progress import Batch, Progress
@@ -235,19 +234,11 @@ def alone(location: Location) -> Iterator[None]:
 
     In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
     """
-    if not isinstance(location.filesystem, LocalFileSystem):
+    if location.is_store:
         yield
         return
-    try:
-        location.make()
-        lock = open(location.path(_LOCK), "ab")  # noqa: SIM115  # closed below, after the work
-    except OSError as error:
-        raise WrongTable(f"{location}: {error.strerror or error}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another `ams archive` writes {location}; wait for its end, or give another folder") from None
+    busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
+    with held(Path(location.root), _LOCK, str(location), busy):
         yield
 
 

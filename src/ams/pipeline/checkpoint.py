@@ -61,16 +61,28 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 @contextmanager
 def locked(work: Path) -> Iterator[None]:
     """Hold a work folder, made if it is absent; raise `Busy` when another run holds it."""
+    busy = f"another run works in {work}; wait for its end, or give another folder with --work"
+    with held(work, LOCK, f"work folder {work}", busy):
+        yield
+
+
+@contextmanager
+def held(folder: Path, name: str, what: str, busy: str) -> Iterator[None]:
+    """Hold a lock in a folder, made if it is absent; a kill lets go.
+
+    Raises `Busy`, with the text `busy`, when another process holds it, and `WrongTable` about `what` when it cannot be
+    had here.
+    """
     try:
-        work.mkdir(parents=True, exist_ok=True)
-        lock = open(work / LOCK, "a")  # noqa: SIM115  # closed below, after the run
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = open(folder / name, "ab")  # noqa: SIM115  # closed below, after the work
     except OSError as error:
-        raise WrongTable(f"work folder {work}: {error.strerror}") from error
+        raise WrongTable(f"{what}: {error.strerror or error}") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another run works in {work}; wait for its end, or give another folder with --work") from None
+            raise Busy(busy) from None
         yield
 
 

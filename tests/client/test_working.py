@@ -16,6 +16,8 @@ import pytest
 
 from ams.client import AsyncClient, Client, Message, ReceivedMessage, RetryLater, Worked
 from ams.client.errors import AckTimeout, Conflict, NotFound
+from ams.client.plans import Pause, Send
+from ams.client.transport import AsyncConnections
 from ams.client.wire import ParallelOptions
 from ams.client.work import Limits
 from tests.client.faces import open_client
@@ -320,6 +322,28 @@ def test_a_slow_handler_keeps_its_message(faster: Any, face: str, fast_project: 
 
     assert (done, len(handler.seen)) == (Worked(worked=3), 3)
     assert backlog(client, project) == 0
+
+
+def test_an_acknowledgement_that_is_answered_late_counts(
+    faster: Any, face: str, fast: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease is asked to be extended meanwhile, which is refused for what is done."""
+    do = AsyncConnections.do
+
+    async def answered_late(connections: AsyncConnections, step: Send | Pause) -> Any:
+        outcome = await do(connections, step)
+        if isinstance(step, Send) and step.call.path.endswith(":acknowledge"):
+            await asyncio.sleep(LONGER_THAN_A_LEASE)
+        return outcome
+
+    with Client(fast.run.base_url, fast.token) as client:
+        project = made(client, **EXACTLY_ONCE)
+        publish(client, project, 3)
+        monkeypatch.setattr(AsyncConnections, "do", answered_late)
+        done = faster.work("s", Handler(face).handle, project=project, max_messages=3)
+
+        assert done == Worked(worked=3)
+        assert backlog(client, project) == 0
 
 
 def test_a_message_is_kept_only_for_so_long(faster: Any, face: str, fast_project: tuple[Client, str]) -> None:

@@ -300,8 +300,8 @@ class AsyncWorker:
         late = await self._late(several, lambda ids: self._plans.extend(*self._place, ids, self._lease))
         for held in several:
             held.ends = now + self._lease
-            # It was perhaps settled meanwhile, and is not there any more for that reason.
-            if held.message.ack_id in late and held.message.ack_id in self._held:
+            # What is acknowledged cannot be extended; the answer to the verdict tells whether that came too late.
+            if held.message.ack_id in late and not held.is_settled:
                 held.lost = True
                 logger.warning("lease of message %s of %s has ended", held.message.id, self._place[1])
 

@@ -17,14 +17,14 @@ ACK_DEADLINE = 600
 
 def project(service: Service, name: str) -> str:
     """Create a project; return its path."""
-    _send(service, "POST", [(f"projects/{name}", b"{}")])
+    send(service, "POST", [(f"projects/{name}", b"{}")])
     return f"projects/{name}"
 
 
 def topics(service: Service, project: str, prefix: str, count: int) -> list[str]:
     """Create topics PREFIX-0, PREFIX-1 ...; return their paths."""
     paths = [f"{project}/topics/{prefix}-{number}" for number in range(count)]
-    _send(service, "PUT", ((path, b"") for path in paths))
+    send(service, "PUT", ((path, b"") for path in paths))
     return paths
 
 
@@ -32,8 +32,8 @@ def schema(service: Service, project: str, name: str, schema: dict[str, object],
     """Create a JSON schema and attach it to topics."""
     path = f"{project}/schemas/{name}"
     attach = msgspec.json.encode({"schema": path})
-    _send(service, "POST", [(path, msgspec.json.encode({"type": "json", "schema": schema}))])
-    _send(service, "POST", ((f"{topic}:attachSchema", attach) for topic in topics))
+    send(service, "POST", [(path, msgspec.json.encode({"type": "json", "schema": schema}))])
+    send(service, "POST", ((f"{topic}:attachSchema", attach) for topic in topics))
 
 
 def subscriptions(
@@ -47,25 +47,25 @@ def subscriptions(
     paths = [f"{topic.replace('/topics/', '/subscriptions/')}-{name}-{number}" for number, topic in enumerate(chosen)]
     asked = {"ackDeadlineSeconds": ACK_DEADLINE, **({"type": "parallel"} if parallel else {})}
     bodies = (msgspec.json.encode({"topic": topic, **asked}) for topic in chosen)
-    _send(service, "PUT", zip(paths, bodies, strict=True))
+    send(service, "PUT", zip(paths, bodies, strict=True))
     return paths
 
 
 def members(service: Service, project: str, count: int) -> None:
     """Create users who are consumers in a project."""
     body = f'{{"projects":[{{"project":"{project}","roles":["consumer"]}}]}}'.encode()
-    _send(service, "POST", ((f"users/user-{number}", body) for number in range(count)))
+    send(service, "POST", ((f"users/user-{number}", body) for number in range(count)))
 
 
 def binding(service: Service, user: str, issuer: str, subject: str) -> None:
     """Let an identity at an issuer log in as a user."""
     body = msgspec.json.encode({"issuer": issuer, "subject": subject})
-    _send(service, "POST", [(f"users/{user}/bindings/bench", body)])
+    send(service, "POST", [(f"users/{user}/bindings/bench", body)])
 
 
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:
     """Publish `messages` messages to each topic."""
-    _send(service, "POST", _publishes(topics, messages, per_request, size))
+    send(service, "POST", _publishes(topics, messages, per_request, size))
 
 
 def _publishes(topics: Sequence[str], messages: int, per_request: int, size: int) -> Iterator[tuple[str, bytes]]:
@@ -77,7 +77,7 @@ def _publishes(topics: Sequence[str], messages: int, per_request: int, size: int
 
 def seek(service: Service, places: Iterable[tuple[str, int]]) -> None:
     """Set where subscriptions stand."""
-    _send(service, "POST", ((f"{name}:modifyOffset", b'{"offset":%d}' % offset) for name, offset in places))
+    send(service, "POST", ((f"{name}:modifyOffset", b'{"offset":%d}' % offset) for name, offset in places))
 
 
 def spread(service: Service, subscriptions: Sequence[str], messages: int) -> None:
@@ -86,7 +86,7 @@ def spread(service: Service, subscriptions: Sequence[str], messages: int) -> Non
     seek(service, ((name, number * step) for number, name in enumerate(subscriptions)))
 
 
-def _send(service: Service, method: str, bodies: Iterable[tuple[str, bytes]]) -> None:
+def send(service: Service, method: str, bodies: Iterable[tuple[str, bytes]]) -> None:
     """Send bodies, each to its path below `/v1/`; raise `Failed` for an answer that is no 200."""
     requests = (request(method, f"/v1/{path}", service.token, body) for path, body in bodies)
     uvloop.run(_send_all(service.url, requests))

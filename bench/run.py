@@ -41,6 +41,8 @@ class Plan:
     overload_seconds: float
     acknowledged: int
     """Messages of which every second is acknowledged."""
+    numbered: int
+    """Messages of `spark-cluster`, each different from all others."""
 
 
 FULL = Plan(
@@ -52,6 +54,7 @@ FULL = Plan(
     wakes=400,
     overload_seconds=60,
     acknowledged=1_000_000,
+    numbered=1_000_000,
 )
 QUICK = Plan(
     pairs=3,
@@ -62,6 +65,7 @@ QUICK = Plan(
     wakes=100,
     overload_seconds=3,
     acknowledged=1_000_000,
+    numbered=100_000,
 )
 
 

@@ -39,16 +39,18 @@ class RunCost:
         self.memory = max(self.memory, resident)
 
 
-def pipeline(service: Service, project: str, work: Path, name: str, *options: str) -> RunCost:
-    """Run a job to its end; raise `Failed` when it fails."""
+def pipeline(
+    service: Service, project: str, work: Path, name: str, *options: str, flags: Sequence[str] = ()
+) -> RunCost:
+    """Run a job to its end, with flags of `ams pipeline run`; raise `Failed` when it fails."""
     settings = [word for option in options for word in ("--set", option)]
-    command = ["-m", "ams.cli.main", "pipeline", "run", name, "--work", str(work), *settings]
-    environment = {
-        "AMS_ENDPOINT": service.url,
-        "AMS_TOKEN": service.token,
-        "AMS_PROJECT": project,
-    }
-    return _measured([sys.executable, *command], environment)
+    return ams(service, project, "pipeline", "run", name, "--work", str(work), *flags, *settings)
+
+
+def ams(service: Service, project: str, *words: str, **environment: str) -> RunCost:
+    """Run a command of `ams` to its end; raise `Failed` when it fails."""
+    where = {"AMS_ENDPOINT": service.url, "AMS_TOKEN": service.token, "AMS_PROJECT": project}
+    return _measured([sys.executable, "-m", "ams.cli.main", *words], where | environment)
 
 
 def _measured(command: Sequence[str], environment: dict[str, str]) -> RunCost:
@@ -65,7 +67,7 @@ def _measured(command: Sequence[str], environment: dict[str, str]) -> RunCost:
         looking.join()
     taken.seconds = time.perf_counter() - started
     if process.returncode:
-        raise Failed(f"{command[4]} {command[5]} ended with {process.returncode}: {last_line(taken.said)}")
+        raise Failed(f"ams {' '.join(command[3:6])} ended with {process.returncode}: {last_line(taken.said)}")
     return taken
 
 

@@ -1,6 +1,7 @@
 """Topics to a Delta table, reading it, and counting in it, with the processor time of a message.
 
-Spark's own reader of Parquet reads the same files beside, and DuckDB counts beside.
+`ams archive` keeps the same topics without Spark, Spark's own reader of Parquet reads the same files beside, and DuckDB
+counts beside.
 """
 
 import tempfile
@@ -18,7 +19,7 @@ from ams.pipeline.session import local_session
 from bench import preparing
 from bench.report import Result, at_least, progress
 from bench.run import Bench
-from bench.spark import RunCost, pipeline
+from bench.spark import RunCost, ams, pipeline
 
 TOPICS = 4
 CORES = 2
@@ -29,7 +30,7 @@ MIB = 2**20
 
 
 def spark_archive(bench: Bench) -> Iterator[Result]:
-    """Yield a result for archiving, one for reading, and one for the report of usage.
+    """Yield results for archiving, for the same by `ams archive`, for reading, and for the report of usage.
 
     A run without data measures the start alone.
     """
@@ -43,6 +44,10 @@ def spark_archive(bench: Bench) -> Iterator[Result]:
         first, again = (pipeline(service, "BENCH", work, "archive", f"path={path}") for _ in range(2))
         yield _result("spark-archive", messages, first, again, {"disk_mib": _size(path) / MIB})
 
+        progress("  archive them without Spark, and once more nothing")
+        bare = [ams(service, "BENCH", "archive", str(Path(made) / "bare"), "--no-merge") for _ in range(2)]
+        yield _without_spark(messages, *bare, first, again)
+
         yield _read(bench, path, messages)
 
         progress("  count them, with Spark and with DuckDB")
@@ -51,6 +56,16 @@ def spark_archive(bench: Bench) -> Iterator[Result]:
         assert found == messages, f"DuckDB finds {found} of {messages}"
         beside = {"duckdb_s": seconds, "duckdb_cpu_us": MICRO * cpu / messages}
         yield _result("spark-metrics", messages, counted, again, beside)
+
+
+def _without_spark(messages: int, run: RunCost, start: RunCost, spark: RunCost, spark_start: RunCost) -> Result:
+    result = _result("ams-archive", messages, run, start, {"spark_seconds": spark.seconds})
+    seconds, theirs = run.seconds - start.seconds, spark.seconds - spark_start.seconds
+    result.ratio, result.against = (
+        theirs / max(seconds, 0.001),
+        "messages/s of the job archive on 2 cores, starts left out",
+    )
+    return result
 
 
 def _result(case: str, messages: int, run: RunCost, start: RunCost, more: dict[str, float]) -> Result:

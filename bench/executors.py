@@ -1,0 +1,103 @@
+"""A cluster of Spark for measuring, and the memory of its executors while a job runs."""
+
+import contextlib
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.processes import Failed
+from bench.run import Bench
+from cluster.processes import DidNotStart, descendants
+from cluster.spark import SparkCluster
+
+CORES = 2
+"""Executors, each with one core."""
+FLAGS = ("--memory", "1g", "--conf", "spark.executor.memory=1g", "--conf", "spark.executor.cores=1")
+LOOK_SECONDS = 0.5
+MIB = 2**20
+
+
+@contextlib.contextmanager
+def cluster(bench: Bench) -> Iterator[SparkCluster]:
+    """Run a master and workers, each with an executor of 1 GiB; raises `Failed`."""
+    with tempfile.TemporaryDirectory(dir=bench.folder) as folder:
+        try:
+            started = SparkCluster(Path(folder), workers=CORES)
+            started.start()
+        except DidNotStart as error:
+            raise Failed(str(error)) from error
+        try:
+            yield started
+        finally:
+            started.stop()
+
+
+@dataclass
+class Memory:
+    """Resident bytes of the executor that had most, over time."""
+
+    looks: list[tuple[float, int, int]] = field(default_factory=list)
+    """When, of Java, and of all its processes of Python."""
+
+    def look(self, cluster: SparkCluster) -> None:
+        """Note what there is now."""
+        executors = [pid for worker in cluster.workers.values() for pid in worker.executors()]
+        java = max(map(_resident, executors), default=0)
+        python = max((sum(map(_resident, descendants(pid))) for pid in executors), default=0)
+        self.looks.append((time.perf_counter(), java, python))
+
+    @property
+    def java(self) -> int:
+        """The most of Java."""
+        return max((java for _, java, _ in self.looks), default=0)
+
+    @property
+    def python(self) -> int:
+        """The most of Python."""
+        return max((python for _, _, python in self.looks), default=0)
+
+    @property
+    def growth(self) -> float:
+        """The most of both in the last third of the time, to the most in the second; in the first they start."""
+        at_work = [(when, java + python) for when, java, python in self.looks if java]
+        if not at_work:
+            return 0.0
+        began, ended = at_work[0][0], at_work[-1][0]
+        thirds = [0, 0, 0]
+        for when, taken in at_work:
+            third = min(2, int(3 * (when - began) / max(ended - began, 0.001)))
+            thirds[third] = max(thirds[third], taken)
+        return thirds[2] / max(thirds[1], 1)
+
+    def figures(self) -> dict[str, float]:
+        """Return what is shown of it."""
+        return {"java_mib": self.java / MIB, "python_mib": self.python / MIB}
+
+
+@contextlib.contextmanager
+def watched(cluster: SparkCluster) -> Iterator[Memory]:
+    """Look at the executors until the block ends."""
+    memory, ended = Memory(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_SECONDS):
+            memory.look(cluster)
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        yield memory
+    finally:
+        ended.set()
+        watching.join()
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0

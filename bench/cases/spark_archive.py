@@ -14,7 +14,7 @@ import duckdb
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from ams.pipeline.jobs.archive.table import archived
+from ams.pipeline.jobs.archive import archived
 from ams.pipeline.session import local_session
 from bench import preparing
 from bench.report import Result, at_least, progress

@@ -5,19 +5,16 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from ams.pipeline.jobs.alarms import board as alarms
-from ams.pipeline.jobs.archive.table import Selection, archived
+from ams.pipeline.jobs import metrics
+from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.availability import board as availability
 from ams.pipeline.jobs.cloud import board as cloud
-from ams.pipeline.jobs.federation import board as federation
-from ams.pipeline.jobs.usage import report as usage
-from ams.pipeline.jobs.usage.job import count
 from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
 from demo.pipeline import tables, versions
-from demo.pipeline.boards import accounting
+from demo.pipeline.boards import accounting, alarms, federation
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."
@@ -45,8 +42,8 @@ def _from_spark(folder: Path, day: date, before: datetime, master: str) -> list[
         found = (rows_of(spark, _results(folder, "availability") / name) for name in ("figures", "statuses"))
         shown = availability.sections(availability.board(*found))
         messages = archived(spark, str(folder / "archive"), Selection(PROJECT))
-        month = count(messages, f"{datetime.now(UTC):%Y-%m}", "")
-        return [*shown, versions.section(spark, folder, day, before), *usage.sections(month)]
+        month = metrics.count(messages, f"{datetime.now(UTC):%Y-%m}", "")
+        return [*shown, versions.section(spark, folder, day, before), *metrics.sections(month)]
     finally:
         spark.stop()
 

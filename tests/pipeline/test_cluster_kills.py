@@ -27,7 +27,7 @@ def test_one_kill_of_each_loses_and_doubles_nothing(garden: Garden, tmp_path: Pa
         "batch_messages": COUNT // 3,
     }
     work = tmp_path / "work"
-    told = {"job": "ams.pipeline.jobs.republish.job:JOB", "work": str(work), "source": garden.options}
+    told = {"job": "ams.pipeline.jobs.republish:JOB", "work": str(work), "source": garden.options}
 
     with killing(tmp_path / "cluster", seed=1, workers=2) as kills:
         (tmp_path / "told.json").write_text(json.dumps({**told, "settings": dict(kills.settings), "options": options}))

@@ -116,7 +116,7 @@ def list_jobs(
     """List the built-in jobs, or the options of one of them with their defaults."""
     _need_spark()
     from ams.pipeline.jobs import JOBS, load
-    from ams.pipeline.jobs.options import described
+    from ams.pipeline.jobs.base import described
 
     if job is None:
         found = [{"job": each.name, "summary": each.summary} for each in map(load, sorted(JOBS))]

@@ -23,9 +23,7 @@ from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
 from ams.pipeline.options import Name
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
-from ams.pipeline.source.fetching import Fetch
-from ams.pipeline.source.losses import LostMessages, lost
-from ams.pipeline.source.parts import Part, limited
+from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost
 from ams.tables import upkeep
 from ams.tables.files import NewFile, Partition, batch_name
 from ams.tables.location import Location

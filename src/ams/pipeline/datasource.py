@@ -12,9 +12,8 @@ from pyspark.sql.types import StructType
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.sink.writer import batch_writer, stream_writer
-from ams.pipeline.source.batch import BatchReader, FilteringReader
 from ams.pipeline.source.options import reading
-from ams.pipeline.source.stream import StreamReader
+from ams.pipeline.source.readers import BatchReader, FilteringReader, StreamReader
 
 
 class AmsDataSource(DataSource):

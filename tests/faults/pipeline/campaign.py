@@ -183,7 +183,7 @@ def _rows(table: Path) -> Rows:
 
 def _archive(seed: int) -> Case:
     return Case(
-        job="ams.pipeline.jobs.archive.job:JOB",
+        job="ams.pipeline.jobs.archive:JOB",
         samples=alarms.messages(seed, DAY, sites=4, outages=60, mishaps=MISHAPS),
         options=lambda place: {"path": str(place.work / "archive")},
         batch=150,
@@ -213,7 +213,7 @@ def _availability(seed: int) -> Case:
 
 def _republish(seed: int) -> Case:
     return Case(
-        job="ams.pipeline.jobs.republish.job:JOB",
+        job="ams.pipeline.jobs.republish:JOB",
         samples=monitoring.messages(seed, DAY, sites=2),
         options=lambda place: {
             "topics": ["metric_data"],

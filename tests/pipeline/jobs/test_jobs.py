@@ -3,7 +3,7 @@
 import pytest
 
 from ams.pipeline.jobs import JOBS, load
-from ams.pipeline.jobs.options import described
+from ams.pipeline.jobs.base import described
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -33,7 +33,7 @@ def test_republishing_through_kills_loses_and_doubles_nothing(garden: Garden, tm
 def _told(garden: Garden, file: Path, work: Path) -> None:
     rule = {"attribute": "site", "to": ["SITE_{site}"]}
     told = {
-        "job": "ams.pipeline.jobs.republish.job:JOB",
+        "job": "ams.pipeline.jobs.republish:JOB",
         "work": str(work),
         "source": garden.options,
         "settings": {"spark.master": APART, "spark.executor.memory": "512m"},

@@ -13,7 +13,7 @@ import msgspec
 import pyspark
 import pytest
 
-from ams.pipeline.source.stream import plain
+from ams.pipeline.source.readers import plain
 from tests.pipeline.garden import Garden, numbered
 from tests.pipeline.source import driver
 

@@ -7,8 +7,7 @@ from ams.client import Client, Message
 from ams.client.wire.projects import create_project
 from ams.pipeline.options import Access, Name
 from ams.pipeline.service import Service
-from ams.pipeline.source.fetching import Fetch
-from ams.pipeline.source.parts import Part
+from ams.pipeline.source.fetching import Fetch, Part
 from tests.support.service import live_service
 
 MESSAGES = 12_000

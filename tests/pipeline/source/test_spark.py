@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from ams.client import Message
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.io import read_topic
-from ams.pipeline.source.stream import plain
+from ams.pipeline.source.readers import plain
 from tests.pipeline.garden import Garden, numbered
 
 

@@ -11,8 +11,7 @@ from ams.core.yaml_tree import Value, parse_tree
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs import load
-from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.options import in_effect, read_options, takes_text
+from ams.pipeline.jobs.base import Job, in_effect, read_options, takes_text
 from ams.pipeline.plan import Plan
 
 

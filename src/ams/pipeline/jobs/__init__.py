@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 JOBS: Mapping[str, str] = {
     "accounting": "ams.pipeline.jobs.accounting.job:JOB",
     "alarms": "ams.pipeline.jobs.alarms.job:JOB",
-    "archive": "ams.pipeline.jobs.archive.job:JOB",
-    "archive-check": "ams.pipeline.jobs.archive.job:CHECK",
+    "archive": "ams.pipeline.jobs.archive:JOB",
+    "archive-check": "ams.pipeline.jobs.archive:CHECK",
     "availability": "ams.pipeline.jobs.availability.job:JOB",
     "cloud-info": "ams.pipeline.jobs.cloud.job:JOB",
     "federation": "ams.pipeline.jobs.federation.job:JOB",
-    "metrics": "ams.pipeline.jobs.usage.job:JOB",
-    "replay": "ams.pipeline.jobs.replay.job:JOB",
-    "republish": "ams.pipeline.jobs.republish.job:JOB",
-    "schema-check": "ams.pipeline.jobs.schema_check.job:JOB",
+    "metrics": "ams.pipeline.jobs.metrics:JOB",
+    "replay": "ams.pipeline.jobs.replay:JOB",
+    "republish": "ams.pipeline.jobs.republish:JOB",
+    "schema-check": "ams.pipeline.jobs.schema_check:JOB",
 }
 """Name to `module:JOB`."""
 

@@ -1,11 +1,16 @@
-"""What a job is."""
+"""What a job is, and its options: read strictly, all mistakes at once, and told with their meaning."""
 
-from collections.abc import Callable
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from ams.pipeline.errors import WrongOption
 from ams.pipeline.running import Run
 
 O = TypeVar("O", bound=msgspec.Struct)  # noqa: E741  # O for options
@@ -27,3 +32,86 @@ class Job(Generic[O]):
     run: Callable[[Run, O], None]
     harmless: frozenset[str] = frozenset()
     """Options that may be others at each run: they decide nothing of what tables and results hold."""
+
+
+_MARKER = re.compile(r" - at `\$[^`]*`")
+
+
+class Described(NamedTuple):
+    """An option as `ams pipeline list JOB` shows it."""
+
+    name: str
+    default: str
+    """Empty for one that must be given."""
+    meaning: str
+
+
+Read = tuple[msgspec.Struct | None, list[WrongOption]]
+
+
+def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
+    """Read options as plain values; return them, or everything that is wrong with them."""
+    fields = {each.name: each for each in msgspec.structs.fields(kind)}
+    wrong: list[WrongOption] = []
+    read: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in fields:
+            wrong.append(WrongOption(name, f"there is no such option; there are {', '.join(fields) or 'none'}"))
+            continue
+        try:
+            read[name] = msgspec.convert(value, fields[name].type)
+        except msgspec.ValidationError as error:
+            wrong.append(WrongOption(name, _reason(error)))
+    absent = [name for name, field in fields.items() if field.required and name not in given]
+    wrong += [WrongOption(name, "must be given") for name in absent]
+    if wrong:
+        return None, wrong
+    try:
+        return kind(**read), []
+    except WrongOption as error:
+        return None, [error]
+    except (ValueError, msgspec.ValidationError) as error:
+        return None, [WrongOption("options", str(error))]
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    said = _MARKER.sub("", str(error)).replace("`", "")
+    return f"{said}; a list is written [one, another]" if said.startswith("Expected array") else said
+
+
+def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
+    """Whether an option is text, so that what is typed for it is it, also if it looks like a number."""
+    found = {each.name: each.type for each in msgspec.structs.fields(kind)}.get(name)
+    return found is str or (found is not None and found == str | None)
+
+
+def described(kind: type[msgspec.Struct]) -> list[Described]:
+    """Return the options of a job with their defaults and the docstrings under them."""
+    meanings = _docstrings(kind)
+    return [Described(each.name, _default(each), meanings.get(each.name, "")) for each in msgspec.structs.fields(kind)]
+
+
+def in_effect(job: Job[Any], options: msgspec.Struct) -> dict[str, Any]:
+    """Return options as plain values, those that are harmless left out."""
+    values: dict[str, Any] = msgspec.to_builtins(options)
+    return {name: value for name, value in values.items() if name not in job.harmless}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.required:
+        return ""
+    value = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return msgspec.json.encode(msgspec.to_builtins(value)).decode()
+
+
+def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Read the texts that stand under the fields; Python keeps them in the source only."""
+    [class_] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(class_, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, below in zip(class_.body, class_.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            found[field.target.id] = " ".join(str(below.value.value).split())
+    return found

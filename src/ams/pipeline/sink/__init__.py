@@ -1,12 +1,8 @@
 """Publishing rows: `format("ams")` to write with, and the rows brought into an order that makes it exactly once.
 
-rows        which columns a message is made of
-arranging   rows that come the same each time
-chunks      which of them travel together
-keys        the idempotency key of each request
-sending     requests side by side, in order where it counts
-publishing  a request and what came of it
-window      checkpoints that are older than what the service remembers
+options     what may be said
+rows        which columns a message is made of, and rows that come the same each time
+requests    which of them travel together, under which key, and how they are sent
 writer      what Spark calls
 """
 
@@ -18,9 +14,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Given
 from ams.pipeline.session import activated
-from ams.pipeline.sink.arranging import arranged, written_down
 from ams.pipeline.sink.options import KEY_WINDOW_SECONDS
-from ams.pipeline.sink.window import local_folder, refuse_stale
+from ams.pipeline.sink.rows import arranged, written_down
+from ams.pipeline.sink.writer import local_folder, refuse_stale
 
 __all__ = ["KEY_WINDOW_SECONDS", "arranged", "publish", "publish_stream", "refuse_stale", "written_down"]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import ACCESS, Access, Given, names
-from ams.pipeline.sink.chunks import MAX_BYTES, MAX_MESSAGES, Limits
 
 WRITING = (
     "topic",
@@ -22,7 +21,23 @@ WRITING = (
 KEY_WINDOW_SECONDS = 86400.0
 """How long the service is believed to know idempotency keys, unless it is said otherwise."""
 
+MAX_MESSAGES = 1000
+"""Messages of a request, unless it is said otherwise."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Bytes of a request's body, unless it is said otherwise: well below the 16 MiB a service takes as it comes."""
+MAX_OPEN_BYTES = 32 * 1024 * 1024
+"""Bytes of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
+
 _KEY = re.compile(r"[!-~]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a request may be; a message that is larger travels alone."""
+
+    messages: int = MAX_MESSAGES
+    bytes: int = MAX_BYTES
+    open_bytes: int = MAX_OPEN_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,30 +1,41 @@
-"""From rows to messages: which columns a frame must have to be published, and what each row says.
+"""From rows to messages: which columns a frame must have to be published, what each row says, and in which order.
 
     data         binary or string     what the message holds; needed
     attributes   map<string,string>   absent: none
     ordering_key string               absent, null or empty: none
     topic        string               where to, unless the option `topic` says it for all rows
-    lane         integer              whose order is kept (`arranging`); absent: the partition
+    lane         integer              whose order is kept (`arranged`); absent: the partition
 
 The columns that only the service gives (`project`, `offset`, `message_id`, `publish_time`) are passed over, so that
 messages can be published as they were read. Any other column is refused: it would be lost without a word.
+
+Spark promises neither how rows are parted nor in which order they come once they were shuffled, and a batch that is
+tried again must send the same requests. So all rows of a topic, or of a lane of it, go to one partition, whichever that
+is, and are sorted there by everything that tells them apart. What the requests hold then depends on the rows alone.
+
+Rows that themselves come differently each time (drawn at random, of the time of day, of a table that changes meanwhile)
+are written down first, and published from there.
 """
 
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, MapType, StringType, StructType
 
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import is_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
-from ams.pipeline.sink.chunks import Encoded, Lane
-from ams.pipeline.sink.keys import place
+from ams.pipeline.sink.requests import Encoded, Lane, place
+from ams.tables.location import sync
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
 _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
@@ -159,3 +170,46 @@ class Rows:
 
     def _wrong(self, reason: str) -> WrongRow:
         return WrongRow(f"{self.name(())} {reason}")
+
+
+def arranged(rows: DataFrame, order_by: Sequence[str] = (), lane: Column | None = None) -> DataFrame:
+    """Return the rows with a column `lane`, in an order that depends on nothing but the rows.
+
+    The rows of a topic are published in the order of the columns `order_by`; those equal in them, in the order of their
+    content. With `lane`, a whole number, only the rows of the same lane keep their order, and lanes are published side
+    by side.
+    """
+    topic = [TOPIC] if TOPIC in rows.columns else []
+    content: list[str | Column] = [DATA]
+    if ATTRIBUTES in rows.columns:
+        content.append(F.array_sort(F.map_entries(ATTRIBUTES)))
+    # A number of partitions that is said is one that Spark does not change while it runs.
+    partitions = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+    return (
+        rows.withColumn(LANE, F.lit(0) if lane is None else lane)
+        .repartition(partitions, *topic, LANE)
+        .sortWithinPartitions(*topic, LANE, *order_by, *content)
+    )
+
+
+def written_down(batch: DataFrame, batch_id: int, folder: Path) -> DataFrame:
+    """Return the rows of a batch as they were the first time it was tried; they are kept in `folder` until the next."""
+    mine = folder / f"batch-{batch_id:06d}"
+    if not mine.exists():
+        work = folder / "_work"
+        batch.write.mode("overwrite").parquet(str(work))
+        for each in (*work.iterdir(), work):
+            sync(str(each))
+        work.rename(mine)
+        sync(str(folder))
+    for each in folder.glob("batch-*"):
+        if each.name < mine.name:
+            shutil.rmtree(each)
+    return batch.sparkSession.read.schema(batch.schema).parquet(str(mine))
+
+
+def marked(marks: Mapping[str, Column]) -> Column:
+    """Return the attributes of a message with these among them; those of the same names are replaced."""
+    kept = F.map_filter("attributes", lambda name, _: ~name.isin(*marks))
+    pairs = [each for name, value in marks.items() for each in (F.lit(name), value)]
+    return F.map_concat(kept, F.create_map(*pairs))

@@ -1,18 +1,198 @@
-"""The messages of a range, however often the service goes away meanwhile."""
+"""The messages of ranges, however often the service goes away meanwhile. Works without Spark."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
 from typing import NamedTuple
 
 import httpx
+import msgspec
 import pyarrow as pa
 
-from ams.client.errors import ClientError, InvalidInput, NotAms
+from ams.client.errors import ClientError, InvalidInput, NotAms, Unreachable
+from ams.client.messages import data_of
+from ams.client.wire import ReadMessage
 from ams.client.wire.call import topics_path
+from ams.pipeline.errors import DataLoss
+from ams.pipeline.messages import MESSAGE
+from ams.pipeline.options import Name
 from ams.pipeline.service import TOPIC_ID, Patience, Service, bounds_told
-from ams.pipeline.source import answers
-from ams.pipeline.source.losses import lost, remade
-from ams.pipeline.source.parts import Part
+
+
+class LostMessages(UserWarning):
+    """Messages that were to be read are kept no longer, and reading goes on without them, as it was told to."""
+
+
+def remade(topic: str, *, fail: bool) -> None:
+    """Raise `DataLoss` of a topic that is not the one that was read before, or only warn."""
+    text = f"topic {topic} was deleted and made again since the checkpoint"
+    if fail:
+        raise DataLoss(
+            f"{text}; begin with a new checkpoint (of a run, another --work), or with failOnDataLoss=false (of a run, "
+            "--skip-lost) go on at the oldest message of the new one"
+        )
+    warnings.warn(f"{text}; what was not read of the old one is lost", LostMessages, stacklevel=2)
+
+
+def lost(what: str, *, fail: bool) -> None:
+    """Raise `DataLoss`, or only warn."""
+    text = f"{what} are kept no longer"
+    if fail:
+        raise DataLoss(f"{text}; with failOnDataLoss=false (of a run, --skip-lost) reading goes on without them")
+    warnings.warn(text, LostMessages, stacklevel=2)
+
+
+class Part(NamedTuple):
+    """A range of a topic: the offsets from `start` on, before `stop`."""
+
+    topic: Name
+    start: int
+    stop: int
+    id: str = ""
+    """Which topic of that name it is; empty where the service does not tell."""
+
+
+def parts(
+    starts: Mapping[str, int],
+    ends: Mapping[str, int],
+    topics: Sequence[Name],
+    least: int | None,
+    ids: Mapping[str, str] | None = None,
+) -> list[Part]:
+    """Return the ranges between offsets, split evenly into at least so many if there are as many messages."""
+    known = ids or {}
+    ranges = [Part(topic, starts[str(topic)], ends[str(topic)], known.get(str(topic), "")) for topic in topics]
+    whole = [each for each in ranges if each.start < each.stop]
+    total = sum(each.stop - each.start for each in whole)
+    return [piece for each in whole for piece in _split(each, _share(each, total, least or 1))]
+
+
+def _share(part: Part, total: int, least: int) -> int:
+    """Return into how many pieces a part is split, by its share of all messages, rounded up."""
+    size = part.stop - part.start
+    return min(size, max(1, -(-least * size // total)))
+
+
+def _split(part: Part, pieces: int) -> list[Part]:
+    size = part.stop - part.start
+    edges = [part.start + size * number // pieces for number in range(pieces + 1)]
+    return [part._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
+
+
+def limited(starts: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> dict[str, int]:
+    """Return ends at most so many messages behind the starts, shared out by what there is of each topic."""
+    there = {topic: end - starts[topic] for topic, end in ends.items()}
+    total = sum(there.values())
+    if most is None or total <= most:
+        return dict(ends)
+    taken = {topic: most * count // total for topic, count in there.items()}
+    for topic in taken:  # what was rounded off
+        taken[topic] += min(most - sum(taken.values()), there[topic] - taken[topic])
+    return {topic: starts[topic] + count for topic, count in taken.items()}
+
+
+ARROW = "application/vnd.apache.arrow.stream"
+LINES = "application/x-ndjson"
+ACCEPT = f"{ARROW}, {LINES};q=0.5"
+
+END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+"""What ends a stream (Arrow columnar format, IPC streaming format)."""
+
+_decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
+
+
+def answered_batches(answer: httpx.Response, topic: Name) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of an answer, never more than a few thousand at once.
+
+    Raises `Unreachable` when the answer is cut off; what came until then is right.
+    """
+    if answer.headers.get("content-type", "").startswith(ARROW):
+        found = _arrow(answer.iter_raw())
+    else:
+        found = _lines(answer.iter_raw())
+    return (_as_messages(each, topic) for each in found if each.num_rows)
+
+
+def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    body = _Body(chunks)
+    try:
+        with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
+            yield from stream
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Unreachable(f"an answer was cut off: {error}") from None
+    if body.last != END:  # which pyarrow takes for an end all the same
+        raise Unreachable("an answer was cut off between two batches")
+
+
+class _Body:
+    """What pyarrow reads from, over the chunks of an answer."""
+
+    closed = False
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._kept = b""
+        self.last = b""
+        """The last bytes that were read, as many as mark the end."""
+
+    def read(self, size: int = -1) -> bytes:
+        """Return so many bytes, fewer only at the end."""
+        parts, missing = [], size
+        while missing and (chunk := self._kept or next(self._chunks, b"")):
+            parts.append(chunk[:missing])
+            self._kept = chunk[missing:]
+            missing -= len(parts[-1])
+        found = parts[0] if len(parts) == 1 else b"".join(parts)
+        self.last = (self.last + found[-len(END) :])[-len(END) :]
+        return found
+
+    def close(self) -> None:
+        """Do nothing: the answer is closed by whoever opened it."""
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield messages as their lines come in; raise `Unreachable` when the last line is cut off."""
+    kept: list[bytes] = []
+    for chunk in chunks:
+        whole, newline, rest = chunk.rpartition(b"\n")
+        if newline:
+            yield _of_lines(_decode_lines(b"".join([*kept, whole])))
+            kept = []
+        kept.append(rest)
+    if any(kept):
+        raise Unreachable("an answer was cut off within a line")
+
+
+def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
+    times = [datetime.fromisoformat(each.publish_time) for each in lines]
+    columns = {
+        "offset": pa.array([each.offset for each in lines], pa.int64()),
+        "publish_time": pa.array(times, MESSAGE.field("publish_time").type),
+        "attributes": pa.array([list(each.attributes.items()) for each in lines], MESSAGE.field("attributes").type),
+        "data": pa.array([data_of(each) for each in lines], pa.binary()),
+        "ordering_key": pa.array([each.ordering_key or None for each in lines], pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
+    rows = batch.num_rows
+    columns = [
+        pa.repeat(pa.scalar(topic.project), rows),
+        pa.repeat(pa.scalar(topic.name), rows),
+        batch.column("offset"),
+        batch.column("offset").cast(pa.string()),
+        batch.column("publish_time"),
+        batch.column("attributes"),
+        batch.column("data"),
+        # A service of a version before there were ordering keys knows no such column.
+        batch.column("ordering_key") if "ordering_key" in batch.schema.names else pa.nulls(rows, pa.string()),
+    ]
+    return pa.RecordBatch.from_arrays(
+        [column.cast(field.type) for column, field in zip(columns, MESSAGE, strict=True)], schema=MESSAGE
+    )
 
 
 class _Answered(NamedTuple):
@@ -60,12 +240,12 @@ class Fetch:
             query["subscription"] = self.subscription
         path = topics_path(topic.project, topic.name, "read")
         try:
-            with self.service.stream(path, query, answers.ACCEPT) as response:
+            with self.service.stream(path, query, ACCEPT) as response:
                 answered = _answered(response)
                 if self._is_another(response.headers.get(TOPIC_ID, "")):
                     return
                 self._skip_to(answered.first)
-                for batch in answers.batches(response, topic):
+                for batch in answered_batches(response, topic):
                     offsets = batch.column("offset")
                     self._note_gap(offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
                     self._at = offsets[-1].as_py() + 1

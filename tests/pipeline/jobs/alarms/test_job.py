@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.pipeline.errors import PipelineError, WrongOption, WrongTable
-from ams.pipeline.jobs.alarms.board import open_rows, sections
 from ams.pipeline.jobs.alarms.job import Options, run
 from ams.pipeline.jobs.alarms.parse import STATUSES
 from ams.pipeline.report.page import page
+from demo.pipeline.boards.alarms import open_rows, sections
 from demo.pipeline.samples.alarms import TOPICS, messages
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.pipeline.delta import by_duckdb

@@ -1,4 +1,4 @@
-"""The archive of a project, from its topics to checked and merged files."""
+"""The jobs `archive` and `archive-check`."""
 
 import re
 from collections.abc import Callable
@@ -10,11 +10,22 @@ from pyspark.sql import SparkSession
 
 from ams.client import Message
 from ams.pipeline.errors import CheckFailed, WrongOption
-from ams.pipeline.jobs.archive.job import CheckOptions, Options, run, run_check
-from ams.pipeline.jobs.archive.table import Selection, archived
+from ams.pipeline.jobs.archive import CheckOptions, Options, Selection, archived, run, run_check, steps, told
 from ams.pipeline.running import Run
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, numbered
+
+
+def test_gaps_and_doubles_are_told(spark: SparkSession) -> None:
+    offsets = [("meadow", "plants", number) for number in (0, 1, 3, 4, 4, 9)] + [("meadow", "stones", 5)]
+    rows = steps(spark.createDataFrame(offsets, "project string, topic string, offset long")).collect()
+
+    assert sorted(told((row.project, row.topic, row.previous, row.offset)) for row in rows) == [
+        "meadow/plants: offset 2 is missing",
+        "meadow/plants: offset 4 is there twice",
+        "meadow/plants: offsets 5 to 8 are missing",
+    ]
+
 
 DAY = 86_400_000
 

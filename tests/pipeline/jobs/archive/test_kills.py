@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ams.client import Message
-from ams.pipeline.jobs.archive.table import Selection, selected
+from ams.pipeline.jobs.archive import Selection, selected
 from ams.tables import upkeep
 from ams.tables.location import Location
 from tests.faults.pipeline.kills import run_through_kills
@@ -35,7 +35,7 @@ def test_a_killed_archive_is_as_one_that_was_not(
             monkeypatch.setenv(name, value)
         path = parts.s3_table()
     told = {
-        "job": "ams.pipeline.jobs.archive.job:JOB",
+        "job": "ams.pipeline.jobs.archive:JOB",
         "work": str(tmp_path / "work"),
         "source": garden.options,
         "options": {"path": path, "batch_messages": 20, "closed_after": 0},

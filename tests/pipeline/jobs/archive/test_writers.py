@@ -10,10 +10,9 @@ from pyspark.sql import SparkSession
 from ams.client import Message
 from ams.pipeline.archiving import Archiver, Wanted, alone
 from ams.pipeline.errors import WrongTable
-from ams.pipeline.jobs.archive.job import CheckOptions, Options, run, run_check
-from ams.pipeline.jobs.archive.table import archived
-from ams.pipeline.jobs.replay.job import Options as ReplayOptions
-from ams.pipeline.jobs.replay.job import run as replay
+from ams.pipeline.jobs.archive import CheckOptions, Options, archived, run, run_check
+from ams.pipeline.jobs.replay import Options as ReplayOptions
+from ams.pipeline.jobs.replay import run as replay
 from ams.pipeline.options import Access
 from ams.pipeline.running import Run
 from ams.pipeline.service import Service

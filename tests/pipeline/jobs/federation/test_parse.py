@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.federation.parse import parse
-from ams.pipeline.jobs.federation.secrets import redacted
+from ams.pipeline.jobs.federation.parse import parse, redacted
 
 CONFIGURATION = {
     "id": 7,

@@ -18,7 +18,7 @@ from ams.pipeline.checkpoint import CHECKPOINT, write
 from ams.pipeline.jobs.availability.columns import EVENT, OUTBOX
 from ams.pipeline.running import Run
 from ams.pipeline.sink import publish
-from ams.pipeline.sink.keys import BATCH_ID
+from ams.pipeline.sink.requests import BATCH_ID
 from ams.pipeline.tables import Table
 
 

@@ -1,6 +1,15 @@
-"""The job `schema-check`."""
+"""The job `schema-check`: which archived messages a schema would have refused, in the words of the service.
 
-from collections.abc import Callable, Iterator
+What takes longer than the service lets others wait is checked as it does it: by a worker process, in limited time and
+memory, so that the verdict is the same.
+"""
+
+import asyncio
+import base64
+import os
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -10,14 +19,123 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.storagelevel import StorageLevel
 
+from ams.client import wire
+from ams.core.errors import InvalidInput, Overloaded
+from ams.core.messages import message
 from ams.pipeline.errors import CheckFailed, WrongOption
-from ams.pipeline.jobs.archive.selecting import selection
-from ams.pipeline.jobs.archive.table import Selection, archived
+from ams.pipeline.jobs.archive import Selection, archived, selection
 from ams.pipeline.jobs.base import Job
-from ams.pipeline.jobs.schema_check.rules import TYPES, Rules, of_files, of_service
-from ams.pipeline.jobs.schema_check.verdicts import Verdicts
+from ams.pipeline.options import Given
 from ams.pipeline.report.text import table
-from ams.pipeline.running import Run
+from ams.pipeline.running import Run, Source
+from ams.pipeline.service import Service
+from ams.validation import compile_stored
+from ams.validation.checker import MESSAGE, Piece, Task
+from ams.validation.cost import INLINE, Budget, TooMuch
+from ams.validation.long_checks import LongChecks
+from ams.workers import Pool
+
+TYPES = ("json", "avro")
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """A schema as the service stores it: parts as JSON text, None where there is none."""
+
+    type: str
+    payload: str | None
+    attributes: str | None
+
+
+def of_files(kind: str, payload: str, attributes: str) -> Rules:
+    """Read a schema from the files that `ams schemas create` would take; raise `WrongOption`."""
+    rules = Rules(kind, _read("file", payload), _read("attributes_file", attributes))
+    try:
+        compile_stored(rules.type, rules.payload, rules.attributes)
+    except InvalidInput as error:
+        raise WrongOption("file" if payload else "attributes_file", error.message) from None
+    return rules
+
+
+def of_service(source: Source, name: str) -> Rules:
+    """Ask the service for a schema of the project; raise a `ClientError`."""
+    access, project = Given(source).access(os.environ)
+    if project is None:
+        raise WrongOption("schema", "is one of a project, and none is named")
+    with Service(access) as service:
+        return rules_named(service, project, name)
+
+
+def rules_named(service: Service, project: str, name: str) -> Rules:
+    """Ask for a schema; raise a `ClientError`."""
+    found = service.call(wire.get_schema(project, name))
+    return Rules(found.type, _text(found.schema), _text(found.attributes))
+
+
+def _read(option: str, path: str) -> str | None:
+    if not path:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return _text(msgspec.json.decode(file.read(), type=dict[str, Any]))
+    except OSError as error:
+        raise WrongOption(option, f"{path}: {error.strerror}") from None
+    except msgspec.MsgspecError as error:
+        raise WrongOption(option, f"{path} is no JSON object: {error}") from None
+
+
+def _text(part: dict[str, Any]) -> str | None:
+    return msgspec.json.encode(part).decode() if part else None
+
+
+class Verdicts:
+    """A schema, compiled once for many messages; for one thread."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pool = Pool(1)
+
+    def __enter__(self) -> "Verdicts":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None:
+            self._loop.run_until_complete(self._pool.close())
+            self._loop.close()
+
+    def refusal(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
+        """Return why a message would be refused, None when it would not. Never tells what stands in it."""
+        budget = Budget(INLINE)
+        try:
+            self._compiled.check_payload(offset, data, budget)
+            if self._compiled.attributes is not None:
+                self._compiled.attributes.check(offset, attributes, budget)
+        except InvalidInput as error:
+            return error.message
+        except TooMuch:
+            return self._asked_apart(offset, data, attributes)
+        return None
+
+    def _asked_apart(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
+        fragment = message(base64.b64encode(data).decode("ascii"), attributes, plain=True).fragment
+        task = Task(*self._parts, [Piece(offset, MESSAGE, fragment)], all=False)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        try:
+            refused = self._loop.run_until_complete(LongChecks(self._pool).check(None, task))
+        except InvalidInput as error:
+            return error.message
+        except Overloaded as error:
+            raise RuntimeError(f"message {offset} could not be checked: {error.message}") from error
+        return refused[0].text if refused else None
+
+    @property
+    def _parts(self) -> tuple[str, str | None, str | None]:
+        return self._rules.type, self._rules.payload, self._rules.attributes
+
 
 CHECKED = StructType(
     [

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ams.pipeline.errors import StaleCheckpoint
-from ams.pipeline.sink.window import local_folder, refuse_stale, unfinished
+from ams.pipeline.sink.writer import local_folder, refuse_stale, unfinished
 
 DAY = 86400.0
 BEGUN = 1_700_000_000.0

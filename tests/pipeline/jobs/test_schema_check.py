@@ -1,4 +1,4 @@
-"""The verdicts of the job are those of the service."""
+"""The job `schema-check`."""
 
 import io
 import json
@@ -10,15 +10,18 @@ import pytest
 from fastavro import schemaless_writer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
+from ams.client import Message, wire
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
-from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.schema_check.job import Options
-from ams.pipeline.jobs.schema_check.rules import Rules, of_files
-from ams.pipeline.jobs.schema_check.verdicts import Verdicts
+from ams.pipeline.errors import CheckFailed, WrongOption
+from ams.pipeline.jobs.archive import archive_table, dated
+from ams.pipeline.jobs.schema_check import Options, Rules, Verdicts, of_files, run
+from ams.pipeline.running import Run
 from ams.validation import compile_stored
 from ams.validation.cost import Budget
+from tests.pipeline.garden import Garden
 
 READING = {
     "type": "object",
@@ -111,3 +114,35 @@ def test_options_that_cannot_be_name_themselves() -> None:
         Options(archive="a", file="f", type="xml")
     with pytest.raises(WrongOption, match="option most: -1 is less than 0"):
         Options(archive="a", file="f", most=-1)
+
+
+SCHEMA = {"type": "object", "required": ["magnitude"]}
+
+
+def test_a_schema_is_held_against_an_archive(
+    spark: SparkSession, garden: Garden, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    garden.topic("stars", [Message(b'{"magnitude": 4.8}'), Message(b"{}"), Message(b"a secret"), Message(b"{}")])
+    garden.client.call(wire.create_schema(garden.name, "star", SCHEMA))
+    stars = spark.read.format("ams").options(**garden.options, topic="stars").load()
+    archive = str(tmp_path / "archive")
+    archive_table(spark, archive).append(dated(stars), 0, "1f0c9a7e")
+    job = Run(spark, tmp_path / "work", garden.options)
+    capsys.readouterr()
+
+    with pytest.raises(CheckFailed, match="3 of 4 messages would be refused"):
+        run(job, Options(archive=archive, schema="star", most=2))
+
+    dry_run = garden.client.call(wire.dry_run(garden.name, "star", "stars"))
+    assert dry_run.reasons[0].reason == "Message 1 data is not valid,(root): magnitude is required"
+    name = f"{garden.name}/stars"
+    assert capsys.readouterr().out.splitlines()[-4:] == [
+        "TOPIC".ljust(len(name)) + "  CHECKED  REFUSED",
+        f"{name}        4        3",
+        *(f"{name} {each.message_id}: {each.reason}" for each in dry_run.reasons[:2]),
+    ]
+
+    (tmp_path / "any.json").write_text(json.dumps({"title": "anything"}))
+    with pytest.raises(CheckFailed, match="1 of 4 messages would be refused"):
+        run(job, Options(archive=archive, file=str(tmp_path / "any.json")))
+    assert "secret" not in capsys.readouterr().out

@@ -1,29 +1,99 @@
-"""Reading on and on: what Spark asks of a source between batches.
+"""What Spark calls to read: once, or on and on.
 
-All of it runs in one process beside the driver, but for `read`, which runs on executors with a copy of the reader.
+Planning runs on the driver or in one process beside it, `read_part` on executors with a copy of the reader.
 
 Spark remembers the end of each batch, but not where the first one began: when that is repeated after a kill, it asks
 for the first offset again. At `latest` that would be another one by then, and messages would be passed over. So a query
 that begins at the end has an empty first batch, whose end is remembered.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Service
-from ams.pipeline.source.batch import Partition, read_part
-from ams.pipeline.source.following import Cursor
-from ams.pipeline.source.losses import lost, remade
-from ams.pipeline.source.options import LATEST, Reading
-from ams.pipeline.source.parts import limited, parts
-from ams.pipeline.source.places import Offsets, Places
+from ams.pipeline.source.fetching import Fetch, Part, limited, lost, parts, remade
+from ams.pipeline.source.options import EARLIEST, LATEST, Reading
+from ams.pipeline.source.places import Offsets, Places, Window, window
+
+
+class Cursor:
+    """The cursor of a subscription that a streaming query reads: it follows the checkpoint and is never ahead of it.
+
+    Spark keeps the place of a query in its checkpoint, and that alone says what is read next. The cursor is moved
+    behind it so that offsets, lag and doctor tell how far the query is. It only goes forward: where somebody else
+    acknowledged more, it stays, and where somebody moved it back, it comes forward again with the next batch.
+    """
+
+    def __init__(self, service: Service, subscription: Name) -> None:
+        self._service = service
+        self._subscription = subscription
+        self._seen: int | None = None
+
+    def follow(self, offset: int) -> None:
+        """Move the cursor to an offset before which everything is in the checkpoint."""
+        if offset == self._seen:
+            return
+        found = self._service.offsets(self._subscription)
+        if found.current < offset <= found.max:
+            self._service.move(self._subscription, offset)
+        self._seen = offset
+
+
+class Partition(InputPartition):
+    """A part as Spark hands it to a task."""
+
+    def __init__(self, part: Part) -> None:
+        super().__init__(part)
+
+
+class BatchReader(DataSourceReader):
+    """Reads once."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.window = Window()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Find where reading begins and ends, once, so that all tasks agree."""
+        with Service(self.reading.access) as service:
+            places = Places(service, self.reading)
+            starts, ends = places.within(self.window, places.starts(EARLIEST), places.ends())
+            ranges = parts(starts, ends, places.topics, self.reading.min_partitions, places.ids)
+        return [Partition(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a partition."""
+        return read_part(self.reading, partition)
+
+
+class FilteringReader(BatchReader):
+    """Reads less when filters say that it is enough.
+
+    A class of its own because Spark refuses readers that take filters unless filters are switched on.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
+        """Note what may pass, and leave all filters to Spark to be looked at."""
+        self.window = window(filters)
+        return filters
+
+
+def read_part(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a partition; runs on an executor."""
+    part = partition.value
+    if not isinstance(part, Part):  # Spark reads nothing by asking for one partition without a value
+        return
+    through = reading.subscription.name if reading.subscription else ""
+    with Service(reading.access) as service:
+        yield from Fetch(service, part, through, reading.fail_on_data_loss).batches()
+
 
 IDS = "topics"
 """Beside the offsets in what Spark remembers: the ids of the topics they are of, by `PROJECT/TOPIC`."""

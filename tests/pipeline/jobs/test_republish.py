@@ -1,15 +1,45 @@
-"""Messages published on, by what their attributes say."""
+"""The job `republish`."""
 
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
-from ams.pipeline.jobs.republish.job import Options, run
-from ams.pipeline.jobs.republish.rules import Rule
+from ams.pipeline.jobs.base import read_options
+from ams.pipeline.jobs.republish import Options, Part, Rule, parts, run
 from ams.pipeline.running import Run, quarantine_of
 from tests.pipeline.garden import Garden
+
+
+def test_a_name_is_texts_and_attributes() -> None:
+    assert parts("a-{x}_{topic}") == [Part("a-"), Part("", "x"), Part("_"), Part("", "topic")]
+    assert parts("plain") == [Part("plain")]
+    assert parts("{site name}") == [Part("", "site name")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"topics": []}, "option topics: at least one is read"),
+        ({"topics": ["a"]}, "option rules: there are none and no default"),
+        ({"topics": ["a"], "default": ["a"]}, "a is read and written"),
+        ({"topics": ["a"], "default": ["b.c"]}, "'b.c' is no name of a topic"),
+        ({"topics": ["a"], "default": ["b", "b"]}, "stands there twice"),
+        ({"topics": ["a"], "default": [""]}, "a topic has a name"),
+        ({"topics": ["a"], "rules": [{"attribute": "x", "to": ["S_{x"]}]}, "is no name of a topic"),
+        ({"topics": ["a"], "rules": [{"values": ["x"], "to": ["b"]}]}, "values without an attribute"),
+        ({"topics": ["a"], "rules": [{"atribute": "x"}]}, "unknown field atribute"),
+        ({"topics": ["a"], "default": ["b"], "batch_messages": 0}, "option batch_messages: Expected"),
+    ],
+)
+def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) -> None:
+    read, wrong = read_options(Options, options)
+
+    assert read is None
+    assert [each for each in wrong if said in str(each)]
+
 
 RULES = (
     Rule(attribute="type", values=("heartbeat",)),

@@ -1,0 +1,266 @@
+"""The jobs `archive` and `archive-check`: topics as a table by project, topic and day, written exactly once."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from fnmatch import fnmatchcase
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from ams.pipeline import messages
+from ams.pipeline.archiving import closed, is_kept_here
+from ams.pipeline.errors import CheckFailed, WrongOption, WrongTable
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.messages import PARTITIONS
+from ams.pipeline.report.text import table
+from ams.pipeline.running import Run
+from ams.pipeline.tables import Table, frame
+from ams.tables import upkeep
+from ams.tables.files import File, Partition
+from ams.tables.location import Location
+from ams.tables.snapshot import open_table
+
+ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
+_DAY_MILLISECONDS = 86_400_000
+
+
+def archive_table(spark: SparkSession, path: str) -> Table:
+    """Return the archive in a folder, for writing."""
+    return Table(spark, path, ARCHIVE, PARTITIONS, order="offset")
+
+
+def dated(messages: DataFrame) -> DataFrame:
+    """Return messages (`MESSAGES`, also of before there were ordering keys) as rows of an archive (`ARCHIVE`)."""
+    if "ordering_key" not in messages.columns:
+        messages = messages.withColumn("ordering_key", F.lit(None).cast("string"))
+    days = F.floor(F.unix_millis("publish_time") / _DAY_MILLISECONDS).cast("int")
+    date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: of whatever time zone the session is
+    return messages.withColumn("date", date).select(*ARCHIVE.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which part of an archive is meant; the default is all of it."""
+
+    project: str = "*"
+    """A name or a pattern, such as `egi-*`."""
+    topics: tuple[str, ...] = ("*",)
+    """Names or patterns."""
+    first: str = ""
+    """The first day, `2024-03-05`."""
+    last: str = ""
+    """The last day, itself included."""
+
+    def holds(self, partition: Partition) -> bool:
+        """Whether a partition is meant."""
+        project, topic, date = (partition[name] or "" for name in PARTITIONS)
+        if not fnmatchcase(project, self.project) or not matches(topic, self.topics):
+            return False
+        return (not self.first or self.first <= date) and (not self.last or date <= self.last)
+
+
+def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
+    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
+
+    Raises `WrongTable` where there is no archive.
+    """
+    return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
+
+
+def selected(path: str, selection: Selection) -> list[File]:
+    """Return the files of a part of an archive; raise `WrongTable` where there is none, or another table."""
+    found = open_table(path)
+    if found.partition_by != PARTITIONS:
+        raise WrongTable(f"{path} is no archive: its partitions are {', '.join(found.partition_by) or 'none'}")
+    return found.select(where=lambda file: selection.holds(file.partition))
+
+
+def matches(name: str, patterns: Collection[str]) -> bool:
+    """Whether a name is one of some, or fits one of the patterns among them.
+
+    >>> matches("metric_data", ["alarms", "metric_*"])
+    True
+    """
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def selection(project: str, topics: tuple[str, ...], first: str, last: str) -> Selection:
+    """Return which part of an archive is meant; raise `WrongOption`."""
+    return Selection(project, topics, _day("first", first), _day("last", last))
+
+
+def _day(name: str, text: str) -> str:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
+    except ValueError:
+        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+
+
+MOST = 1000
+"""Steps in offsets that are told, at most."""
+
+
+def steps(messages: DataFrame) -> DataFrame:
+    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`.
+
+    Between `previous` and a larger `offset` messages are missing; an `offset` that is not larger came again.
+    """
+    in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
+    following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
+    return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
+
+
+def told(step: "tuple[str, str, int, int]") -> str:
+    """Say one step in words."""
+    project, topic, previous, offset = step
+    if offset == previous:
+        return f"{project}/{topic}: offset {offset} is there twice"
+    missing = f"offset {previous + 1} is" if offset == previous + 2 else f"offsets {previous + 1} to {offset - 1} are"
+    return f"{project}/{topic}: {missing} missing"
+
+
+def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
+    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    for file in files:
+        name = f"{file.partition['project']}/{file.partition['topic']}"
+        first, last = file.least["offset"], file.greatest["offset"]
+        rows, least, greatest, size = found.get(name, (0, first, last, 0))
+        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
+    return found
+
+
+def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
+    """Return the files that were looked at, and all that is wrong with them, in words."""
+    found = selected(path, selection)
+    wrong = upkeep.check(path).wrong
+    if wrong:
+        return found, wrong
+    offsets = frame(
+        spark, Location.of(path), found, StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
+    )
+    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
+    return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]
+
+
+_MEBIBYTE = 2**20
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said to `archive`."""
+
+    topics: tuple[str, ...] = ("*",)
+    """Topics of the project; `*` and `?` in them stand for any characters. With such, topics that are made later are
+    archived too, and ones that were deleted are let go."""
+    path: str = ""
+    """The folder of the archive; without it `tables/archive` in the folder of the run."""
+    merge: bool = True
+    """Whether the many small files of a day are merged into few when the day is closed."""
+    closed_after: int = 1
+    """How many days after its end a day is closed."""
+    file_mib: int = 256
+    """How large a merged file becomes, in MiB."""
+    batch_messages: int = 200_000
+    """How many messages are stored at a time."""
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise WrongOption("topics", "names no topic")
+        if self.closed_after < 0:
+            raise WrongOption("closed_after", f"{self.closed_after} is less than 0")
+        for name, value in (("file_mib", self.file_mib), ("batch_messages", self.batch_messages)):
+            if value < 1:
+                raise WrongOption(name, f"{value} is less than 1")
+
+
+def run(run: Run, options: Options) -> None:
+    """Archive what there is, then merge the days that are closed."""
+    archive = archive_table(run.spark, options.path or default_path(run))
+    if archive.exists() and is_kept_here(open_table(archive.root).query):
+        raise WrongTable(
+            f"{archive.root} is written by `ams archive`, whose place is in the table; go on with that, or give "
+            "another folder"
+        )
+
+    def handle(messages: DataFrame, batch_id: int) -> None:
+        run.append(archive, dated(messages), batch_id)
+
+    run.stream(read(run, options), handle, lambda: refresh(run, archive, options))
+
+
+def read(run: Run, options: Options) -> DataFrame:
+    """Return the stream of all topics that are meant."""
+    return run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
+
+
+def refresh(run: Run, archive: Table, options: Options) -> None:
+    """Merge what is to be merged."""
+    if not options.merge:
+        return
+    days = closed(archive.partitions_since(-1), options.closed_after)
+    merged = archive.merge(days, file_bytes=options.file_mib * _MEBIBYTE)
+    if merged:
+        run.say(f"archive: merged {merged} files of days that are closed")
+
+
+def default_path(run: Run) -> str:
+    """Return where the archive of a run lies unless it is said."""
+    return str(run.work / "tables" / "archive")
+
+
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said to `archive-check`."""
+
+    archive: str
+    """The folder of the archive."""
+    project: str = "*"
+    """A project or a pattern."""
+    topics: tuple[str, ...] = ("*",)
+    """Topics or patterns."""
+    first: str = ""
+    """The first day, such as 2024-03-05."""
+    last: str = ""
+    """The last day, itself included."""
+
+    def __post_init__(self) -> None:
+        self.selection()
+
+    def selection(self) -> Selection:
+        """Return which part of the archive is meant; raise `WrongOption`."""
+        return selection(self.project, self.topics, self.first, self.last)
+
+
+def run_check(run: Run, options: CheckOptions) -> None:
+    """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
+    found, wrong = check(run.spark, options.archive, options.selection())
+    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
+    run.count(sum(file.rows for file in found))
+    print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
+    if wrong:
+        print("\n".join(wrong), flush=True)
+        raise CheckFailed(_counted(wrong, options.archive))
+
+
+def _counted(wrong: Sequence[str], path: str) -> str:
+    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+    return f"{count} not as it should be in {path}" + (", and there may be more" if len(wrong) >= MOST else "")
+
+
+JOB = Job(
+    "archive",
+    "Topics to a Delta table, by project, topic and day",
+    Options,
+    run,
+    harmless=frozenset(Options.__struct_fields__) - {"path"},
+)
+CHECK = Job(
+    "archive-check",
+    "Whether an archive has every message once",
+    CheckOptions,
+    run_check,
+    harmless=frozenset(CheckOptions.__struct_fields__),
+)

@@ -1,1 +1,0 @@
-"""Archived messages published again, also those that the service keeps no longer."""

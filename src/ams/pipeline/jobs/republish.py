@@ -1,0 +1,293 @@
+"""The job `republish`: messages published on, to topics by attribute and value, to several, or under another name.
+
+A request holds many messages, and the service refuses it whole. So what a topic's schema would refuse is taken out
+before, by the schemas as they are when a batch begins. What a schema refuses that was attached meanwhile ends the run,
+and the next one finds it.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ams.client import wire
+from ams.client.errors import NotAllowed, NotFound
+from ams.pipeline.checkpoint import CHECKPOINT
+from ams.pipeline.columns import BROKEN, MESSAGES
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
+from ams.pipeline.options import Given
+from ams.pipeline.running import Run, Source
+from ams.pipeline.service import Service
+from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+from ams.pipeline.sink.rows import marked
+
+SOURCE_TOPIC = "topic"
+"""In a name between braces: the topic a message was read from, and no attribute."""
+
+_HOLE = re.compile(r"\{([^{}]+)\}")
+_LITERAL = re.compile(r"[a-zA-Z0-9_-]*")
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says of some messages where they go; the first rule that holds for a message decides."""
+
+    attribute: str = ""
+    """The attribute that is looked at; empty: the rule holds for every message."""
+    values: tuple[str, ...] = ()
+    """What the attribute must be, one of these; empty: anything, but the message must have it."""
+    to: tuple[str, ...] = ()
+    """Topics, each of which gets the message; `{NAME}` stands for the attribute NAME, `{topic}` for the topic the
+    message was read from. Empty: the message goes nowhere."""
+
+    def __post_init__(self) -> None:
+        if self.values and not self.attribute:
+            raise ValueError("values without an attribute: which one is looked at?")
+        check_names(self.to)
+
+
+class Part(NamedTuple):
+    """A piece of a name: a text, or what an attribute says."""
+
+    text: str
+    attribute: str | None = None
+
+
+def parts(name: str) -> list[Part]:
+    """Return the pieces of a name; raise `ValueError` for one that can never be a topic's.
+
+    >>> parts("SITE_{site}")
+    [Part(text='SITE_', attribute=None), Part(text='', attribute='site')]
+    """
+    pieces = _HOLE.split(name)
+    texts, attributes = pieces[::2], pieces[1::2]
+    for text in texts:
+        if not _LITERAL.fullmatch(text):
+            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+    found = [each for pair in zip(texts, [*attributes, None], strict=True) for each in _pair(*pair)]
+    if not found:
+        raise ValueError("a topic has a name")
+    return found
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
+    for name in names:
+        parts(name)
+    if len(set(names)) < len(names):
+        raise ValueError("a topic stands there twice")
+
+
+def _pair(text: str, attribute: str | None) -> list[Part]:
+    return [*([Part(text)] if text else []), *([Part("", attribute)] if attribute else [])]
+
+
+ORDER = ("source", "offset", "copy")
+"""The order of the copies in a topic: that of the messages in the topic each was read from."""
+ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
+"""Attributes that tell where a copy comes from, where they are wanted."""
+
+_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"
+_TARGETS = "array<struct<name:string,topic:string>>"
+
+
+def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason`.
+
+    `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
+    is `barred`, because the messages come from there and would come again and again.
+    """
+    targets = _targets(default)
+    for rule in reversed(rules):
+        targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
+    copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
+    reason = _reason(F.col("target").getField("name"), F.col("target").getField("topic"), barred)
+    told = copies.withColumn("reason", reason)
+    to = F.when(F.col("reason").isNull(), F.col("target").getField("topic"))
+    return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
+
+
+def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
+    """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
+    going = copies.where(F.col("to").isNotNull())
+    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
+    return going.select(*sent, _source().alias("source"), "offset", "copy")
+
+
+def sent_attributes(*, origin: bool) -> Column:
+    """Return the attributes that copies are published with."""
+    marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
+    return marked(marks) if origin else F.col("attributes")
+
+
+def _source() -> Column:
+    return F.concat_ws("/", "project", "topic")
+
+
+def set_aside(copies: DataFrame) -> DataFrame:
+    """Return the copies that go nowhere though a rule sends them, as `columns.BROKEN`."""
+    return copies.where(F.col("reason").isNotNull()).select(*BROKEN.names)
+
+
+def _holds(rule: Rule) -> Column:
+    value = F.col("attributes").getItem(rule.attribute)
+    if not rule.attribute:
+        return F.lit(True)
+    return F.coalesce(value.isin(*rule.values), F.lit(False)) if rule.values else value.isNotNull()
+
+
+def _targets(names: Sequence[str]) -> Column:
+    found = [F.struct(F.lit(name).alias("name"), _topic(parts(name)).alias("topic")) for name in names]
+    return F.array(*found).cast(_TARGETS)
+
+
+def _topic(pieces: Sequence[Part]) -> Column:
+    """Return the name that pieces make, null when an attribute is missing."""
+    return F.concat(*(_piece(each) for each in pieces))
+
+
+def _piece(part: Part) -> Column:
+    if part.attribute is None:
+        return F.lit(part.text)
+    return F.col("topic") if part.attribute == SOURCE_TOPIC else F.col("attributes").getItem(part.attribute)
+
+
+def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
+    return (
+        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
+        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
+    )
+
+
+def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
+    """Ask what messages of topics must be, where anything is asked of them; raise a `ClientError`.
+
+    Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
+    """
+    access, project = Given(source).access(os.environ)
+    found = {}
+    with Service(access) as service:
+        for topic in topics:
+            try:
+                schema = service.call(wire.get_topic(project or "", topic)).schema
+                if schema:
+                    _, owner, _, name = schema.split("/")
+                    found[topic] = rules_named(service, owner, name)
+            except (NotFound, NotAllowed):
+                continue
+    return found
+
+
+def fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
+    """Return the copies of `routed`; those that their topic would refuse go nowhere, and say why.
+
+    `attributes` are those they are published with.
+    """
+
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as stack:
+            verdicts = {topic: stack.enter_context(Verdicts(each)) for topic, each in rules.items()}
+            for batch in batches:
+                yield _judged(batch, verdicts)
+
+    return copies.withColumn("sent", attributes).mapInArrow(judge, copies.schema)
+
+
+def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.RecordBatch:
+    columns = {name: batch.column(name) for name in batch.schema.names if name != "sent"}
+    to, reasons = columns["to"].to_pylist(), columns["reason"].to_pylist()
+    rows = zip(
+        columns["offset"].to_pylist(), columns["data"].to_pylist(), batch.column("sent").to_pylist(), strict=True
+    )
+    for number, (offset, data, sent) in enumerate(rows):
+        refusal = _refusal(verdicts.get(to[number]), offset, data, sent)
+        if refusal is not None:
+            to[number], reasons[number] = None, f"topic {to[number]} refuses it: {refusal}"
+    columns["to"] = pa.array(to, columns["to"].type)
+    columns["reason"] = pa.array(reasons, columns["reason"].type)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _refusal(verdicts: Verdicts | None, offset: int, data: bytes | None, sent: Any) -> str | None:
+    return None if verdicts is None else verdicts.refusal(offset, data or b"", dict(sent or ()))
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is read, and where each message goes."""
+
+    topics: tuple[str, ...]
+    """Topics that are read, each a name or PROJECT/NAME."""
+    rules: tuple[Rule, ...] = ()
+    """Rules; the first one that holds for a message decides."""
+    default: tuple[str, ...] = ()
+    """Topics for messages that no rule holds for, named as in rules; empty: they go nowhere."""
+    project: str = ""
+    """The project of the topics that messages go to; empty: the one in use."""
+    create_topics: bool = False
+    """Make topics that do not exist, instead of failing."""
+    origin: bool = False
+    """Add the attributes `ams-origin-topic` (PROJECT/TOPIC) and `ams-origin-offset`."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 50_000
+    """Messages a batch at most."""
+    key_window: float = KEY_WINDOW_SECONDS
+    """Seconds the service knows idempotency keys: at most its `idempotency_window` and the time messages are kept."""
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise WrongOption("topics", "at least one is read")
+        if not self.rules and not self.default:
+            raise WrongOption("rules", "there are none and no default, so that nothing would go anywhere")
+        try:
+            check_names(self.default)
+        except ValueError as error:
+            raise WrongOption("default", str(error)) from None
+        for name in (*self.default, *(name for rule in self.rules for name in rule.to)):
+            if not self.project and name in self.topics:
+                raise WrongOption("topics", f"{name} is read and written; its messages would come again and again")
+
+
+def run(run: Run, options: Options) -> None:
+    """Publish each message on by the rules, once and in order; what makes no name or is refused is set aside."""
+    refuse_stale(run.work / CHECKPOINT, options.key_window)
+    target = {**run.source, "project": options.project} if options.project else run.source
+    written = {**target, "createTopics": str(options.create_topics), "keyWindow": str(options.key_window)}
+    barred = _barred(options, run.source.get("project"))
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        judged = copies = routed(batch, options.rules, options.default, barred).persist()
+        try:
+            topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
+            rules = rules_of(target, (each.to for each in topics))
+            if rules:
+                judged = fitting(copies, rules, sent_attributes(origin=options.origin)).persist()
+            publish(to_publish(judged, origin=options.origin), written, ORDER)
+            run.quarantine(set_aside(judged), batch_id)
+        finally:
+            judged.unpersist()
+            copies.unpersist()
+
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
+
+
+def _barred(options: Options, project: str | None) -> list[str]:
+    """Return the topics that are read from the project that is written to."""
+    target = options.project or project
+    parted = [name.rpartition("/") for name in options.topics]
+    return [name for owner, _, name in parted if (owner or project) == target]
+
+
+JOB = Job(
+    "republish",
+    "Publish messages on: to topics by attribute and value, to several, or under another name",
+    Options,
+    run,
+    harmless=frozenset({"create_topics", "batch_messages", "key_window"}),
+)

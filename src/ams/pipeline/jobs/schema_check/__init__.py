@@ -1,1 +1,0 @@
-"""Which archived messages a schema would have refused. The job `schema-check`."""

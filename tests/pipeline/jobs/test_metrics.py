@@ -1,0 +1,197 @@
+"""The job `metrics`."""
+
+import random
+import re
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from ams.pipeline.columns import MESSAGES
+from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.archive import archive_table, dated
+from ams.pipeline.jobs.metrics import (
+    BY_DAY,
+    BY_MONTH,
+    FIGURES,
+    Month,
+    Options,
+    Usage,
+    as_csv,
+    as_page,
+    as_text,
+    count,
+    following,
+    run,
+)
+from ams.pipeline.running import Run
+from tests.pipeline.jobs.recorded import recorded_run, rows_of
+
+ORACLE = """
+WITH sizes AS (
+  SELECT project, topic, publish_time::DATE AS date, coalesce(attributes['origin'], '') AS publisher,
+         publish_time, octet_length(data) AS bytes FROM read_parquet('{path}')
+), minutes AS (
+  SELECT {keys}, count(*) AS messages FROM sizes GROUP BY {keys}, date_trunc('minute', publish_time)
+), busiest AS (SELECT {keys}, max(messages) AS busiest_minute FROM minutes GROUP BY {keys})
+SELECT {keys}, count(*), sum(bytes), quantile_cont(bytes, 0.95), max(bytes), any_value(busiest_minute),
+       min(publish_time), max(publish_time)
+FROM sizes JOIN busiest USING ({keys}) GROUP BY {keys} ORDER BY {keys}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Messages of two topics, three publishers and ten days of March."""
+    chance = random.Random(7)
+    begin = datetime(2024, 3, 1, tzinfo=UTC)
+    rows = [
+        {
+            "project": "meadow",
+            "topic": chance.choice(["plants", "stones"]),
+            "offset": number,
+            "message_id": str(number),
+            "publish_time": begin + timedelta(milliseconds=chance.randrange(10 * 86_400_000)),
+            "attributes": [("origin", origin)] if (origin := chance.choice(["athens", "bologna", ""])) else [],
+            "data": bytes(chance.randrange(2000)),
+        }
+        for number in range(3000)
+    ]
+    schema = pa.schema(
+        [
+            *((name, pa.string()) for name in ("project", "topic")),
+            ("offset", pa.int64()),
+            ("message_id", pa.string()),
+            ("publish_time", pa.timestamp("us", "UTC")),
+            ("attributes", pa.map_(pa.string(), pa.string())),
+            ("data", pa.binary()),
+        ]
+    )
+    pq.write_table(pa.Table.from_pylist(rows, schema), tmp_path / "messages.parquet")
+    return tmp_path / "messages.parquet"
+
+
+def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) -> None:
+    month = count(spark.read.parquet(str(path)), "2024-03", "origin")
+
+    for keys, found in ((BY_DAY, month.days), (BY_MONTH, month.totals)):
+        duckdb.sql("SET TimeZone = 'UTC'")
+        expected = duckdb.sql(ORACLE.format(path=path, keys=", ".join(keys))).fetchall()
+        rows = [tuple(getattr(each, name) for name in (*keys, *FIGURES)) for each in found]
+        assert [row[:-2] for row in rows] == [pytest.approx(row[:-2]) for row in expected]
+        assert [row[-1].astimezone(UTC) for row in rows] == [row[-1].astimezone(UTC) for row in expected]
+    assert sum(each.messages for each in month.totals) == 3000
+
+    lines = as_text(month).splitlines()
+    assert lines[0].split("  ")[0] == "PROJECT"
+    assert len(lines) == 1 + 2 * 3
+    assert as_csv(month).count("\n") == 1 + len(month.days)
+    page = as_page(month)
+    assert "3,000 messages with" in page
+    assert page.count("<svg") == 4
+
+
+AT = datetime(2024, 2, 29, 10, 20, 30, 123000, tzinfo=UTC)
+
+
+def usage(topic: str, day: int | None, messages: int = 86400, publisher: str = "") -> Usage:
+    return Usage(
+        project="meadow", topic=topic, publisher=publisher, date=day and date(2024, 2, day), messages=messages,
+        bytes=1024 * messages, p95_bytes=1024.5, largest_bytes=2048, busiest_minute=70, first=AT, last=AT,
+    )  # fmt: skip
+
+
+def test_a_month_as_text() -> None:
+    month = Month("2024-02", [usage("plants", 29)], [usage("plants", None)], by_publisher=False)
+
+    assert as_text(month).splitlines() == [
+        "PROJECT  TOPIC   MESSAGES       BYTES  P95 BYTES  LARGEST  PER SECOND  BUSIEST MINUTE",
+        "meadow   plants    86,400  88,473,600   1,024.50    2,048        0.03              70",
+    ]
+
+
+def test_a_month_as_csv() -> None:
+    month = Month("2024-02", [usage("plants", 29, publisher='a,"b')], [], by_publisher=True)
+
+    assert as_csv(month).splitlines()[1] == (
+        '2024-02-29,meadow,plants,"a,""b",86400,88473600,1024.5,2048,1.0,70,'
+        "2024-02-29T10:20:30.123Z,2024-02-29T10:20:30.123Z"
+    )
+
+
+def test_a_page_names_the_largest_and_puts_the_rest_together() -> None:
+    topics = [f"topic-{number}" for number in range(9)]
+    days = [usage(topic, 1, 100 - number) for number, topic in enumerate(topics)]
+    month = Month("2024-02", days, [usage(topic, None, 100 - number) for number, topic in enumerate(topics)], False)
+
+    page = as_page(month)
+
+    assert set(re.findall(r"meadow/topic-\d", page)) == {f"meadow/topic-{number}" for number in range(7)}
+    assert "others" in page
+    assert page.count("<svg") == 2
+
+
+def test_a_month_without_messages_has_a_page_too() -> None:
+    month = Month("2024-02", [], [], by_publisher=False)
+
+    assert "0 messages" in as_page(month)
+    assert len(month.all_days) == 29
+
+
+def test_a_page_escapes_what_publishers_call_themselves() -> None:
+    evil = usage("plants", 1, publisher="<script>alert(1)</script>")
+
+    assert "<script>" not in as_page(Month("2024-02", [evil], [evil], by_publisher=True))
+
+
+def test_the_month_after() -> None:
+    assert following(date(2023, 12, 1)) == date(2024, 1, 1)
+
+
+def test_a_month_that_is_none_is_refused() -> None:
+    with pytest.raises(WrongOption, match=re.escape("option month: 'May' is no month such as 2024-03")):
+        Options(month="May")
+    with pytest.raises(WrongOption, match="is no month"):
+        Options(month="9999-12")
+    with pytest.raises(WrongOption, match="option topics: names no topic"):
+        Options(topics=())
+
+
+pytestmark = pytest.mark.spark
+
+
+def report(job: Run, archive: Path, month: str) -> list[tuple[object, ...]]:
+    run(job, Options(month=month, archive=str(archive)))
+    return rows_of(job, "usage", "month, topic, date::VARCHAR, messages, bytes")
+
+
+def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, tmp_path: Path) -> None:
+    archive, job = tmp_path / "archive", recorded_run(spark, tmp_path / "work")
+    keep(spark, archive, 0, datetime(2024, 2, 29, 12, tzinfo=UTC))
+    keep(spark, archive, 1, datetime(2024, 3, 5, 12, tzinfo=UTC))
+    february = ("2024-02", "plants", "2024-02-29", 1, 3)
+
+    assert report(job, archive, "2024-02") == [february]
+    assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 1, 3)]
+    keep(spark, archive, 2, datetime(2024, 3, 5, 13, tzinfo=UTC))
+    assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
+    assert report(job, archive, "2024-04") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
+
+
+def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:
+    """Archive a message of three bytes."""
+    row: dict[str, object] = {
+        **dict.fromkeys(MESSAGES.names),
+        "project": "garden",
+        "topic": "plants",
+        "offset": number,
+        "message_id": str(number),
+        "publish_time": time,
+        "attributes": {},
+        "data": b"dry",
+    }
+    archive_table(spark, str(archive)).append(dated(spark.createDataFrame([row], MESSAGES)), number, "query")

@@ -15,6 +15,7 @@ PAGES = (
     "how-to/pipeline-metrics",
     "how-to/pipeline-replay",
     "how-to/pipeline-republish",
+    "how-to/pipeline-write-one",
 )
 SECONDS = 300
 """For a page: each start of Spark takes a while, on a busy machine a long one."""

@@ -173,18 +173,23 @@ def _who(session: Session) -> dict[str, str]:
 
 def _standing(folder: Path) -> dict[str, str]:
     """Return where the last run in a folder got to, and what it set aside."""
-    from ams.pipeline.checkpoint import QUARANTINE, read_standing
+    from ams.pipeline.checkpoint import QUARANTINE, read_expected, read_standing
     from ams.pipeline.tables import count
 
     broken = count(folder / QUARANTINE)
     standing = read_standing(folder)
     if standing is None:
         return {"last batch": "none yet"}
+    expected = read_expected(folder)
     return {
         "last batch": f"{standing.batch}, at {standing.time}",
         "messages": f"{standing.messages:,}",
         "broken": f"{broken:,}",
         "behind": "" if standing.lag is None else f"{standing.lag:,}",
+        **{
+            f"expectation {name}": f"failed by {each.failed:,} of {each.rows:,} rows"
+            for name, each in {**expected.rows, **expected.result}.items()
+        },
     }
 
 

@@ -4,6 +4,7 @@ WORK/lock               held while a run works
 WORK/definition.json    what the checkpoint was made by
 WORK/progress.json      where the last run got to, for `ams pipeline show`
 WORK/tables.json        which tables batches were added to
+WORK/expectations.json  how often what a definition expects held
 WORK/checkpoint/        Spark's own
 WORK/tables/ results/ quarantine/
 """
@@ -23,6 +24,7 @@ from ams.storage.files import Disk, write_whole
 T = TypeVar("T")
 
 LOCK, DEFINITION, PROGRESS, BEGUN = "lock", "definition.json", "progress.json", "tables.json"
+EXPECTATIONS = "expectations.json"
 CHECKPOINT, QUARANTINE = "checkpoint", "quarantine"
 SPARK_LOG = "spark.log"
 """What Spark itself says, and its processes."""
@@ -56,6 +58,40 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True):
 
     tables: tuple[str, ...] = ()
     """Below the folder of the run as they lie there, others by their whole paths."""
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """How many rows came to an expectation, and of how many it does not hold."""
+
+    rows: int
+    failed: int
+
+    def __add__(self, other: "Counted") -> "Counted":
+        return Counted(self.rows + other.rows, self.failed + other.failed)
+
+    def __sub__(self, other: "Counted") -> "Counted":
+        return Counted(self.rows - other.rows, self.failed - other.failed)
+
+
+NOTHING = Counted(0, 0)
+
+
+class Expected(msgspec.Struct, frozen=True, kw_only=True):
+    """How often expectations held, by their names."""
+
+    batch: int = -1
+    """The last one that is counted."""
+    rows: Mapping[str, Counted] = {}
+    """Of all batches since the folder was made."""
+    result: Mapping[str, Counted] = {}
+    """Of the last result that was computed from all rows."""
+
+    def added(self, counts: Mapping[str, Counted], batch: int) -> "Expected":
+        """Return it with the counts of a batch, which count once however often the batch is done."""
+        if batch <= self.batch:
+            return self
+        sums = {name: self.rows.get(name, NOTHING) + each for name, each in counts.items()}
+        return Expected(batch=batch, rows={**self.rows, **sums}, result=self.result)
 
 
 @contextmanager
@@ -117,6 +153,11 @@ def read_begun(work: Path) -> Collection[str]:
     """Return the paths of tables that runs in a folder added to."""
     found = _read(work / BEGUN, Begun) or Begun()
     return {os.path.join(work, each) if ":" not in each else each for each in found.tables}
+
+
+def read_expected(work: Path) -> Expected:
+    """Return how often expectations held in a folder."""
+    return _read(work / EXPECTATIONS, Expected) or Expected()
 
 
 def begin(work: Path, table: str) -> None:

@@ -9,17 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from ams.pipeline.checkpoint import (
     CHECKPOINT,
+    EXPECTATIONS,
+    NOTHING,
     PROGRESS,
     QUARANTINE,
+    Counted,
+    Expected,
     Standing,
     begin,
     read_begun,
+    read_expected,
     read_standing,
     write,
 )
@@ -83,6 +89,7 @@ class Run:
     skip_lost: bool = False
     """Whether to go on, with a warning, where messages are kept no longer that were not read."""
     progress: Progress = field(init=False)
+    _expected: Expected = field(init=False)
     _query: str = ""
     _written: dict[str, "Written"] = field(default_factory=dict)
     _working: bool = False
@@ -90,6 +97,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
+        self._expected = read_expected(self.work)
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
@@ -158,6 +166,19 @@ class Run:
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
         self.append(quarantine_of(self.spark, self.work), broken, batch_id)
+
+    def expect(self, counts: Mapping[str, Counted], batch_id: int | None = None) -> None:
+        """Remember how often expectations held of the rows of a batch, once; without one, of the result of all rows."""
+        known = read_expected(self.work)
+        new = replace(known, result=counts) if batch_id is None else known.added(counts, batch_id)
+        if counts and new != known:
+            write(self.work / EXPECTATIONS, new)
+
+    def expected(self) -> dict[str, Counted]:
+        """Return how often expectations held of the rows of this run, and of the result as it is now."""
+        now, before = read_expected(self.work), self._expected.rows
+        new = {name: each - before.get(name, NOTHING) for name, each in now.rows.items()}
+        return {name: each for name, each in {**new, **now.result}.items() if each.rows}
 
     def count(self, messages: int) -> None:
         """Count messages that were read otherwise than by the stream of this run."""

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ams.pipeline.checkpoint import SPARK_LOG, Identity, guard, locked
+from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, locked
 from ams.pipeline.errors import Failed, Interrupted
 from ams.pipeline.failures import KILLED, explained, why_removed
 from ams.pipeline.plan import Plan
@@ -52,6 +52,8 @@ class Ended:
     """Rows it added to tables; what it put elsewhere is not counted."""
     broken: int
     """Rows it put into quarantine."""
+    expectations: Mapping[str, Counted]
+    """How often what its definition expects held."""
     batches: int
     seconds: float
     stopped: bool
@@ -59,7 +61,13 @@ class Ended:
 
     def __str__(self) -> str:
         counts = f"messages {self.messages} records {self.records} broken {self.broken} batches {self.batches}"
-        return f"{self.name}: {counts} seconds {self.seconds:.1f}{' (stopped)' if self.stopped else ''}"
+        line = f"{self.name}: {counts} seconds {self.seconds:.1f}{' (stopped)' if self.stopped else ''}"
+        return "\n".join([line, *expectations_told(self.expectations)])
+
+
+def expectations_told(counts: Mapping[str, Counted]) -> list[str]:
+    """Return a line for each expectation; none where there are none."""
+    return [f"expectation {name}: rows {each.rows} failed {each.failed}" for name, each in counts.items()]
 
 
 def start(plan: Plan, setup: Setup) -> Ended:
@@ -131,6 +139,7 @@ def _work(plan: Plan, run: Run) -> Ended:
         messages=counted.messages,
         records=records,
         broken=broken,
+        expectations=run.expected(),
         batches=counted.batches,
         seconds=counted.seconds,
         stopped=stopped and run.every is None,

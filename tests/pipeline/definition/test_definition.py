@@ -243,6 +243,68 @@ def test_each_mistake_has_its_reason(tmp_path: Path, text: str, reason: str) -> 
     assert any(reason in told for _, told in mistakes(tmp_path, text)), mistakes(tmp_path, text)
 
 
+EXPECT = START + JSON % "{expect: %s}" + END
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("[]", "at least one expectation is expected here"),
+        ("{}", "one of not_null, range, unique, condition, share must be said"),
+        ("{not_null: site, unique: site}", "must be said, not several"),
+        ("{not_null: []}", "at least one column is expected here"),
+        ("{not_null: [sit]}", "no column 'sit'; did you mean site?"),
+        (
+            "{unique: site, nulls: site}",
+            "unknown key 'nulls'; there are not_null, range, unique, condition, share, name, on_failure",
+        ),
+        ("{range: {min: 1}}", "'column' must be said"),
+        ("{range: {column: wall}}", "min or max must be said, or both"),
+        ("{range: {column: wall, max: soon}}", "no column 'soon'; there are none"),
+        ("{range: {column: site, min: 1}}", "site is string, which is not compared with bigint"),
+        ("{range: {column: m, min: 'null'}}", "m is map<string,string>, which is not compared with null"),
+        ("{unique: m}", "m is a map, which cannot be a key"),
+        ("{condition: wall}", "a condition is boolean, not double"),
+        ("{share: {condition: wall > 1}}", "'at_least' must be said"),
+        ("{share: {condition: wall > 1, at_least: 90}}", "a share from 0 to 1 is expected here, such as 0.95"),
+        ("{unique: site, on_failure: ignore}", "'ignore' is none of set_aside, fail, warn"),
+        ("{share: {condition: wall > 1, at_least: 1}, on_failure: set_aside}", "'set_aside' is none of fail, warn"),
+        ("[{unique: site}, {unique: site}]", "there is an expectation 'unique site' already"),
+        ('{unique: site, name: "a\\nb"}', "the name of an expectation is one line of at most 200 characters"),
+    ],
+)
+def test_each_mistake_in_what_is_expected_has_its_reason(tmp_path: Path, said: str, reason: str) -> None:
+    told = mistakes(tmp_path, EXPECT % said)
+
+    assert [reason in each for _, each in told] == [True], told
+
+
+def test_nothing_is_set_aside_of_a_result(tmp_path: Path) -> None:
+    steps = "{aggregate: {by: [site], values: {n: count(*)}}}, {expect: {unique: n, on_failure: set_aside}}"
+
+    assert mistakes(tmp_path, START + JSON % steps + END) == [
+        (2, "behind steps over all rows none is set aside: expect it before, or filter")
+    ]
+
+
+def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
+    """With `--accept-change`: what rows there are does not depend on them."""
+    row = "{not_null: site}"
+    plans = [
+        plan(tmp_path, EXPECT % f"[{said}]")
+        for said in (row, f"{row}, {{share: {{condition: wall > 1, at_least: 0.9}}}}", "{unique: site}")
+    ]
+
+    assert plans[0].rows == plans[1].rows != plans[2].rows
+    assert plans[1].options == {**plans[0].options, "expectations": ["fail expectation share wall > 1, of 90 %"]}
+
+
+def test_one_mistake_is_told_once(tmp_path: Path) -> None:
+    only = START + JSON % "{aggregate: {by: [site], values: {n: coun(*)}}}" + "sink: {table: a}\n"
+
+    assert [reason.partition(";")[0] for _, reason in mistakes(tmp_path, only)] == ["no function 'coun'"]
+
+
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [

@@ -34,13 +34,13 @@ def plan_of_steps(said: Mapping[str, Value], name: str, folder: str, findings: F
         sink=sink,
     )
     to = said["sink"].plain()
-    rows_steps = steps.lines[: len(steps.lines) - len(steps.whole)]
+    after = {"steps": steps.lines[len(steps.lines) - len(steps.whole) :], "sink": to}
     return Plan(
         name=name,
         summary=f"{source} to {next(iter(to))}",
         run=flow.run,
-        rows={"source": source.identity, "steps": rows_steps, "files": steps.files},
-        options={"steps": steps.lines[len(rows_steps) :], "sink": to},
+        rows={"source": source.identity, "steps": steps.row_lines, "files": steps.files},
+        options=after | ({"expectations": steps.checks} if steps.checks else {}),
         lines=[f"{'source':11} {source}", *steps.lines, f"{'sink':11} {_shown(to)}"],
     )
 

@@ -9,6 +9,7 @@ from pyspark.sql.types import DataType
 
 from ams.core.yaml_tree import Value, read_capped
 from ams.pipeline.expressions import types
+from ams.pipeline.flows.expectations import Expect
 from ams.pipeline.flows.steps import Step
 from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES, ORDERING_KEY
 from ams.pipeline.parsing import Parse
@@ -20,14 +21,14 @@ class Steps:
 
     folder: str
     """Where the definition is: files it names are relative to it."""
-    before: list[Step] = field(default_factory=list)
+    before: list[Step | Expect] = field(default_factory=list)
     """On messages, before they are parsed."""
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)
     """The columns a parse makes, `attributes` among them, `source` not."""
-    rows: list[Step] = field(default_factory=list)
+    rows: list[Step | Expect] = field(default_factory=list)
     """On each row by itself."""
-    whole: list[Step] = field(default_factory=list)
+    whole: list[Step | Expect] = field(default_factory=list)
     """On all rows there are."""
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
     """At the point that was read up to."""
@@ -35,6 +36,12 @@ class Steps:
     """Of the rows that are kept, before the steps on all of them."""
     lines: list[str] = field(default_factory=list)
     """What each does, for people."""
+    row_lines: list[str] = field(default_factory=list)
+    """What those do that decide which rows there are before the steps on all of them."""
+    checks: list[str] = field(default_factory=list)
+    """Expectations that rows are only counted by, or that end the run."""
+    expected: set[str] = field(default_factory=set)
+    """The names of expectations."""
     said: list[str] = field(default_factory=list)
     """The names of the steps."""
     files: dict[str, str] = field(default_factory=dict)
@@ -52,7 +59,7 @@ class Steps:
         self.files[value.text()] = hashlib.sha256(content).hexdigest()
         return content
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step | Expect) -> None:
         """Append a step on rows, which is one on all rows behind another of these."""
         (self.whole if self.whole else self.rows).append(step)
 

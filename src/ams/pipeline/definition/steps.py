@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from ams.core.yaml_tree import Value, bad
+from ams.pipeline.definition.expect import expect_step
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.parse import parse_step
 from ams.pipeline.definition.reading import Steps
@@ -18,6 +19,7 @@ STEPS: Mapping[str, Reader] = {
     "select": select_step,
     "explode": explode_step,
     "join": join_step,
+    "expect": expect_step,
     "deduplicate": deduplicate_step,
     "aggregate": aggregate_step,
 }
@@ -50,6 +52,8 @@ def _step(item: Value, steps: Steps, findings: Findings) -> None:
         STEPS[word](value, steps, findings)
     steps.said.append(word)
     steps.lines.append(f"{word:11} {_shown(value.plain())}")
+    if not steps.whole and word != "expect":
+        steps.row_lines.append(steps.lines[-1])
 
 
 def _shown(said: object) -> str:

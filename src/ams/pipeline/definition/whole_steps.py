@@ -18,7 +18,7 @@ def deduplicate_step(value: Value, steps: Steps, findings: Findings) -> None:
     keep = said["keep"].text() if "keep" in said else "first"
     if keep not in ("first", "last"):
         raise bad(said["keep"].place, f"first or last can be kept, not {keep[:40]!r}")
-    _check_keys(value, by, steps, findings)
+    check_keys(value, by, steps, findings)
     steps.add_whole(Deduplicate(by, keep == "last"))
 
 
@@ -26,7 +26,7 @@ def aggregate_step(value: Value, steps: Steps, findings: Findings) -> None:
     """Read `aggregate`."""
     said = findings.mapping(value, ("by", "values"), ("values",))
     by = known_columns(said["by"], steps.columns, findings) if "by" in said else []
-    _check_keys(value, by, steps, findings)
+    check_keys(value, by, steps, findings)
     figures: dict[str, Expression] = {}
     for name, each in (said["values"].mapping() if "values" in said else {}).items():
         with findings.catch(each):
@@ -34,13 +34,14 @@ def aggregate_step(value: Value, steps: Steps, findings: Findings) -> None:
                 raise bad(each.place, f"{name!r} is said twice")
             check_apart(each, name, [*by, *figures])
             figures[name] = aggregate(each.text(), steps.columns, by)
-    if not figures and "values" in said:
+    if "values" in said and not said["values"].mapping():
         findings.add(said["values"], "at least one name with a figure is expected here")
     steps.add_whole(Aggregate(by, figures))
     steps.columns = {name: steps.columns[name] for name in by} | {name: each.type for name, each in figures.items()}
 
 
-def _check_keys(value: Value, by: list[str], steps: Steps, findings: Findings) -> None:
+def check_keys(value: Value, by: list[str], steps: Steps, findings: Findings) -> None:
+    """Remember columns that rows cannot be compared by."""
     for name in by:
         if types.is_nested(kind := steps.columns[name]):
             findings.add(value, f"{name} is a {kind.typeName()}, which cannot be a key")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -10,6 +11,7 @@ from pyspark.sql.types import DataType
 
 from ams.pipeline.columns import PLACE
 from ams.pipeline.expressions.types import struct
+from ams.pipeline.flows.expectations import Expect, watching
 from ams.pipeline.flows.sinks import ROWS, Sink
 from ams.pipeline.flows.steps import Step
 from ams.pipeline.flows.steps.schemas import SOURCE
@@ -27,12 +29,12 @@ class Flow:
 
     topics: Sequence[str]
     options: Mapping[str, str]
-    before: Sequence[Step]
+    before: Sequence[Step | Expect]
     parse: Parse | None
     parsed: Mapping[str, DataType]
-    rows: Sequence[Step]
+    rows: Sequence[Step | Expect]
     row_columns: Mapping[str, DataType]
-    whole: Sequence[Step]
+    whole: Sequence[Step | Expect]
     sink: Sink
 
     def run(self, run: Run) -> None:
@@ -48,23 +50,26 @@ class Flow:
         run.stream(
             messages,
             lambda batch, number: self._batch(run, batch, number, lambda rows: run.append(table, rows, number)),
-            lambda: self.sink.replace(run, applied(self.whole, table.read())),
+            lambda: self._result(run, table.read()),
         )
 
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Callable[[DataFrame], None]) -> None:
-        """Set aside what of a batch cannot be read, and hand over the rows of the rest."""
-        messages = applied(self.before, batch.withColumn(SOURCE, F.struct(*PLACE.names)))
-        if self.parse is None:
-            take(applied(self.rows, messages))
-            return
-        schema = struct(self.parsed)
-        with parsed(messages, self.parse, schema, StorageLevel.DISK_ONLY) as read:
-            run.quarantine(read.broken, number)
-            take(applied(self.rows, read.records))
+        """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
+        with watching(f"batch {number}", run.say) as watch:
+            rows = watch.through(self.before, batch.withColumn(SOURCE, F.struct(*PLACE.names)))
+            if self.parse is not None:
+                schema = struct(self.parsed)
+                read = watch.stack.enter_context(parsed(rows, self.parse, schema, StorageLevel.DISK_ONLY))
+                watch.aside.append(read.broken)
+                rows = read.records
+            rows = watch.through(self.rows, rows)
+            if watch.aside:
+                run.quarantine(reduce(DataFrame.union, watch.aside), number)
+            take(rows)
+            run.expect(watch.counts, number)
 
-
-def applied(steps: Sequence[Step], rows: DataFrame) -> DataFrame:
-    """Return rows after steps."""
-    for step in steps:
-        rows = step.apply(rows)
-    return rows
+    def _result(self, run: Run, rows: DataFrame) -> None:
+        """Compute the result of all rows there are, and put it in the place of the one before."""
+        with watching("the result", run.say) as watch:
+            self.sink.replace(run, watch.through(self.whole, rows))
+            run.expect(watch.counts)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from ams.pipeline.checkpoint import CHECKPOINT
+from ams.pipeline.columns import PLACE
 from ams.pipeline.expressions import Expression
 from ams.pipeline.expressions.types import STRING, struct
 from ams.pipeline.flows.steps.schemas import ORDERING_KEY, SOURCE
@@ -17,6 +18,8 @@ from ams.pipeline.running import Run
 
 Types = Mapping[str, DataType]
 """The columns of the rows."""
+
+_LINEAGE = ("topic", "offset")
 
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""
@@ -34,7 +37,10 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A Delta table in the folder of the run: rows are added by batches, or all of it is replaced."""
+    """A Delta table in the folder of the run: rows are added by batches, or all of it is replaced.
+
+    Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names.
+    """
 
     name: str
     columns: Types
@@ -42,17 +48,22 @@ class Kept:
 
     def add(self, run: Run, rows: DataFrame, batch_id: int) -> None:
         """Add the rows of a batch."""
-        table = run.table(self.name, struct(self.columns), tuple(self.partition_by))
-        run.append(table, _without_nul(rows, self._named_by()), batch_id)
+        table = run.table(self.name, struct({**self.columns, **self._lineage()}), tuple(self.partition_by))
+        run.append(table, self._made(rows), batch_id)
 
     def replace(self, run: Run, rows: DataFrame) -> None:
         """Replace the partitions that have rows."""
-        result = run.result(self.name, struct(self.columns), tuple(self.partition_by))
-        result.replace(_without_nul(rows, self._named_by()))
+        result = run.result(self.name, struct({**self.columns, **self._lineage()}), tuple(self.partition_by))
+        result.replace(self._made(rows))
 
-    def _named_by(self) -> Types:
-        """Return the columns whose values become names of folders."""
-        return {name: self.columns[name] for name in self.partition_by}
+    def _made(self, rows: DataFrame) -> DataFrame:
+        named_by = {name: self.columns[name] for name in self.partition_by}  # their values become names of folders
+        placed = {name: F.col(SOURCE).getField(name) for name in self._lineage()}
+        return _without_nul(rows.withColumns(placed) if placed else rows, named_by)
+
+    def _lineage(self) -> Types:
+        own = {name.lower() for name in self.columns}
+        return {name: PLACE[name].dataType for name in _LINEAGE if SOURCE in own and name not in own}
 
 
 @dataclass(frozen=True, slots=True)

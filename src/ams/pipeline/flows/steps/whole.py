@@ -23,13 +23,19 @@ class Deduplicate:
     last: bool
 
     def apply(self, rows: DataFrame) -> DataFrame:
-        """Return one row for each key. Rows of one message are told apart by their content, so that it is the same
-        whatever order they come in."""
-        order: list[Column] = [F.col(SOURCE).getField(name) for name in _ORDER]
-        order.append(F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE))))
-        directed = [each.desc() if self.last else each.asc() for each in order]
+        """Return one row for each key."""
+        directed = [each.desc() if self.last else each.asc() for each in published(rows)]
         window = Window.partitionBy(*self.by).orderBy(*directed)
         return rows.withColumn(_NUMBER, F.row_number().over(window)).where(F.col(_NUMBER) == 1).drop(_NUMBER)
+
+
+def published(rows: DataFrame) -> list[Column]:
+    """Return what rows are put in order by: when their messages were published.
+
+    Rows of one message are told apart by their content, so that the order is the same however they come.
+    """
+    placed = [F.col(SOURCE).getField(name) for name in _ORDER] if SOURCE in rows.columns else []
+    return [*placed, F.to_json(F.struct(*sorted(name for name in rows.columns if name != SOURCE)))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,139 @@
+"""Expectations: what is said of rows, how often it held, and what becomes of rows of which it does not."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from ams.pipeline.checkpoint import Counted
+from ams.pipeline.columns import BROKEN, PLACE
+from ams.pipeline.errors import CheckFailed
+from ams.pipeline.flows.steps import Step
+from ams.pipeline.flows.steps.schemas import SOURCE
+
+SET_ASIDE, FAIL, WARN = "set_aside", "fail", "warn"
+"""What becomes of rows of which an expectation does not hold: they go to quarantine; the run ends; they stay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """Something that is said of each row."""
+
+    name: str
+    rule: str
+    """What is said, as people read it; the name, unless another was given."""
+    holds: Callable[[DataFrame, Column], Column]
+    """Makes the column that is true where it holds, of the rows and of whether each came as far as this expectation."""
+    on_failure: str
+    at_least: Decimal = Decimal(1)
+    """Of how large a share of the rows it must hold, where rows are not set aside."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}, of {self.share}"
+
+    @property
+    def share(self) -> str:
+        """Of how many rows in a hundred it must hold."""
+        return f"{(self.at_least * 100).normalize():f} %"
+
+    @property
+    def reason(self) -> str:
+        """Why a row is set aside."""
+        return f"expectation {self.name}" + ("" if self.name == self.rule else f": {self.rule}")
+
+    def judge(self, counted: Counted, where: str) -> str | None:
+        """Return what is to be told when too few rows are as expected."""
+        good = counted.rows - counted.failed
+        if self.on_failure == SET_ASIDE or good >= self.at_least * counted.rows:
+            return None
+        return f"{self.reason}: it holds of {good:,} of {counted.rows:,} rows of {where}, and must of {self.share}"
+
+
+@dataclass(slots=True)
+class Watch:
+    """What is seen of the rows of one batch, or of one result, on their way through the steps."""
+
+    where: str
+    say: Callable[[str], None]
+    counts: dict[str, Counted] = field(default_factory=dict)
+    """By the names of expectations."""
+    aside: list[DataFrame] = field(default_factory=list)
+    """What is set aside (`columns.BROKEN`)."""
+    stack: ExitStack = field(default_factory=ExitStack)
+
+    def through(self, steps: Sequence["Step | Expect"], rows: DataFrame) -> DataFrame:
+        """Return rows after steps; raise `CheckFailed` for an expectation that must not fail and does."""
+        for step in steps:
+            rows = self._checked(step, rows) if isinstance(step, Expect) else step.apply(rows)
+        return rows
+
+    def _checked(self, step: "Expect", rows: DataFrame) -> DataFrame:
+        """Count the rows, and return those that go on. They are made once, and kept until the batch is done."""
+        marked, passed = step.mark(rows)
+        self.stack.callback(marked.persist(StorageLevel.DISK_ONLY).unpersist)
+        counts = step.count(marked)
+        self.counts |= counts
+        for each in step.expectations:
+            if told := each.judge(counts[each.name], self.where):
+                if each.on_failure == FAIL:
+                    raise CheckFailed(f"{told}; nothing of {self.where} was written, and the next run begins with it")
+                self.say(told)
+        if any(each.on_failure == SET_ASIDE for each in step.expectations):
+            self.aside.append(step.set_aside(marked.where(~passed)))
+        return marked.where(passed).select(*rows.columns)
+
+
+@contextmanager
+def watching(where: str, say: Callable[[str], None]) -> Iterator[Watch]:
+    """Watch rows within the block, at whose end what was kept of them goes."""
+    with ExitStack() as stack:
+        yield Watch(where, say, stack=stack)
+
+
+@dataclass(frozen=True, slots=True)
+class Expect:
+    """The step `expect`: expectations in their order, each of the rows that those before let pass."""
+
+    expectations: Sequence[Expectation]
+
+    def mark(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        """Return the rows with a column for each expectation, and what is true of those rows that go on.
+
+        Such a column is true where the expectation does not hold, and null where a row did not come to it.
+        """
+        reached = F.lit(True)
+        for mark, each in self._marks.items():
+            rows = rows.withColumn(mark, F.when(reached, ~F.coalesce(each.holds(rows, reached), F.lit(False))))
+            if each.on_failure == SET_ASIDE:
+                reached = reached & ~F.col(mark)
+        return rows, reached
+
+    def count(self, marked: DataFrame) -> dict[str, Counted]:
+        """Return, by the name of each expectation, how many rows came to it, and of how many it does not hold."""
+        sums = [counted for mark in self._marks for counted in (F.count(mark), F.count_if(F.col(mark)))]
+        [found] = marked.agg(*(each.alias(str(at)) for at, each in enumerate(sums))).collect()
+        pairs = zip(found[::2], found[1::2], strict=True)
+        return {each.name: Counted(*pair) for each, pair in zip(self.expectations, pairs, strict=True)}
+
+    def set_aside(self, failed: DataFrame) -> DataFrame:
+        """Return rows that do not go on as `columns.BROKEN`: each as JSON, with the first expectation it fails."""
+        aside = {mark: each for mark, each in self._marks.items() if each.on_failure == SET_ASIDE}
+        reason = F.coalesce(*(F.when(F.col(mark), F.lit(each.reason)) for mark, each in aside.items()))
+        names = [name for name in failed.columns if name not in (SOURCE, *self._marks)]
+        row = F.to_json(F.struct(*names), {"ignoreNullFields": "false"})
+        made = {
+            **{name: F.col(SOURCE).getField(name) for name in PLACE.names},
+            "attributes": F.from_json(F.lit("{}"), "map<string,string>"),
+            "data": row.cast("binary"),
+            "reason": reason,
+        }
+        return failed.select(*(made[name].alias(name) for name in BROKEN.names))
+
+    @property
+    def _marks(self) -> Mapping[str, Expectation]:
+        """The expectations by the names of their columns, which no column of a definition can have."""
+        return {f"#{at}": each for at, each in enumerate(self.expectations)}

@@ -1,0 +1,291 @@
+"""What becomes of rows that are not as a definition expects, on Spark over a real service."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from ams.cli.exits import Exit, exit_code
+from ams.client import Message
+from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expected
+from ams.pipeline.definition import read_plan
+from ams.pipeline.errors import CheckFailed
+from ams.pipeline.flows.expectations import Watch
+from ams.pipeline.flows.flow import Flow
+from ams.pipeline.running import Run
+from ams.pipeline.starting import Ended
+from ams.pipeline.tables import rows_of
+from tests.pipeline.garden import Garden
+
+NewRun = Callable[[], Run]
+
+PARSE = """\
+source: {topic: walls, max_messages: 4}
+steps:
+  - parse: {format: json, fields: {site: string, job: bigint, wall: double, status: string}}
+"""
+EXPECTED = """\
+  - expect:
+      - not_null: [site, job]
+      - range: {column: wall, min: 0, max: 100}
+        name: a sane wall time
+      - unique: [site, job]
+      - condition: status in ('OK', 'BAD')
+"""
+SINK = "sink: {table: walls}\n"
+
+
+@pytest.fixture
+def new_run(spark: SparkSession, garden: Garden, tmp_path: Path) -> NewRun:
+    """Begin a run in the test's folder, again and again; what it says is forgotten."""
+    return lambda: Run(spark, tmp_path / "work", garden.options, say=lambda _: None)
+
+
+def definition(folder: Path, steps: str, sink: str = SINK) -> Callable[[Run], None]:
+    (folder / "walls.yaml").write_text(PARSE + steps + sink)
+    return read_plan(str(folder / "walls.yaml")).run
+
+
+def wall(site: str | None, job: int | None, wall: float | None = 1.0, status: str | None = "OK") -> Message:
+    return Message(json.dumps({"site": site, "job": job, "wall": wall, "status": status}).encode(), {"vo": "ops"})
+
+
+GIVEN = [
+    wall("A", 1),
+    wall(None, 2),
+    Message(b"no JSON"),
+    wall("A", 3, -1.0),
+    wall("A", 1, 5.0),  # the second batch: unique within a batch only
+    wall("A", 4, None),
+    wall("A", 4),
+    wall("B", 5, 500.0, "BAD"),
+    wall("B", 6, 1.0, None),
+]
+COUNTED = {
+    "not_null site, job": Counted(8, 1),
+    "a sane wall time": Counted(7, 2),
+    "unique site, job": Counted(5, 1),
+    "condition status in ('OK', 'BAD')": Counted(4, 1),
+}
+
+
+def test_rows_that_are_not_as_expected_are_set_aside_with_the_reason(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    garden.topic("walls", GIVEN)
+    run = new_run()
+
+    definition(tmp_path, EXPECTED)(run)
+
+    kept = rows_of(spark, tmp_path / "work/tables/walls").orderBy("offset").collect()
+    assert [(row.topic, row.offset, row.site, row.job) for row in kept] == [
+        ("walls", 0, "A", 1), ("walls", 4, "A", 1), ("walls", 5, "A", 4),
+    ]  # fmt: skip
+    broken = {row.offset: row for row in rows_of(spark, tmp_path / "work/quarantine").collect()}
+    assert {offset: row.reason.partition(" (byte")[0] for offset, row in broken.items()} == {
+        1: "expectation not_null site, job",
+        2: "not JSON: JSON is malformed: invalid character",
+        3: "expectation a sane wall time: range wall from 0 to 100",
+        6: "expectation unique site, job",
+        7: "expectation a sane wall time: range wall from 0 to 100",
+        8: "expectation condition status in ('OK', 'BAD')",
+    }
+    assert json.loads(broken[1].data) == {
+        "site": None, "job": 2, "wall": 1.0, "status": "OK", "attributes": {"vo": "ops"},
+    }  # fmt: skip
+    assert (run.counts(), run.expected()) == ((3, 6), COUNTED)
+    ended = Ended(
+        name="walls",
+        messages=9,
+        records=3,
+        broken=6,
+        expectations=run.expected(),
+        batches=3,
+        seconds=1.0,
+        stopped=False,
+    )
+    assert str(ended).splitlines()[:3] == [
+        "walls: messages 9 records 3 broken 6 batches 3 seconds 1.0",
+        "expectation not_null site, job: rows 8 failed 1",
+        "expectation a sane wall time: rows 7 failed 2",
+    ]
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_a_batch_that_a_kill_brings_again_counts_once(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path, *, is_counted: bool
+) -> None:
+    """Killed behind the table, before or behind the counts: Spark's checkpoint does not know the batch is done."""
+    garden.topic("walls", GIVEN)
+    definition(tmp_path, EXPECTED)(new_run())
+    work = tmp_path / "work"
+    for each in ("commits/2", "commits/.2.crc"):
+        (work / "checkpoint" / each).unlink()
+    if not is_counted:
+        last = Expected(batch=1, rows=COUNTED | {each: Counted(of.rows - 1, of.failed) for each, of in COUNTED.items()})
+        last.rows["condition status in ('OK', 'BAD')"] = Counted(3, 0)  # type: ignore[index]  # a dict
+        (work / EXPECTATIONS).write_bytes(msgspec.json.encode(last))
+    again = new_run()
+
+    definition(tmp_path, EXPECTED)(again)
+
+    assert read_expected(work).rows == COUNTED
+    assert again.expected() == ({} if is_counted else {name: Counted(1, name.startswith("cond")) for name in COUNTED})
+    assert rows_of(spark, work / "quarantine").count() == 6
+    assert rows_of(spark, work / "tables/walls").count() == 3
+
+
+def test_a_share_that_is_too_small_ends_the_run_before_anything_is_written_and_can_be_mended(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    garden.topic("walls", [wall("A", 1), wall("A", 2), wall(None, 3), wall("A", 4), *([wall("B", 5, None, "BAD")] * 4)])
+    share = "  - expect: [{not_null: site}, {share: {condition: status = 'OK', at_least: %s}}]\n"
+
+    with pytest.raises(CheckFailed) as raised:
+        definition(tmp_path, share % "0.5")(new_run())
+
+    assert exit_code(raised.value) is Exit.REFUSED
+    assert str(raised.value) == (
+        "expectation share status = 'OK': it holds of 0 of 4 rows of batch 1, and must of 50 %; "
+        "nothing of batch 1 was written, and the next run begins with it"
+    )
+    assert rows_of(spark, tmp_path / "work/tables/walls").count() == 3
+    assert rows_of(spark, tmp_path / "work/quarantine").count() == 1
+    assert read_expected(tmp_path / "work").batch == 0
+    rest = new_run()
+    definition(tmp_path, share % "0")(rest)
+    assert rest.counts() == (4, 0)
+    assert rest.expected() == {"not_null site": Counted(4, 0), "share status = 'OK'": Counted(4, 4)}
+
+
+def test_a_share_may_warn_and_rows_may_stay(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    garden.topic("walls", [wall(None, 1), wall("A", 2), wall("B", 3)])
+    told: list[str] = []
+    run = new_run()
+    run.say = told.append
+
+    definition(
+        tmp_path,
+        "  - expect: {not_null: site, on_failure: warn}\n"
+        "  - expect: {share: {condition: site = 'A', at_least: 0.4}, on_failure: warn, name: mostly A}\n",
+    )(run)
+
+    assert told == [
+        "expectation not_null site: it holds of 2 of 3 rows of batch 0, and must of 100 %",
+        "expectation mostly A: share site = 'A': it holds of 1 of 3 rows of batch 0, and must of 40 %",
+    ]
+    assert (run.counts(), run.expected()) == ((3, 0), {"not_null site": Counted(3, 1), "mostly A": Counted(3, 2)})
+
+
+def test_a_result_is_replaced_only_when_it_is_as_expected(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path
+) -> None:
+    steps = (
+        "  - expect: {not_null: site}\n"
+        "  - aggregate: {by: [site], values: {jobs: count(*)}}\n"
+        "  - expect: [{share: {condition: jobs > 1, at_least: 1}}, {unique: jobs, on_failure: warn}]\n"
+    )
+    garden.topic("walls", [wall("A", 1), wall("A", 2), wall("B", 1), wall("B", 2), wall(None, 1)])
+    first = new_run()
+    definition(tmp_path, steps)(first)
+    counted = first.expected()
+    garden.publish("walls", [wall("C", 1)])
+
+    with pytest.raises(CheckFailed, match=r"it holds of 2 of 3 rows of the result, and must of 100 %"):
+        definition(tmp_path, steps)(new_run())
+
+    result = tmp_path / "work/results/walls"
+    assert counted == {
+        "not_null site": Counted(5, 1),
+        "share jobs > 1": Counted(2, 0),
+        "unique jobs": Counted(2, 1),
+    }
+    assert sorted(row.site for row in rows_of(spark, result).collect()) == ["A", "B"]
+    garden.publish("walls", [wall("C", 2)])
+    definition(tmp_path, steps)(new_run())
+    assert sorted(row.site for row in rows_of(spark, result).collect()) == ["A", "B", "C"]
+    assert read_expected(tmp_path / "work").rows["not_null site"] == Counted(7, 1)
+
+
+COLUMNS = ("site", "job", "wall", "status")
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["A", "B", None]),
+        st.sampled_from([1, 2, None]),
+        st.sampled_from([-1.0, 0.0, 100.0, 101.0, None]),
+        st.sampled_from(["OK", "ODD", None]),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS)
+def test_each_row_goes_on_or_is_set_aside_by_the_first_expectation_it_fails(
+    spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]]
+) -> None:
+    (tmp_path / "walls.yaml").write_text(PARSE + EXPECTED + SINK)
+    flow: Any = read_plan(str(tmp_path / "walls.yaml")).run
+    steps = flow.__self__.rows
+    assert isinstance(flow.__self__, Flow)
+    place = [F.lit("p").alias("project"), F.lit("t").alias("topic"), F.col("offset"), F.lit("").alias("message_id")]
+    source = F.struct(*place, F.lit(0).cast("timestamp").alias("publish_time")).alias("source")
+    given = [(*row, at) for at, row in enumerate(rows)]
+    frame = spark.createDataFrame(given, "site string, job bigint, wall double, status string, offset bigint")
+    watch = Watch("batch 0", lambda _: None)
+
+    with watch.stack:
+        passed = watch.through(steps, frame.select(*COLUMNS, source)).select(*COLUMNS).collect()
+        [aside] = watch.aside
+        reasons = Counter(row.reason for row in aside.collect())
+
+    good, failed = oracle(rows)
+    assert Counter(map(tuple, passed)) == Counter(good)
+    assert [each.failed for each in watch.counts.values()] == [failed[at] for at in range(4)]
+    assert sum(reasons.values()) == len(rows) - len(good)
+    came = [len(rows) - sum(failed[before] for before in range(at)) for at in range(4)]
+    assert [each.rows for each in watch.counts.values()] == came
+
+
+def oracle(rows: list[tuple[Any, ...]]) -> tuple[list[tuple[Any, ...]], Counter[int]]:
+    """Return the rows that are as expected, and how many fail each expectation, by plain Python."""
+    good: list[tuple[Any, ...]] = []
+    failed: Counter[int] = Counter()
+    seen: set[tuple[Any, ...]] = set()
+    for site, job, wall, status in rows:
+        if site is None or job is None:
+            failed[0] += 1
+        elif wall is not None and not 0 <= wall <= 100:
+            failed[1] += 1
+        elif (site, job) in seen:
+            failed[2] += 1
+        else:
+            seen.add((site, job))
+            if status != "OK":
+                failed[3] += 1
+            else:
+                good.append((site, job, wall, status))
+    return good, failed
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8), st.data())
+def test_a_batch_counts_once_however_often_it_is_done(batches: list[tuple[int, int]], data: st.DataObject) -> None:
+    known = Expected()
+    for number, (good, failed) in enumerate(batches):
+        for _ in range(data.draw(st.integers(1, 3))):
+            known = known.added({"a": Counted(good + failed, failed)}, number)
+        if data.draw(st.booleans()):
+            known = msgspec.json.decode(msgspec.json.encode(known), type=Expected)
+
+    total = Counted(sum(map(sum, batches)), sum(failed for _, failed in batches))
+    assert known.rows.get("a", Counted(0, 0)) == total

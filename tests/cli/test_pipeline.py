@@ -137,7 +137,7 @@ def test_what_is_not_installed_is_named(ams: Ams, monkeypatch: pytest.MonkeyPatc
 
     ran = ams("pipeline", "list")
 
-    assert ran.returncode == 1
+    assert ran.returncode == 2
     assert ran.stderr.endswith("not installed; pip install 'argo-messaging[spark]' brings all it needs\n")
 
 

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from ams.app.push_server.settings import PushSettings
-from ams.cli.serve import push
-from ams.core.errors import Unusable
 from tests.cli.conftest import exit_code_of
 
 
@@ -61,10 +58,24 @@ def test_the_help_shows_a_default_only_where_there_is_one(capsys: pytest.Capture
     assert "[AMS_PORT, default 8080]" in shown
 
 
-def test_what_is_missing_is_told_by_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by the name of a package that nobody knows: that of protobuf is `google`."""
-    monkeypatch.delitem(sys.modules, "ams.app.push_server.program", raising=False)
-    monkeypatch.setitem(sys.modules, "ams.app.push_server.service", None)
+@pytest.mark.parametrize(
+    ("command", "absent", "extra"),
+    [
+        (["serve"], "sqlalchemy", "service"),
+        (["authn", "serve"], "sqlalchemy", "service"),
+        (["push"], "sqlalchemy", "service"),
+        (["push"], "google.protobuf", "push"),
+    ],
+)
+def test_what_is_missing_is_told_by_what_to_install(
+    command: list[str],
+    absent: str,
+    extra: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setitem(sys.modules, absent, None)
 
-    with pytest.raises(Unusable, match=r"^ams push needs libraries that are missing: install argo-messaging\[push\]$"):
-        push(PushSettings())
+    assert exit_code_of(command) == 2
+    said = f"ams: {absent} not installed; pip install 'argo-messaging[{extra}]' brings all it needs\n"
+    assert capsys.readouterr().err == said

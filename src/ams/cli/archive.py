@@ -9,9 +9,9 @@ from ams.cli.arguments import argument, option, seconds_said
 from ams.cli.command import Session, with_options
 from ams.cli.completing import topic_names
 from ams.cli.exits import Exit, Usage
+from ams.cli.extras import need
 from ams.cli.output import note, printable
 from ams.cli.pipeline import hand_over, source_of
-from ams.cli.tables import need_tables
 
 if TYPE_CHECKING:
     from ams.pipeline.archiving import Archiver
@@ -43,7 +43,7 @@ def archive(
     Messages are copied, by project, topic and day, each exactly once, until it has caught up. SIGTERM and Ctrl-C end it
     after the batch at work. Called again, it goes on where it was: the table says where.
     """
-    need_tables()
+    need("tables")
     from ams.pipeline.archiving import Archiver, Wanted, alone
     from ams.pipeline.options import Given
     from ams.pipeline.service import Service

@@ -8,12 +8,10 @@ from typing import Annotated, Any
 from ams.cli.arguments import option
 from ams.cli.command import OptionSet, Page, Session, with_options
 from ams.cli.exits import Usage
+from ams.cli.extras import need
 from ams.cli.output import columns, emit, json_line
 from ams.client import wire
 from ams.core.errors import Unusable
-from ams.storage.audit.event import shown
-from ams.storage.audit.records import matches, wanted
-from ams.storage.audit.trail import events_in
 
 Event = wire.AuditEvent
 
@@ -70,6 +68,11 @@ def show(session: Session, filters: Filters, file: str, page: Page) -> None:
 
 def show_file(session: Session, path: str, filters: dict[str, str]) -> None:
     """Write what a file holds, oldest first; raise `Unusable` for one that cannot be read."""
+    need("service")
+    from ams.storage.audit.event import shown
+    from ams.storage.audit.records import matches, wanted
+    from ams.storage.audit.trail import events_in
+
     asked = wanted(filters)
     try:
         lines = [shown(event) for event in events_in(path) if matches(asked, event)]

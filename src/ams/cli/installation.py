@@ -12,6 +12,7 @@ import typer
 
 from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.exits import Exit
+from ams.cli.extras import need
 from ams.cli.output import Format, document, emit, note, printable, write
 from ams.core.clock import SystemClock
 from ams.core.errors import Damaged, Unusable
@@ -41,6 +42,7 @@ def check(folder: Annotated[str, argument("DIR", "The data folder.")], output: O
 
     Ends with 0 when all is as it was written, with 1 when something is damaged or the folder cannot be read.
     """
+    need("service")
     from ams.app.maintenance import check_folder
 
     report = check_folder(folder)
@@ -77,6 +79,7 @@ def backup(
     output: Output = Format.TABLE,
 ) -> None:
     """Copy a data folder, also while its service runs. DIR shows it as it was when the copy began."""
+    need("service")
     from ams.app.backup import take
 
     made = take(data, target, with_key=not without_key)
@@ -89,6 +92,7 @@ def restore_command(
     output: Output = Format.TABLE,
 ) -> None:
     """Make a data folder of a backup. Every byte is compared with what was written, and the folder is checked."""
+    need("service")
     from ams.app.backup import restore
 
     restored = restore(source, data)
@@ -141,6 +145,7 @@ def export_command(
     The file holds every token in clear, for its owner only (mode 0600): any user of the machine who can read it has
     full access.
     """
+    need("service")
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
 
@@ -165,6 +170,7 @@ def import_command(
 
     Broken off, it is to be run again with the same file.
     """
+    need("service")
     from ams.app.moving import check
     from ams.app.moving.files import STANDARD
 
@@ -247,6 +253,7 @@ def _tell(counts: Mapping[str, int], output: Format, last: str, *, is_note: bool
 
 def rotate_key(data: DataFolder = DATA_FOLDER, output: Output = Format.TABLE) -> None:
     """Encrypt the stored tokens with a new key; the service must be stopped, and all tokens stay valid."""
+    need("service")
     from ams.app import maintenance
 
     given = environment()

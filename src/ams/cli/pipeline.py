@@ -3,7 +3,6 @@
 Spark is loaded when a job is; `check` of a definition that is wrong never starts it.
 """
 
-import importlib.util
 import os
 import traceback
 from collections.abc import Iterator, MutableMapping
@@ -17,10 +16,11 @@ from ams.cli import tables
 from ams.cli.arguments import Output, argument, option, pairs
 from ams.cli.command import Group, Session, examples, with_options
 from ams.cli.exits import Exit, Usage
+from ams.cli.extras import need
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
-from ams.pipeline.errors import PipelineError, Unavailable, WrongDefinition
+from ams.pipeline.errors import PipelineError, WrongDefinition
 
 if TYPE_CHECKING:
     from ams.pipeline.plan import Plan
@@ -32,7 +32,6 @@ WORK_FOLDER = "ams-pipeline"
 """Where the folders of runs are, each under its name, unless `--work` says otherwise."""
 _TALKATIVE = {"spark.log.level": "WARN"}
 """Log settings of Spark with `--debug`."""
-_NEEDED = ("pyspark", "pyarrow", "pandas", "sqlglot")
 
 Target = Annotated[str, argument("FILE|JOB", "Definition (.yaml; - is stdin), or job.")]
 Settings = Annotated[list[str] | None, option("Option of the job; repeatable.", "--set", metavar="KEY=VALUE")]
@@ -114,7 +113,7 @@ def list_jobs(
     output: Output = Format.TABLE,
 ) -> None:
     """List the built-in jobs, or the options of one of them with their defaults."""
-    _need_spark()
+    need("spark")
     from ams.pipeline.jobs import JOBS, load
     from ams.pipeline.jobs.base import described
 
@@ -130,7 +129,7 @@ def list_jobs(
 
 def _plan(target: str, settings: list[str] | None) -> "Plan":
     """Read what is to be run; of a file that is wrong, show each mistake before the error."""
-    _need_spark()
+    need("spark")
     from ams.pipeline.definition import read_plan
 
     try:
@@ -140,12 +139,6 @@ def _plan(target: str, settings: list[str] | None) -> "Plan":
             note(printable(f"{error.file}:{each}"))
         count = len(error.findings)
         raise Usage(f"{error.file}: {count} {'mistake' if count == 1 else 'mistakes'}; nothing was started") from error
-
-
-def _need_spark() -> None:
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        raise Unavailable(f"{', '.join(absent)} not installed; pip install 'argo-messaging[spark]' brings all it needs")
 
 
 def _folder(plan: "Plan", work: str | None) -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ams.core.errors import Unusable
+from ams.cli.extras import need
 from ams.core.settings import Settings, SettingsTable, environment, flag
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def push_command() -> click.Command:
         "Deliver messages to push endpoints: a push server for a service elsewhere. Prints one line"
         " 'ready HOST:PORT' when it answers gRPC; SIGTERM stops it, deliveries in flight end first."
     )
-    return _command("push", PushSettings, push, text, _OR_JSON, warns=False)
+    return _command("push", PushSettings, push, text, _OR_JSON, extras=("service", "push"), warns=False)
 
 
 def authn_serve_command() -> click.Command:
@@ -57,10 +57,8 @@ def _serve(settings: Settings) -> None:
 
 def push(settings: "PushSettings") -> None:
     """Run the push server with these settings until a signal stops it."""
-    try:
-        from ams.app.push_server.program import serve
-    except ImportError:
-        raise Unusable("ams push needs libraries that are missing: install argo-messaging[push]") from None
+    from ams.app.push_server.program import serve
+
     _run(settings, serve)
 
 
@@ -74,15 +72,23 @@ def _run(settings: S, serve: Callable[[S], Coroutine[Any, Any, None]]) -> None:
 
 
 def _command(
-    name: str, settings: type[S], run: Callable[[S], None], text: str, config: str, *, warns: bool = True
+    name: str,
+    settings: type[S],
+    run: Callable[[S], None],
+    text: str,
+    config: str,
+    *,
+    extras: tuple[str, ...] = ("service",),
+    warns: bool = True,
 ) -> click.Command:
-    """Return a command whose options are the settings, and the file that --config names."""
+    """Return a command that needs these extras; its options are the settings, and the file that --config names."""
 
     def warn(line: str) -> None:
         if warns:
             print(f"ams: {line}", file=sys.stderr)
 
     def callback(config: str | None, **flags: object) -> None:
+        need(*extras)
         run(settings.load(flags, environment(), config, warn))
 
     file = "a TOML file" if settings is Settings else "a file"

@@ -1,6 +1,5 @@
 """`ams pipeline table`: looking after the tables that jobs keep; needs neither Spark nor a service."""
 
-import importlib.util
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
@@ -9,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 from ams.cli.arguments import Output, argument, option, pairs, time_of
 from ams.cli.command import Group
 from ams.cli.exits import Usage
+from ams.cli.extras import need
 from ams.cli.output import Format, columns, note, printable, write
-from ams.pipeline.errors import CheckFailed, Unavailable
+from ams.pipeline.errors import CheckFailed
 
 if TYPE_CHECKING:
     from ams.tables.files import Partition
@@ -22,7 +22,6 @@ app = Group(
     "ams pipeline table vacuum archive --remove",
     help="Look after tables of jobs: history, restore, merge, vacuum, check, convert.",
 )
-_NEEDED = ("deltalake", "pyarrow")
 
 Table = Annotated[str, argument("TABLE", "Folder of the table.")]
 
@@ -34,7 +33,7 @@ def history(
     output: Output = Format.TABLE,
 ) -> None:
     """List the versions that are kept, newest first: when they came, by what, and how many rows and files."""
-    need_tables()
+    need("tables")
     from ams.tables import upkeep
 
     found = [each._asdict() for each in upkeep.history(table, limit)]
@@ -52,7 +51,7 @@ def restore(
 
     The run that writes the table goes on with its next batch. What batches since that version brought is gone.
     """
-    need_tables()
+    need("tables")
     from ams.tables import upkeep
 
     found = upkeep.restore(table, _version(version))
@@ -68,7 +67,7 @@ def merge(
     order: Annotated[str | None, option("Keep rows in the order of this column.", metavar="COLUMN")] = None,
 ) -> None:
     """Put a few large files in the place of many small ones; the rows stay the same, also for who reads meanwhile."""
-    need_tables()
+    need("tables")
     from ams.tables import upkeep
     from ams.tables.snapshot import open_table
 
@@ -85,7 +84,7 @@ def vacuum(
     output: Output = Format.TABLE,
 ) -> None:
     """List the files that no version needs that is still kept, or remove them."""
-    need_tables()
+    need("tables")
     from ams.tables import upkeep
 
     found = upkeep.vacuum(table, dry_run=not remove)
@@ -97,7 +96,7 @@ def vacuum(
 @app.command()
 def check(table: Table, output: Output = Format.TABLE) -> None:
     """Compare the log of a table with its files; ends with an error when they differ."""
-    need_tables()
+    need("tables")
     from ams.tables import upkeep
 
     report = upkeep.check(table)
@@ -116,20 +115,11 @@ def convert(table: Table) -> None:
     Rows are compared one by one before anything changes, and the run then goes on with its checkpoint. The old files
     stay until vacuum; may be interrupted and called again.
     """
-    need_tables()
+    need("tables")
     from ams.tables.convert import convert
 
     done = convert(table)
     note(f"{table}: {done.rows:,} rows of {done.batches:,} folders are in {done.files:,} files now, and are the same")
-
-
-def need_tables() -> None:
-    """Raise `Unavailable` unless what tables need is installed."""
-    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if absent:
-        raise Unavailable(
-            f"{', '.join(absent)} not installed; pip install 'argo-messaging[tables]' brings all it needs"
-        )
 
 
 def _cell(value: object) -> str:

@@ -6,9 +6,10 @@ leaf, and the one OpenSSL prints today, which ends with it. All have one normal 
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from cryptography import x509
+if TYPE_CHECKING:
+    from cryptography import x509
 
 
 class Attribute(NamedTuple):
@@ -69,7 +70,7 @@ _ESCAPE = re.compile(rb"\\([0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPE_OF_OPENSSL = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
-def of_certificate(name: x509.Name) -> str:
+def of_certificate(name: "x509.Name") -> str:
     """Return the normal form of a certificate's subject or issuer; what it does not keep is dropped silently."""
     return _normal_form(
         Attribute(_OIDS[each.oid.dotted_string], each.value)

@@ -4,8 +4,7 @@
 Whatever breaks a rule raises `Broken` with the key and the rule.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,23 +22,39 @@ class Field(NamedTuple):
 
     column: str
     """Of `columns.RECORD`, or one that `_finish` takes out of the row again."""
-    read: Callable[[object], Any]
-    """Of `values`."""
-    needed: bool = False
+    read: values.Read
+    needed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+Fields = dict[str, Field]
+NONE: Final[Fields] = {}
+
+
+class Form(NamedTuple):
     """One kind of record in one syntax."""
 
     kind: str
-    fields: Mapping[str, Field]
-    tolerant: bool = False
+    fields: Fields
+    tolerant: bool
     """Whether keys that are not known are passed over, as in XML, where others may add their own."""
 
     def key(self, column: str) -> str:
         """Return the key that fills a column."""
         return next(key for key, field in self.fields.items() if field.column == column)
+
+
+def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
+    """Return fields as `kinds` writes them, by the names of readers; they go before those that are shared."""
+    found = dict(shared)
+    for reader, pairs in keys.items():
+        for key, column in (pair.split("=") for pair in pairs.split()):
+            found[key.removesuffix("!")] = Field(column, values.READERS[reader], key.endswith("!"))
+    return found
+
+
+def form(kind: str, shared: Fields = NONE, /, *, tolerant: bool = False, **keys: str) -> Form:
+    """Return a form with the fields that `fields` returns."""
+    return Form(kind, fields(shared, **keys), tolerant)
 
 
 def record(form: Form, pairs: Iterable[tuple[str, object]], now: datetime) -> Row:
@@ -114,8 +129,7 @@ def _take_level(row: Row) -> None:
 
 def _take_normalised(row: Row) -> None:
     """Bring normalised wall and CPU time together by benchmark."""
-    wall = {each["benchmark"]: each["amount"] for each in row.pop("normalised_wall", [])}
-    cpu = {each["benchmark"]: each["amount"] for each in row.pop("normalised_cpu", [])}
+    wall, cpu = row.pop("normalised_wall", {}), row.pop("normalised_cpu", {})
     if set(wall) != set(cpu):
         raise Broken("NormalisedWallDuration and NormalisedCpuDuration name other benchmarks")
     if wall:
@@ -128,19 +142,15 @@ def _take_apart_fqan(row: Row) -> None:
     `/atlas/Role=production/Capability=NULL` is VO `atlas`, group `/atlas`, role `Role=production`; a text without a
     leading slash is the VO itself; `Role=NULL` is no role.
     """
-    fqan = row.get("fqan")
-    if fqan is None:
+    if "fqan" not in row:
         return
-    first = fqan.split(";", 1)[0].strip()
+    first = row["fqan"].split(";", 1)[0].strip()
+    found = {"vo": first}
     if first.startswith("/"):
         parts = first.split("/")[1:]
         groups = [part for part in parts if "=" not in part]
-        role = next((part for part in parts if part.startswith("Role=") and part != "Role=NULL"), None)
-        found = {"vo_role": role}
-        if groups:
-            found |= {"vo": groups[0], "vo_group": "/" + "/".join(groups)}
-    else:
-        found = {"vo": first}
+        found = {"vo": groups[0], "vo_group": "/" + "/".join(groups)} if groups else {}
+        found["vo_role"] = next((part for part in parts if part.startswith("Role=") and part != "Role=NULL"), "")
     for name, value in found.items():
         if value and row.get(name) is None:
             row[name] = value

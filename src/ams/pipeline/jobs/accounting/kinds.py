@@ -1,145 +1,75 @@
-"""The forms of usage records, each a table: which keys it has, which column each fills, and how its value is read."""
+"""The forms of usage records: which keys each has, by how their values are read (the readers of `values`).
+
+`Key=column` says which column a key fills, and `Key!=column` that the key is needed. In XML keys are paths of elements,
+`path@name` for an attribute and `path[type]` for an element that comes in several types.
+"""
 
 from collections.abc import Mapping
 from typing import Final
 
-from ams.pipeline.jobs.accounting.forms import Field, Form
-from ams.pipeline.jobs.accounting.values import (
-    amounts,
-    any_moment,
-    duration,
-    iso_duration,
-    iso_moment,
-    level,
-    long_text,
-    moment,
-    moment_or_none,
-    number,
-    text,
-    whole,
-)
-
-Fields = Mapping[str, Field]
+from ams.pipeline.jobs.accounting.forms import Form, fields, form
 
 # What several forms have.
 
-OWNER: Final[Fields] = {
-    "LocalUserId": Field("local_user", text),
-    "GlobalUserName": Field("user", text),
-    "FQAN": Field("fqan", long_text),
-    "VO": Field("vo", text),
-    "VOGroup": Field("vo_group", text),
-    "VORole": Field("vo_role", text),
-}
-MONTH: Final[Fields] = {
-    "Month": Field("month_number", whole, needed=True),
-    "Year": Field("year", whole, needed=True),
-}
-LEVEL: Final[Fields] = {
-    "ServiceLevelType": Field("benchmark_name", text),
-    "ServiceLevel": Field("service_level", long_text),
-}
-WORK: Final[Fields] = {
-    "Site": Field("site", text, needed=True),
-    "SubmitHost": Field("submit_host", text),
-    "WallDuration": Field("wall", duration, needed=True),
-    "CpuDuration": Field("cpu", duration, needed=True),
-    "Processors": Field("processors", whole),
-    "NodeCount": Field("node_count", whole),
-}
-CLOUD: Final[Fields] = {
-    "SiteName": Field("site", text, needed=True),
-    "CloudType": Field("cloud_type", text),
-    "CloudComputeService": Field("cloud_service", text),
-}
+OWNER: Final = fields(
+    text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group VORole=vo_role",
+    long_text="FQAN=fqan",
+)
+MONTH: Final = fields(whole="Month!=month_number Year!=year")
+LEVEL: Final = fields(text="ServiceLevelType=benchmark_name", long_text="ServiceLevel=service_level")
+WORK: Final = fields(
+    text="Site!=site SubmitHost=submit_host",
+    duration="WallDuration!=wall CpuDuration!=cpu",
+    whole="Processors=processors NodeCount=node_count",
+)
+JOBS: Final = fields(
+    WORK | OWNER | MONTH,
+    whole="NumberOfJobs!=jobs",
+    moment="EarliestEndTime=earliest_end LatestEndTime=latest_end",
+)
+CLOUD: Final = fields(text="SiteName!=site CloudType=cloud_type CloudComputeService=cloud_service")
+MACHINE: Final = fields(
+    CLOUD | OWNER,
+    text="LocalGroupId=local_group Status=status NetworkType=network_type BenchmarkType=benchmark_type ImageId=image",
+    duration="WallDuration=wall CpuDuration=cpu",
+    whole="CpuCount=cpu_count NetworkInbound=network_in NetworkOutbound=network_out PublicIPCount=public_ips"
+    " Memory=memory Disk=disk",
+    level="Benchmark=benchmark",
+)
+CLOUD_OWNER: Final = fields(
+    CLOUD, text="LocalUser=local_user LocalGroup=local_group GlobalUserName=user", long_text="FQAN=fqan"
+)
 
 # Text: jobs, virtual machines, and summaries of both that sites made.
 
-JOB: Final = Form(
+JOB: Final = form(
     "job",
-    {
-        **WORK,
-        **OWNER,
-        **LEVEL,
-        "LocalJobId": Field("job_id", text, needed=True),
-        "MachineName": Field("machine", text),
-        "Queue": Field("queue", text),
-        "StartTime": Field("start_time", moment, needed=True),
-        "EndTime": Field("end_time", moment, needed=True),
-        "InfrastructureDescription": Field("infrastructure", text),
-        "InfrastructureType": Field("infrastructure_type", text),
-        "MemoryReal": Field("memory_real", whole),
-        "MemoryVirtual": Field("memory_virtual", whole),
-    },
+    WORK | OWNER | LEVEL,
+    text="LocalJobId!=job_id MachineName=machine Queue=queue InfrastructureDescription=infrastructure"
+    " InfrastructureType=infrastructure_type",
+    moment="StartTime!=start_time EndTime!=end_time",
+    whole="MemoryReal=memory_real MemoryVirtual=memory_virtual",
 )
-JOBS: Final[Fields] = {
-    **WORK,
-    **OWNER,
-    **MONTH,
-    "NumberOfJobs": Field("jobs", whole, needed=True),
-    "EarliestEndTime": Field("earliest_end", moment),
-    "LatestEndTime": Field("latest_end", moment),
-}
-JOB_SUMMARY: Final = Form("job_summary", {**JOBS, **LEVEL, "InfrastructureType": Field("infrastructure_type", text)})
-NORMALISED_SUMMARY: Final = Form(
+JOB_SUMMARY: Final = form("job_summary", JOBS | LEVEL, text="InfrastructureType=infrastructure_type")
+NORMALISED_SUMMARY: Final = form(
     "job_summary",
-    {
-        **JOBS,
-        "Infrastructure": Field("infrastructure_type", text),
-        "NormalisedWallDuration": Field("normalised_wall", amounts, needed=True),
-        "NormalisedCpuDuration": Field("normalised_cpu", amounts, needed=True),
-    },
+    JOBS,
+    text="Infrastructure=infrastructure_type",
+    amounts="NormalisedWallDuration!=normalised_wall NormalisedCpuDuration!=normalised_cpu",
 )
-SYNC: Final = Form(
-    "sync",
-    {
-        **MONTH,
-        "Site": Field("site", text, needed=True),
-        "SubmitHost": Field("submit_host", text, needed=True),
-        "NumberOfJobs": Field("jobs", whole, needed=True),
-    },
-)
-
-MACHINE: Final[Fields] = {
-    **CLOUD,
-    **OWNER,
-    "LocalGroupId": Field("local_group", text),
-    "Status": Field("status", text),
-    "WallDuration": Field("wall", duration),
-    "CpuDuration": Field("cpu", duration),
-    "CpuCount": Field("cpu_count", whole),
-    "NetworkType": Field("network_type", text),
-    "NetworkInbound": Field("network_in", whole),
-    "NetworkOutbound": Field("network_out", whole),
-    "PublicIPCount": Field("public_ips", whole),
-    "Memory": Field("memory", whole),
-    "Disk": Field("disk", whole),
-    "BenchmarkType": Field("benchmark_type", text),
-    "Benchmark": Field("benchmark", level),
-    "ImageId": Field("image", text),
-}
-VM: Final = Form(
+SYNC: Final = form("sync", MONTH, text="Site!=site SubmitHost!=submit_host", whole="NumberOfJobs!=jobs")
+VM: Final = form(
     "vm",
-    {
-        **MACHINE,
-        "VMUUID": Field("vm_id", text, needed=True),
-        "RecordCreateTime": Field("created", moment_or_none),
-        "MachineName": Field("machine", text),
-        "StartTime": Field("start_time", moment_or_none),
-        "EndTime": Field("end_time", moment_or_none),
-        "SuspendDuration": Field("suspended", duration),
-        "StorageRecordId": Field("storage_record", text),
-    },
+    MACHINE,
+    text="VMUUID!=vm_id MachineName=machine StorageRecordId=storage_record",
+    moment_or_none="RecordCreateTime=created StartTime=start_time EndTime=end_time",
+    duration="SuspendDuration=suspended",
 )
-VM_SUMMARY: Final = Form(
+VM_SUMMARY: Final = form(
     "vm_summary",
-    {
-        **MACHINE,
-        **MONTH,
-        "NumberOfVMs": Field("vms", whole, needed=True),
-        "EarliestStartTime": Field("earliest_start", moment_or_none),
-        "LatestStartTime": Field("latest_start", moment_or_none),
-    },
+    MACHINE | MONTH,
+    whole="NumberOfVMs!=vms",
+    moment_or_none="EarliestStartTime=earliest_start LatestStartTime=latest_start",
 )
 
 IN_TEXT: Final[Mapping[str, Form]] = {
@@ -157,58 +87,31 @@ IN_TEXT: Final[Mapping[str, Form]] = {
 
 # JSON: public addresses, accelerators, and energy.
 
-CLOUD_OWNER: Final[Fields] = {
-    **CLOUD,
-    "LocalUser": Field("local_user", text),
-    "LocalGroup": Field("local_group", text),
-    "GlobalUserName": Field("user", text),
-    "FQAN": Field("fqan", long_text),
-}
-PUBLIC_IP: Final = Form(
+PUBLIC_IP: Final = form(
     "public_ip",
-    {
-        **CLOUD_OWNER,
-        "uuid": Field("record_id", text),
-        "IPVersion": Field("ip_version", whole, needed=True),
-        "IPCount": Field("count", whole, needed=True),
-        "MeasurementTime": Field("measured", moment, needed=True),
-    },
+    CLOUD_OWNER,
+    text="uuid=record_id",
+    whole="IPVersion!=ip_version IPCount!=count",
+    moment="MeasurementTime!=measured",
 )
-ACCELERATOR: Final = Form(
+ACCELERATOR: Final = form(
     "accelerator",
-    {
-        **CLOUD_OWNER,
-        "AssociatedRecordType": Field("associated_type", text),
-        "AssociatedRecord": Field("vm_id", text, needed=True),
-        "Type": Field("accelerator", text, needed=True),
-        "Model": Field("model", text),
-        "Count": Field("count", number, needed=True),
-        "AvailableDuration": Field("wall", duration),
-        "ActiveDuration": Field("active", duration),
-        "BenchmarkType": Field("benchmark_type", text),
-        "Benchmark": Field("benchmark", level),
-        "MeasurementMonth": Field("month_number", whole, needed=True),
-        "MeasurementYear": Field("year", whole, needed=True),
-    },
+    CLOUD_OWNER,
+    text="AssociatedRecordType=associated_type AssociatedRecord!=vm_id Type!=accelerator Model=model"
+    " BenchmarkType=benchmark_type",
+    number="Count!=count",
+    duration="AvailableDuration=wall ActiveDuration=active",
+    level="Benchmark=benchmark",
+    whole="MeasurementMonth!=month_number MeasurementYear!=year",
 )
-ENERGY: Final = Form(
+ENERGY: Final = form(
     "energy",
-    {
-        **CLOUD,
-        "ExecUnitID": Field("record_id", text, needed=True),
-        "StartExecTime": Field("start_time", any_moment, needed=True),
-        "EndExecTime": Field("end_time", any_moment, needed=True),
-        "EnergyWh": Field("energy_wh", number, needed=True),
-        "Work": Field("work", number),
-        "Efficiency": Field("efficiency", number),
-        "WallClockTime_s": Field("wall", duration),
-        "CpuDuration_s": Field("cpu", duration),
-        "SuspendDuration_s": Field("suspended", duration),
-        "CPUNormalizationFactor": Field("normalisation", number),
-        "ExecUnitFinished": Field("finished", whole),
-        "Status": Field("status", text),
-        "Owner": Field("user", text),
-    },
+    CLOUD,
+    text="ExecUnitID!=record_id Status=status Owner=user",
+    any_moment="StartExecTime!=start_time EndExecTime!=end_time",
+    number="EnergyWh!=energy_wh Work=work Efficiency=efficiency CPUNormalizationFactor=normalisation",
+    duration="WallClockTime_s=wall CpuDuration_s=cpu SuspendDuration_s=suspended",
+    whole="ExecUnitFinished=finished",
 )
 
 IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
@@ -217,56 +120,30 @@ IN_JSON: Final[Mapping[tuple[str, str], Form]] = {
 }
 """The forms by the type and version a document names; energy records come bare, one or a list."""
 
-# XML, of the EMI name spaces: storage (StAR) and jobs (CAR). Keys are paths of elements; an attribute's name follows
-# the path after a blank, and so does the type of an element that comes in several types.
+# XML, of the EMI name spaces: storage (StAR) and jobs (CAR).
 
-STORAGE: Final = Form(
+STORAGE: Final = form(
     "storage",
-    {
-        "RecordIdentity createTime": Field("created", iso_moment, needed=True),
-        "RecordIdentity recordId": Field("record_id", text, needed=True),
-        "StorageSystem": Field("storage_system", text, needed=True),
-        "Site": Field("site", text),
-        "StorageShare": Field("share", text),
-        "StorageMedia": Field("media", text),
-        "StorageClass": Field("storage_class", text),
-        "FileCount": Field("files", whole),
-        "DirectoryPath": Field("path", long_text),
-        "SubjectIdentity/LocalUser": Field("local_user", text),
-        "SubjectIdentity/LocalGroup": Field("local_group", text),
-        "SubjectIdentity/UserIdentity": Field("user", text),
-        "SubjectIdentity/Group": Field("vo", text),
-        "SubjectIdentity/GroupAttribute subgroup": Field("vo_group", text),
-        "StartTime": Field("start_time", iso_moment, needed=True),
-        "EndTime": Field("end_time", iso_moment, needed=True),
-        "ResourceCapacityUsed": Field("used", whole, needed=True),
-        "LogicalCapacityUsed": Field("logical_used", whole),
-        "ResourceCapacityAllocated": Field("allocated", whole),
-    },
+    text="RecordIdentity@recordId!=record_id StorageSystem!=storage_system Site=site StorageShare=share"
+    " StorageMedia=media StorageClass=storage_class SubjectIdentity/LocalUser=local_user"
+    " SubjectIdentity/LocalGroup=local_group SubjectIdentity/UserIdentity=user SubjectIdentity/Group=vo"
+    " SubjectIdentity/GroupAttribute[subgroup]=vo_group",
+    long_text="DirectoryPath=path",
+    iso_moment="RecordIdentity@createTime!=created StartTime!=start_time EndTime!=end_time",
+    whole="FileCount=files ResourceCapacityUsed!=used LogicalCapacityUsed=logical_used"
+    " ResourceCapacityAllocated=allocated",
     tolerant=True,
 )
-CAR_JOB: Final = Form(
+CAR_JOB: Final = form(
     "job",
-    {
-        **WORK,
-        "MachineName": Field("machine", text),
-        "Queue": Field("queue", text),
-        "JobIdentity/LocalJobId": Field("job_id", text, needed=True),
-        "UserIdentity/LocalUserId": Field("local_user", text),
-        "UserIdentity/GlobalUserName": Field("user", text),
-        "UserIdentity/Group": Field("vo", text),
-        "UserIdentity/GroupAttribute FQAN": Field("fqan", long_text),
-        "UserIdentity/GroupAttribute vo-group": Field("vo_group", text),
-        "UserIdentity/GroupAttribute vo-role": Field("vo_role", text),
-        "WallDuration": Field("wall", iso_duration, needed=True),
-        "CpuDuration": Field("cpu", iso_duration, needed=True),
-        "StartTime": Field("start_time", any_moment, needed=True),
-        "EndTime": Field("end_time", any_moment, needed=True),
-        "Infrastructure description": Field("infrastructure", text),
-        "Infrastructure type": Field("infrastructure_type", text),
-        "ServiceLevel": Field("service_level", long_text),
-        "ServiceLevel type": Field("benchmark_name", text),
-    },
+    WORK,
+    text="JobIdentity/LocalJobId!=job_id MachineName=machine Queue=queue UserIdentity/LocalUserId=local_user"
+    " UserIdentity/GlobalUserName=user UserIdentity/Group=vo UserIdentity/GroupAttribute[vo-group]=vo_group"
+    " UserIdentity/GroupAttribute[vo-role]=vo_role Infrastructure@description=infrastructure"
+    " Infrastructure@type=infrastructure_type ServiceLevel@type=benchmark_name",
+    long_text="UserIdentity/GroupAttribute[FQAN]=fqan ServiceLevel=service_level",
+    iso_duration="WallDuration!=wall CpuDuration!=cpu",
+    any_moment="StartTime!=start_time EndTime!=end_time",
     tolerant=True,
 )
 TYPES: Final = {

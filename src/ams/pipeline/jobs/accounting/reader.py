@@ -140,13 +140,13 @@ def _in_xml(data: bytes) -> Iterator[Said]:
 
 
 def _elements(element: Element, space: str, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return texts of elements by their path and type, and attributes by path, blank, and name."""
+    """Return texts of elements by `path` or `path[type]`, and attributes by `path@name`."""
     for child in element:
         here = path + (child.tag.removeprefix(space) if isinstance(child.tag, str) else "")
         for attribute, value in child.attrib.items():
-            yield f"{here} {attribute.removeprefix(space)}", value.strip()
+            yield f"{here}@{attribute.removeprefix(space)}", value.strip()
         if len(child):
             yield from _elements(child, space, f"{here}/")
             continue
         kind = child.get(f"{space}{TYPES[here]}", "all") if here in TYPES else "all"
-        yield here if kind == "all" else f"{here} {kind}", (child.text or "").strip()
+        yield here if kind == "all" else f"{here}[{kind}]", (child.text or "").strip()

@@ -4,10 +4,12 @@ Every reader raises `ValueError` with what it wanted; whoever knows the field's 
 """
 
 import re
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
+
+import msgspec
 
 NOTHING: Final = frozenset({"", "NULL", "None"})
 """Texts that stand for no value."""
@@ -21,11 +23,9 @@ LAST_SECOND: Final = 253_402_300_799
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?", re.ASCII)
-_ISO_DURATION: Final = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.\d+)?S)?)?", re.ASCII)
 _LEVEL: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9_. -]{0,39}?)\s*:\s*([0-9.eE+-]+)\s*", re.ASCII)
 
-Levels = list[dict[str, Any]]
-"""What a benchmark says of a machine: `benchmark` in small letters and `level`, in the order of their names."""
+Read = Callable[[object], Any]
 
 
 def text(value: object) -> str:
@@ -47,17 +47,14 @@ def long_text(value: object) -> str:
 
 def whole(value: object) -> int:
     """Return a whole number that is not negative."""
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        number = int(value)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        number = value
-    else:
+    found = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
+    if not isinstance(found, int) or isinstance(found, bool):
         raise ValueError(f"is not a whole number: {_shown(value)}")
-    if number < 0:
+    if found < 0:
         raise ValueError(f"is negative: {_shown(value)}")
-    if number > LARGEST:
+    if found > LARGEST:
         raise ValueError(f"is larger than can be: {_shown(value)}")
-    return number
+    return found
 
 
 def duration(value: object) -> int:
@@ -70,11 +67,11 @@ def duration(value: object) -> int:
 
 def iso_duration(value: object) -> int:
     """Return an ISO 8601 duration such as `PT6704S`, in whole seconds; of months and years nobody knows the length."""
-    match = _ISO_DURATION.fullmatch(text(value))
-    if match is None or not any(match.groups()):
-        raise ValueError(f"is not a duration: {_shown(value)}")
-    days, hours, minutes, seconds = (int((part or "0")[:15]) for part in match.groups())
-    return duration(days * 86400 + hours * 3600 + minutes * 60 + seconds)
+    try:
+        found = msgspec.convert(text(value), timedelta)
+    except msgspec.ValidationError:
+        raise ValueError(f"is not a duration: {_shown(value)}") from None
+    return duration(found // timedelta(seconds=1))
 
 
 def moment(value: object) -> datetime:
@@ -124,20 +121,15 @@ def level(value: object) -> Decimal:
     return Decimal(str(value)).quantize(Decimal("0.001"))
 
 
-def levels(value: object) -> Levels:
-    """Return the levels of a small map, `{hepspec: 11.4, HEPscore23: 15.3}`."""
+def levels(value: object) -> list[dict[str, Any]]:
+    """Return the levels of a small map, `{hepspec: 11.4, HEPscore23: 15.3}`, in the order of their names."""
     return [{"benchmark": name, "level": level(each)} for name, each in _small_map(value)]
 
 
-def amounts(value: object) -> list[dict[str, Any]]:
+def amounts(value: object) -> dict[str, int]:
     """Return the whole numbers of a small map by benchmark, or a plain number in HEP-SPEC06, which older texts mean."""
-    pairs = _small_map(value) if _is_map(value) else [("hepspec", str(value))]
-    return [{"benchmark": name, "amount": duration(_rounded(each))} for name, each in pairs]
-
-
-def one_level(benchmark: str, value: object) -> Levels:
-    """Return a single level as `levels` returns several."""
-    return [{"benchmark": benchmark.lower(), "level": level(value)}]
+    pairs = _small_map(value) if isinstance(value, str) and value.startswith("{") else [("hepspec", str(value))]
+    return {name: duration(_rounded(each)) for name, each in pairs}
 
 
 def month_of(time: datetime) -> str:
@@ -152,25 +144,16 @@ def month(year: int, number: int) -> str:
     return f"{year:04}-{number:02}"
 
 
-def _is_map(value: object) -> bool:
-    return isinstance(value, Mapping) or (isinstance(value, str) and value.startswith("{"))
-
-
 def _small_map(value: object) -> list[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        pairs = [(str(name), str(each)) for name, each in value.items()]
-    else:
-        whole_map = text(value)
-        if not (whole_map.startswith("{") and whole_map.endswith("}")):
-            raise ValueError(f"is not a map of benchmarks: {_shown(value)}")
-        matches = [_LEVEL.fullmatch(each.replace('"', "")) for each in whole_map[1:-1].split(",")]
-        pairs = [(match[1], match[2]) for match in matches if match is not None]
-        if len(pairs) != len(matches):
-            raise ValueError(f"is not a map of benchmarks: {_shown(value)}")
-    named = sorted((name.lower(), each) for name, each in pairs)
-    if not named or len({name for name, _ in named}) != len(named):
-        raise ValueError(f"names no benchmark, or one twice: {_shown(value)}")
-    return named
+    """Return the names in small letters and the numbers of a map, in the order of the names."""
+    written = text(value)
+    matches = [_LEVEL.fullmatch(each.replace('"', "")) for each in written[1:-1].split(",")]
+    pairs = sorted((match[1].lower(), match[2]) for match in matches if match)
+    if not (written.startswith("{") and written.endswith("}")) or len(pairs) != len(matches):
+        raise ValueError(f"is not a map of benchmarks: {_shown(value)}")
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError(f"names a benchmark twice: {_shown(value)}")
+    return pairs
 
 
 def _rounded(value: str) -> int:
@@ -180,3 +163,8 @@ def _rounded(value: str) -> int:
 def _shown(value: object) -> str:
     """Return a short value to tell it by; never a payload."""
     return repr(value if isinstance(value, (int, float)) else str(value)[:40])[:60]
+
+
+_ALL: Final = (text, long_text, whole, duration, iso_duration, moment, moment_or_none, iso_moment, any_moment, number)
+READERS: Final[Mapping[str, Read]] = {each.__name__: each for each in (*_ALL, level, amounts)}
+"""The readers of fields by their names."""

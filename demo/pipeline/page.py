@@ -8,13 +8,12 @@ from pathlib import Path
 from ams.pipeline.jobs import metrics
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.availability import board as availability
-from ams.pipeline.jobs.cloud import board as cloud
 from ams.pipeline.postgres import connected
 from ams.pipeline.report.page import Section, page, put
 from ams.pipeline.session import local_session
 from ams.pipeline.tables import rows_of
 from demo.pipeline import tables, versions
-from demo.pipeline.boards import accounting, alarms, federation
+from demo.pipeline.boards import accounting, alarms, cloud, federation
 from demo.pipeline.worlds import PROJECT
 
 _LEAD = "Accounting, monitoring, alarms, clouds and a federation on {}, made up, through AMS and its pipeline."

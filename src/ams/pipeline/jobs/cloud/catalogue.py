@@ -1,12 +1,16 @@
 """From descriptions to a catalogue: the latest of each topic, and what follows from all of these."""
 
+from collections import defaultdict
 from datetime import datetime
+from typing import Any, get_args, get_origin
 
+import msgspec
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
+    DataType,
     DoubleType,
     LongType,
     StringType,
@@ -16,48 +20,37 @@ from pyspark.sql.types import (
 )
 
 from ams.pipeline.columns import PLACE
+from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
 
 
-def _struct(texts: str, numbers: str = "", *more: StructField) -> StructType:
-    """Return a struct with columns of text, columns of whole numbers, and some others."""
-    return StructType(
-        [
-            *(StructField(name, StringType()) for name in texts.split()),
-            *(StructField(name, LongType()) for name in numbers.split()),
-            *more,
-        ]
-    )
+def _type(of: Any) -> DataType:
+    """Return the type of a column by that of a field: text, whole numbers, structs, lists of them, or none."""
+    if of in (str, int):
+        return StringType() if of is str else LongType()
+    if get_origin(of) is tuple:
+        return ArrayType(_type(get_args(of)[0]))
+    return _type(get_args(of)[0]) if get_args(of) else _struct(of)
 
 
-_VOS = StructField("vos", ArrayType(StringType()))
-ENDPOINT = _struct(
-    "id url interface interface_version implementation implementation_version authentication health serving"
-)
-SHARE = _struct("id vo project", "max_instances instances max_cpus max_ram_mb")
-IMAGE = _struct("id name version os platform marketplace")
-FLAVOUR = _struct("id name", "cpus ram_mb disk_gb accelerators")
-CAPACITY = _struct("", "cores ram_mb storage_gb")
+def _struct(of: type[msgspec.Struct]) -> StructType:
+    return StructType([StructField(each.name, _type(each.type)) for each in msgspec.structs.fields(of)])
 
-DESCRIPTION = StructType(
-    [
-        StructField("shape", StringType()),
-        StructField("site", StringType()),
-        StructField("capacity", CAPACITY),
-        StructField("endpoints", ArrayType(ENDPOINT)),
-        StructField("shares", ArrayType(SHARE)),
-        StructField("images", ArrayType(StructType([*IMAGE.fields, _VOS]))),
-        StructField("flavours", ArrayType(StructType([*FLAVOUR.fields, _VOS]))),
-    ]
-)
+
+def _columns(kind: DataType, names: str) -> list[StructField]:
+    return [StructField(name, kind) for name in names.split()]
+
+
+DESCRIPTION = _struct(Description)
 """What one message says; `parse` makes these."""
 
 LATEST = StructType([*PLACE.fields, StructField("endpoint_id", StringType()), *DESCRIPTION.fields])
 """A description and where it stands. `site` and `endpoint_id` are those of the topic's name, where it has them."""
 
-_AT = _struct("site endpoint_id topic")
+_AT = StructType([*_columns(StringType(), "site endpoint_id topic"), StructField("offset", LongType())])
+"""Whose description a row is of, and by topic and offset which message that was."""
 SITES = StructType(
     [
         *_AT.fields,
@@ -65,16 +58,16 @@ SITES = StructType(
         StructField("silent_hours", DoubleType()),
         StructField("stale", BooleanType()),
         StructField("shape", StringType()),
-        _VOS,
-        *_struct("", "endpoints images flavours").fields,
-        *CAPACITY.fields,
+        *_columns(ArrayType(StringType()), "vos"),
+        *_columns(LongType(), "endpoints images flavours"),
+        *_struct(Capacity).fields,
     ]
 )
 """A row for each topic, hours to two digits. The three counts are of different ones."""
-SITE_ENDPOINTS = StructType([*_AT.fields, *ENDPOINT.fields])
-SITE_SHARES = StructType([*_AT.fields, *SHARE.fields])
-VO_IMAGES = StructType([StructField("vo", StringType()), *_AT.fields, *IMAGE.fields])
-VO_FLAVOURS = StructType([StructField("vo", StringType()), *_AT.fields, *FLAVOUR.fields])
+SITE_ENDPOINTS = StructType([*_AT.fields, *_struct(Endpoint).fields])
+SITE_SHARES = StructType([*_AT.fields, *_struct(Share).fields])
+VO_IMAGES = StructType([*_columns(StringType(), "vo"), *_AT.fields, *_struct(Image).fields[:-1]])
+VO_FLAVOURS = StructType([*_columns(StringType(), "vo"), *_AT.fields, *_struct(Flavour).fields[:-1]])
 """A row for each VO that may use it; of what is not said to be of a VO one row, with an empty one."""
 
 
@@ -105,13 +98,14 @@ def sites(descriptions: DataFrame, now: datetime, stale_hours: float) -> DataFra
         "site",
         "endpoint_id",
         "topic",
+        "offset",
         F.col("publish_time").alias("published"),
         F.round(seconds / 3600, 2).alias("silent_hours"),
         (seconds > stale_hours * 3600).alias("stale"),
         "shape",
         _vos().alias("vos"),
         *(_different(name).alias(name) for name in ("endpoints", "images", "flavours")),
-        *(F.col(f"capacity.{name}").alias(name) for name in CAPACITY.names),
+        *(F.col(f"capacity.{name}").alias(name) for name in Capacity.__struct_fields__),
     ).select(*SITES.names)
 
 
@@ -128,27 +122,48 @@ def _vos() -> Column:
 
 def site_endpoints(descriptions: DataFrame) -> DataFrame:
     """Return a row for each endpoint of each topic."""
-    each = descriptions.select(*_AT.names, F.explode("endpoints").alias("each"))
-    return each.select(*_AT.names, "each.*").select(*SITE_ENDPOINTS.names).distinct()
+    return _each(descriptions, "endpoints").select(*SITE_ENDPOINTS.names).distinct()
 
 
 def site_shares(descriptions: DataFrame) -> DataFrame:
     """Return a row for each share of a VO at each topic."""
-    each = descriptions.select(*_AT.names, F.explode("shares").alias("each"))
-    return each.select(*_AT.names, "each.*").select(*SITE_SHARES.names).distinct()
+    return _each(descriptions, "shares").select(*SITE_SHARES.names).distinct()
 
 
 def vo_images(descriptions: DataFrame) -> DataFrame:
     """Return which VO may start which images where."""
-    return _by_vo(descriptions, "images", VO_IMAGES)
+    return _by_vo(descriptions, "images").select(*VO_IMAGES.names).distinct()
 
 
 def vo_flavours(descriptions: DataFrame) -> DataFrame:
     """Return which VO may have which sizes of instances where."""
-    return _by_vo(descriptions, "flavours", VO_FLAVOURS)
+    return _by_vo(descriptions, "flavours").select(*VO_FLAVOURS.names).distinct()
 
 
-def _by_vo(descriptions: DataFrame, name: str, schema: StructType) -> DataFrame:
+def _each(descriptions: DataFrame, name: str) -> DataFrame:
     each = descriptions.select(*_AT.names, F.explode(name).alias("each"))
-    vos = F.when(F.size("each.vos") > 0, F.col("each.vos")).otherwise(F.array(F.lit("")))
-    return each.select(*_AT.names, "each.*", F.explode(vos).alias("vo")).select(*schema.names).distinct()
+    return each.select(*_AT.names, "each.*")
+
+
+def _by_vo(descriptions: DataFrame, name: str) -> DataFrame:
+    vos = F.when(F.size("vos") > 0, F.col("vos")).otherwise(F.array(F.lit("")))
+    return _each(descriptions, name).withColumn("vo", F.explode(vos))
+
+
+def exported(sites: DataFrame, images: DataFrame, flavours: DataFrame, now: datetime, stale_hours: float) -> bytes:
+    """Return the catalogue as JSON for programs that read no tables: every site, and for each VO where it finds what.
+
+    It holds names and numbers only, so that it is small: what the tables say of an image is not repeated.
+    """
+    rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
+    offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
+    for kind, frame in (("images", images), ("flavours", flavours)):
+        names = frame.groupBy("vo", "topic").agg(F.array_sort(F.collect_set("name")).alias("names"))
+        for vo, topic, found in names.toLocalIterator():
+            offers[vo, topic][kind] = list(found)
+    vos: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (vo, topic), offer in sorted(offers.items()):
+        place = {name: rows[topic][name] for name in ("site", "endpoint_id", "stale")}
+        vos[vo].append({**place, "images": [], "flavours": [], **offer})
+    value = {"generated": now, "stale_after_hours": stale_hours, "sites": list(rows.values()), "vos": vos}
+    return msgspec.json.format(msgspec.json.encode(value), indent=1)

@@ -1,10 +1,16 @@
 """CMDB as JSON: a list of typed items (provider, service, tenant, flavor, image), or an object with only `images`."""
 
-from typing import Any
+from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
+from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
+from ams.pipeline.jobs.cloud.reading import distinct, joined, named, read
 from ams.pipeline.jobs.fields import Record, an_object, needed, objects, text, total, whole
+
+ENDPOINT: Final = named(Endpoint, "id=id url=endpoint interface=service_type")
+SHARE: Final = named(Share, "id=tenant_id vo=user_group project=tenant_name")
+IMAGE: Final = named(Image, "id=image_id platform=architecture marketplace=image_marketplace_id")
+FLAVOUR: Final = named(Flavour, "id=flavor_id cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
 
 
 def described(value: Any) -> Description:
@@ -16,8 +22,8 @@ def described(value: Any) -> Description:
         shape="cmdb-json",
         site=next((text(each, "name") for each in items.get("provider", [])), None),
         capacity=_capacity(services),
-        endpoints=tuple(_endpoint(each) for each in services),
-        shares=tuple(_share(each) for each in items.get("tenant", [])),
+        endpoints=tuple(Endpoint(**read(each, ENDPOINT)) for each in services),
+        shares=tuple(Share(**read(each, SHARE)) for each in items.get("tenant", [])),
         images=_merged(items.get("image", []), "image_id", vos, _image),
         flavours=_merged(items.get("flavor", []), "flavor_id", vos, _flavour),
     )
@@ -49,41 +55,14 @@ def _merged(items: list[Record], key: str, vos: dict[str, str], make: Any) -> tu
 
 
 def _image(name: str, item: Record, vos: tuple[str, ...]) -> Image:
-    system = (text(item, "distribution") or text(item, "type"), _version(item))
-    return Image(
-        id=name,
-        name=text(item, "image_name") or name,
-        os=" ".join(filter(None, system)) or None,
-        platform=text(item, "architecture"),
-        marketplace=text(item, "image_marketplace_id"),
-        vos=vos,
-    )
-
-
-def _version(item: Record) -> str | None:
-    """Return the version of a system, which some write as a number."""
-    version = item.get("version")
-    return str(version) if isinstance(version, int | float) else text(item, "version")
+    version = item.get("version")  # some write it as a number
+    version = str(version) if isinstance(version, int | float) else text(item, "version")
+    system = joined(text(item, "distribution") or text(item, "type"), version)
+    return Image(**read(item, IMAGE), name=text(item, "image_name") or name, os=system, vos=vos)
 
 
 def _flavour(name: str, item: Record, vos: tuple[str, ...]) -> Flavour:
-    return Flavour(
-        id=name,
-        name=text(item, "flavor_name") or name,
-        cpus=whole(item, "num_vcpus"),
-        ram_mb=whole(item, "ram"),
-        disk_gb=whole(item, "disk"),
-        accelerators=whole(item, "num_gpus"),
-        vos=vos,
-    )
-
-
-def _share(tenant: Record) -> Share:
-    return Share(id=needed(tenant, "tenant_id"), vo=needed(tenant, "user_group"), project=text(tenant, "tenant_name"))
-
-
-def _endpoint(service: Record) -> Endpoint:
-    return Endpoint(id=needed(service, "id"), url=text(service, "endpoint"), interface=text(service, "service_type"))
+    return Flavour(**read(item, FLAVOUR), name=text(item, "flavor_name") or name, vos=vos)
 
 
 def _capacity(services: list[Record]) -> Capacity:

@@ -1,8 +1,5 @@
 """What a site's description of its cloud says, whichever of the three shapes it comes in."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import msgspec
 
 
@@ -82,14 +79,3 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     shares: tuple[Share, ...] = ()
     images: tuple[Image, ...] = ()
     flavours: tuple[Flavour, ...] = ()
-
-
-def as_row(description: Description) -> dict[str, Any]:
-    """Return a description as nested columns."""
-    row: dict[str, Any] = msgspec.to_builtins(description)
-    return row
-
-
-def distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """Return each name once, in order."""
-    return tuple(sorted(set(names)))

@@ -1,115 +1,93 @@
 """GLUE 2.1 as JSON: an object of lists of items that point at each other by their ids."""
 
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
+from collections.abc import Mapping
+from typing import Final
+
+from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
+from ams.pipeline.jobs.cloud.reading import by_share, distinct, joined, named, read, ruled
 from ams.pipeline.jobs.fields import Record, a_list, an_object, needed, objects, text, total, whole
 
-LISTS = (
-    "CloudComputingService",
-    "CloudComputingManager",
-    "CloudComputingEndpoint",
-    "Share",
-    "MappingPolicy",
-    "CloudComputingImage",
-    "CloudComputingInstanceType",
-    "CloudComputingVirtualAccelerator",
+ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
+LISTS: Final = (
+    *("CloudComputingService", "CloudComputingManager", "CloudComputingEndpoint", "Share", "MappingPolicy"),
+    *("CloudComputingImage", "CloudComputingInstanceType", ACCELERATORS),
 )
 """The lists of which at least one makes an object a description."""
 
-_RULE = "VO:"
-_DOMAIN = "PolicyUserDomain"
+ENDPOINT: Final = named(
+    Endpoint,
+    "id=ID url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
+    " implementation_version=ImplementationVersion authentication=Authentication health=HealthState"
+    " serving=ServingState",
+)
+SHARE: Final = named(
+    Share,
+    "id=ID project=ProjectID max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
+)
+IMAGE: Final = named(Image, "id=ID platform=OSPlatform")
+FLAVOUR: Final = named(Flavour, "id=ID cpus=CPU ram_mb=RAM disk_gb=Disk")
+
+Vos = Mapping[str, tuple[str, ...]]
+"""The VOs of each share."""
 
 
 def described(value: Record) -> Description:
     """Read a description; raises `Broken`, naming the item and the field."""
     vos = _vos_of_shares(value)
-    accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, LISTS[7])}
+    accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
+    shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     return Description(
         shape="glue21-json",
         site=_site(value),
         capacity=_capacity(value),
-        endpoints=tuple(_endpoint(item) for item in objects(value, LISTS[2])),
-        shares=tuple(_share(item, vo) for item in objects(value, LISTS[3]) for vo in vos.get(needed(item, "ID"), ())),
-        images=tuple(_image(item, vos) for item in objects(value, LISTS[5])),
-        flavours=tuple(_flavour(item, vos, accelerators) for item in objects(value, LISTS[6])),
+        endpoints=tuple(Endpoint(**read(item, ENDPOINT)) for item in objects(value, "CloudComputingEndpoint")),
+        shares=tuple(Share(**read(item, SHARE), vo=vo) for item, vo in shares),
+        images=tuple(_image(item, vos) for item in objects(value, "CloudComputingImage")),
+        flavours=tuple(_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")),
     )
 
 
-def _vos_of_shares(value: Record) -> dict[str, tuple[str, ...]]:
+def _vos_of_shares(value: Record) -> Vos:
     """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    found: dict[str, set[str]] = {}
-    for policy in objects(value, "MappingPolicy"):
-        rules = [rule.removeprefix(_RULE) for rule in _names(policy, "Rule") if rule.startswith(_RULE)]
-        for share in _associated(policy, "Share"):
-            found.setdefault(share, set()).update(rules or _associated(policy, _DOMAIN))
-    return {share: distinct(vos) for share, vos in found.items()}
+    return by_share(
+        (share, ruled(_names(policy, "Rule")) or _associated(policy, "PolicyUserDomain"))
+        for policy in objects(value, "MappingPolicy")
+        for share in _associated(policy, "Share")
+    )
 
 
 def _site(value: Record) -> str | None:
-    for service in objects(value, LISTS[0]):
-        named = text(_other(service), "site_name") or next(iter(_associated(service, "AdminDomain")), None)
-        if named:
-            return named
+    for service in objects(value, "CloudComputingService"):
+        site = text(_other(service), "site_name") or next(iter(_associated(service, "AdminDomain")), None)
+        if site:
+            return site
     return None
 
 
 def _capacity(value: Record) -> Capacity:
-    managers = objects(value, LISTS[1])
+    managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
     return Capacity(cores=cores, ram_mb=ram)
 
 
-def _endpoint(item: Record) -> Endpoint:
-    return Endpoint(
-        id=needed(item, "ID"),
-        url=text(item, "URL"),
-        interface=text(item, "InterfaceName"),
-        interface_version=text(item, "InterfaceVersion"),
-        implementation=text(item, "ImplementationName"),
-        implementation_version=text(item, "ImplementationVersion"),
-        authentication=text(item, "Authentication"),
-        health=text(item, "HealthState"),
-        serving=text(item, "ServingState"),
-    )
-
-
-def _share(item: Record, vo: str) -> Share:
-    return Share(
-        id=needed(item, "ID"),
-        vo=vo,
-        project=text(item, "ProjectID"),
-        max_instances=whole(item, "MaxVM"),
-        instances=whole(item, "TotalVM"),
-        max_cpus=whole(item, "InstanceMaxCPU"),
-        max_ram_mb=whole(item, "InstanceMaxRAM"),
-    )
-
-
-def _image(item: Record, vos: dict[str, tuple[str, ...]]) -> Image:
+def _image(item: Record, vos: Vos) -> Image:
     return Image(
-        id=needed(item, "ID"),
+        **read(item, IMAGE),
         name=text(item, "Name") or needed(item, "ID"),
         version=text(_other(item), "eu.egi.cloud.tag"),
-        os=" ".join(filter(None, (text(item, "OSName"), text(item, "OSVersion")))) or None,
-        platform=text(item, "OSPlatform"),
+        os=joined(text(item, "OSName"), text(item, "OSVersion")),
         marketplace=text(item, "MarketplaceURL") or text(item, "MarketPlaceURL"),
         vos=_vos(item, vos),
     )
 
 
-def _flavour(item: Record, vos: dict[str, tuple[str, ...]], accelerators: dict[str, int | None]) -> Flavour:
-    own = [accelerators.get(name) for name in _associated(item, LISTS[7])]
-    return Flavour(
-        id=needed(item, "ID"),
-        name=text(item, "Name") or needed(item, "ID"),
-        cpus=whole(item, "CPU"),
-        ram_mb=whole(item, "RAM"),
-        disk_gb=whole(item, "Disk"),
-        accelerators=total(own, "Number"),
-        vos=_vos(item, vos),
-    )
+def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Flavour:
+    own = [accelerators.get(name) for name in _associated(item, ACCELERATORS)]
+    name = text(item, "Name") or needed(item, "ID")
+    return Flavour(**read(item, FLAVOUR), name=name, accelerators=total(own, "Number"), vos=_vos(item, vos))
 
 
-def _vos(item: Record, vos: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _vos(item: Record, vos: Vos) -> tuple[str, ...]:
     """Return the VOs that may use an item: those of its shares."""
     return distinct(vo for share in _associated(item, "Share") for vo in vos.get(share, ()))
 

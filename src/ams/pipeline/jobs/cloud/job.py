@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.cloud import catalogue
-from ams.pipeline.jobs.cloud.export import exported
 from ams.pipeline.jobs.cloud.parse import parse
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
@@ -84,7 +83,7 @@ def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours
     run.result("shares", catalogue.SITE_SHARES).replace(catalogue.site_shares(descriptions))
     run.result("images", catalogue.VO_IMAGES).replace(images)
     run.result("flavours", catalogue.VO_FLAVOURS).replace(flavours)
-    put(run.work / "results" / "catalogue.json", exported(sites, images, flavours, now, stale_hours).decode())
+    put(run.work / "results" / "catalogue.json", catalogue.exported(sites, images, flavours, now, stale_hours).decode())
     descriptions.unpersist()
 
 

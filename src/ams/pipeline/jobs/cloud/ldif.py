@@ -6,10 +6,26 @@ Of LDIF (RFC 2849) is read what a description needs: comments, lines that go on 
 
 import base64
 from collections.abc import Iterator
+from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share, distinct
+from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
+from ams.pipeline.jobs.cloud.reading import Names, by_share, distinct, named, read, ruled
 from ams.pipeline.jobs.fields import needed, shown, text, total, whole
+
+ENDPOINT: Final = named(
+    Endpoint,
+    "url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
+    " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
+    " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState",
+)
+SHARE: Final = named(Share, "max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
+IMAGE: Final = named(
+    Image, "version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
+)
+FLAVOUR: Final = named(
+    Flavour, "cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize"
+)
 
 Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
@@ -20,12 +36,13 @@ def described(data: bytes) -> Description:
     blocks = list(_blocks(data))
     vos = _vos_of_shares(blocks)
     everyone = distinct(vo for each in vos.values() for vo in each)
+    shares = [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
     return Description(
         shape="glue2-ldif",
         site=_site(blocks),
         capacity=_capacity(blocks),
         endpoints=tuple(_endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint")),
-        shares=tuple(_share(block, vo) for block in _shares(blocks) for vo in vos.get(_id_of_share(block), ())),
+        shares=tuple(_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())),
         images=tuple(_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")),
         flavours=tuple(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
     )
@@ -88,27 +105,27 @@ def _first(block: Block, name: str) -> str | None:
     return text({name: next(iter(block.get(name.lower(), [])), None)}, name)
 
 
-def _number(block: Block, name: str) -> int | None:
-    return whole({name: _first(block, name)}, name)
+def _read(block: Block, names: Names) -> dict[str, Any]:
+    return read({name: _first(block, name) for name, _ in names.values()}, names)
 
 
 def _id(block: Block, name: str) -> str:
     """Return the id of an object: of its attribute, or of its name in the tree (`dn: NAME=ID,...`)."""
-    named = _first(block, name) or _in_dn(block, name)
-    return needed({name: named}, name)
+    return needed({name: _first(block, name) or _in_dn(block, name)}, name)
 
 
 def _in_dn(block: Block, name: str) -> str | None:
-    for part in block["dn"][0].split(","):
-        key, _, value = part.partition("=")
-        if key.strip().lower() == name.lower():
-            return value.strip()
-    return None
+    return _value(block["dn"][0].split(","), name)
 
 
 def _other(block: Block, name: str) -> str | None:
     """Return a value of the form `name=value` among an object's other information."""
-    for each in block.get("glue2entityotherinfo", []):
+    return _value(block.get("glue2entityotherinfo", []), name)
+
+
+def _value(pairs: list[str], name: str) -> str | None:
+    """Return the value of the first of several `name=value`."""
+    for each in pairs:
         key, _, value = each.partition("=")
         if key.strip().lower() == name.lower():
             return value.strip() or None
@@ -116,16 +133,12 @@ def _other(block: Block, name: str) -> str | None:
 
 
 def _site(blocks: list[Block]) -> str | None:
-    for block in blocks:
-        site = _first(block, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(block, "GLUE2DomainID")
-        if site:
-            return site
-    return None
+    names = (_first(block, "GLUE2ServiceAdminDomainForeignKey") or _in_dn(block, "GLUE2DomainID") for block in blocks)
+    return next(filter(None, names), None)
 
 
 def _capacity(blocks: list[Block]) -> Capacity:
-    managers = _of(blocks, "GLUE2ComputingManager")
-    stores = _of(blocks, "GLUE2StorageServiceCapacity")
+    managers, stores = (_of(blocks, kind) for kind in ("GLUE2ComputingManager", "GLUE2StorageServiceCapacity"))
     return Capacity(
         cores=_sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs"),
         ram_mb=_sum(managers, "GLUE2ComputingManagerWorkingAreaTotal"),
@@ -134,72 +147,36 @@ def _capacity(blocks: list[Block]) -> Capacity:
 
 
 def _sum(blocks: list[Block], name: str) -> int | None:
-    return total((_number(block, name) for block in blocks), name)
-
-
-def _shares(blocks: list[Block]) -> list[Block]:
-    return [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
-
-
-def _id_of_share(block: Block) -> str:
-    return _id(block, "GLUE2ShareID")
+    return total((whole({name: _first(block, name)}, name) for block in blocks), name)
 
 
 def _vos_of_shares(blocks: list[Block]) -> dict[str, tuple[str, ...]]:
     """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    found: dict[str, set[str]] = {}
-    for policy in _of(blocks, "GLUE2MappingPolicy"):
-        rules = [rule.removeprefix("VO:") for rule in policy.get("glue2policyrule", []) if rule.startswith("VO:")]
-        share = _first(policy, "GLUE2MappingPolicyShareForeignKey")
-        if share:
-            found.setdefault(share, set()).update(rules or policy.get("glue2policyuserdomainforeignkey", []))
-    return {share: distinct(vos) for share, vos in found.items()}
+    return by_share(
+        (share, ruled(policy.get("glue2policyrule", [])) or policy.get("glue2policyuserdomainforeignkey", []))
+        for policy in _of(blocks, "GLUE2MappingPolicy")
+        if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
+    )
 
 
 def _share(block: Block, vo: str) -> Share:
-    return Share(
-        id=_id_of_share(block),
-        vo=vo,
-        project=_other(block, "project_name") or _other(block, "ProjectID"),
-        max_instances=_number(block, "GLUE2ComputingShareMaxRunningJobs"),
-        instances=_number(block, "GLUE2ComputingShareTotalJobs"),
-    )
+    project = _other(block, "project_name") or _other(block, "ProjectID")
+    return Share(id=_id(block, "GLUE2ShareID"), vo=vo, project=project, **_read(block, SHARE))
 
 
 def _endpoint(block: Block) -> Endpoint:
-    return Endpoint(
-        id=_id(block, "GLUE2EndpointID"),
-        url=_first(block, "GLUE2EndpointURL"),
-        interface=_first(block, "GLUE2EndpointInterfaceName"),
-        interface_version=_first(block, "GLUE2EndpointInterfaceVersion"),
-        implementation=_first(block, "GLUE2EndpointImplementationName"),
-        implementation_version=_first(block, "GLUE2EndpointImplementationVersion"),
-        authentication=_other(block, "Authn"),
-        health=_first(block, "GLUE2EndpointHealthState"),
-        serving=_first(block, "GLUE2EndpointServingState"),
-    )
+    return Endpoint(id=_id(block, "GLUE2EndpointID"), authentication=_other(block, "Authn"), **_read(block, ENDPOINT))
 
 
 def _image(block: Block, vos: tuple[str, ...]) -> Image:
     """Read an image; LDIF ties it to the service and not to a share, so every VO of the service may use it."""
-    name = _id(block, "GLUE2ApplicationEnvironmentID")
-    return Image(
-        id=name,
-        name=_first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or name,
-        version=_first(block, "GLUE2ApplicationEnvironmentAppVersion"),
-        os=_other(block, "os"),
-        marketplace=_first(block, "GLUE2ApplicationEnvironmentRepository"),
-        vos=vos,
-    )
+    found = _id(block, "GLUE2ApplicationEnvironmentID")
+    name = _first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or found
+    return Image(id=found, name=name, os=_other(block, "os"), vos=vos, **_read(block, IMAGE))
 
 
 def _flavour(block: Block, vos: tuple[str, ...]) -> Flavour:
-    name = _id(block, "GLUE2ResourceID")
-    return Flavour(
-        id=name,
-        name=_first(block, "GLUE2EntityName") or name,
-        cpus=_number(block, "GLUE2ExecutionEnvironmentLogicalCPUs"),
-        ram_mb=_number(block, "GLUE2ExecutionEnvironmentMainMemorySize"),
-        disk_gb=whole({"disk": _other(block, "disk")}, "disk"),
-        vos=vos,
-    )
+    found = _id(block, "GLUE2ResourceID")
+    disk = whole({"disk": _other(block, "disk")}, "disk")
+    name = _first(block, "GLUE2EntityName") or found
+    return Flavour(id=found, name=name, disk_gb=disk, vos=vos, **_read(block, FLAVOUR))

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from ams.pipeline.jobs.cloud.board import sections, site_rows, vo_rows
 from ams.pipeline.report.page import page
+from demo.pipeline.boards.cloud import sections, site_rows, vo_rows
 
 SITE = {
     "topic": "t",

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 from fastavro import schemaless_writer
 
-from ams.pipeline.jobs.availability.results import SCHEMAS
-from ams.pipeline.jobs.availability.synced import SCHEMAS as SYNC_SCHEMAS
+from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, RESULT_SCHEMAS
 from demo.pipeline.samples import Sample
 from demo.pipeline.samples.mishaps import Mishaps
 
@@ -138,7 +137,7 @@ def sync_messages(seed: int, day: date, *, sites: int = 20, report: str = "Defau
     for kind, records in packed.items():
         datums = io.BytesIO()
         for record in records:
-            schemaless_writer(datums, SYNC_SCHEMAS[kind], record)
+            schemaless_writer(datums, LIST_SCHEMAS[kind], record)
         attributes = {"type": kind, "partition_date": day.isoformat(), "report": report}
         yield Sample("sync_data", datums.getvalue(), attributes)
 
@@ -207,7 +206,7 @@ def _sample(random: Random, check: Check) -> Sample:
         "tags": {"endpoint_group": check.host.site, "roc": check.host.region, "voname": "ops", "vofqan": None},
     }
     datum = io.BytesIO()
-    schemaless_writer(datum, SCHEMAS["current"], record)
+    schemaless_writer(datum, RESULT_SCHEMAS["current"], record)
     return Sample("metric_data", datum.getvalue(), {"partition_date": timestamp[:10], "type": "metric_data"})
 
 

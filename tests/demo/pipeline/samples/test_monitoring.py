@@ -5,9 +5,8 @@ from datetime import date
 from pathlib import Path
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.availability.inputs import inputs
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.results import parse_as
+from ams.pipeline.jobs.availability.inputs import Options, inputs
+from ams.pipeline.jobs.availability.parse import parse_results
 from demo.pipeline.samples.mishaps import Mishaps
 from demo.pipeline.samples.monitoring import TOPICS, files, messages, results
 
@@ -24,7 +23,7 @@ def test_a_seed_makes_the_same_messages_and_another_one_others() -> None:
 
 
 def test_most_results_are_ok_and_some_are_late_doubled_or_broken() -> None:
-    parse = parse_as("current")
+    parse = parse_results("current")
     statuses: Counter[str] = Counter()
     days: Counter[str] = Counter()
     made = list(results(1, DAY, sites=3, mishaps=MISHAPS, day_late=0.02))
@@ -47,6 +46,6 @@ def test_most_results_are_ok_and_some_are_late_doubled_or_broken() -> None:
 def test_the_files_fit_the_messages(tmp_path: Path) -> None:
     found = inputs(Options(**files(1, DAY, tmp_path, sites=5)))
 
-    assert len(found.topology.sites("2024-03-05")) == 5
-    assert found.downtimes[""]
-    assert {each.service for each in found.downtimes[""]} <= set(found.rules[""].metrics)
+    assert len(found.sites["2024-03-05"]) == 5
+    assert found.lists.downtimes[""]
+    assert {each.service for each in found.lists.downtimes[""]} <= set(found.rules[""].metrics)

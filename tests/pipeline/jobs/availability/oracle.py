@@ -16,7 +16,7 @@ import numpy as np
 from fastavro import schemaless_reader
 from numpy.typing import NDArray
 
-from ams.pipeline.jobs.availability.results import SCHEMAS
+from ams.pipeline.jobs.availability.parse import RESULT_SCHEMAS
 from demo.pipeline.samples import Sample
 
 Seconds = NDArray[np.int8]
@@ -65,7 +65,7 @@ def results(samples: Iterable[Sample]) -> dict[tuple[str, str, str], dict[dateti
     for sample in samples:
         stream = io.BytesIO(sample.data)
         try:
-            record: Any = schemaless_reader(stream, SCHEMAS["current"], None)
+            record: Any = schemaless_reader(stream, RESULT_SCHEMAS["current"], None)
             at = datetime.strptime(record["timestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
             status = WORST.index(record["status"])
         except (EOFError, IndexError, ValueError, TypeError, KeyError):

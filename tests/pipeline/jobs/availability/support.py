@@ -10,9 +10,9 @@ from fastavro import schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 
 from ams.pipeline.columns import CONTENT, MESSAGES
+from ams.pipeline.jobs.availability.inputs import Options
 from ams.pipeline.jobs.availability.job import follow
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.results import SCHEMAS, Shape
+from ams.pipeline.jobs.availability.parse import RESULT_SCHEMAS, Shape
 from ams.pipeline.running import Run
 from demo.pipeline.samples import Sample
 
@@ -37,7 +37,7 @@ def record(timestamp: str, service: str, hostname: str, metric: str, status: str
 def datum(fields: Mapping[str, Any], shape: Shape = "current") -> bytes:
     """Write a result as one Avro binary datum."""
     stream = io.BytesIO()
-    schemaless_writer(stream, SCHEMAS[shape], dict(fields))
+    schemaless_writer(stream, RESULT_SCHEMAS[shape], dict(fields))
     return stream.getvalue()
 
 

@@ -1,19 +1,26 @@
 """The files that say what is monitored and how it counts: what they mean, and what is said of wrong ones."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions, Request
-from ams.pipeline.jobs.availability.inputs import inputs
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.profiles import MetricProfile, ServiceMetrics
-from ams.pipeline.jobs.availability.synced import Lists
-from ams.pipeline.jobs.availability.timelines import Window
-from ams.pipeline.jobs.availability.topology import Endpoint, EndpointItem, Tags, Topology
+from ams.pipeline.jobs.availability.inputs import Options, in_force, inputs
+from ams.pipeline.jobs.availability.parse import Lists
+from ams.pipeline.jobs.availability.profiles import Defaults, MetricProfile, ServiceMetrics
+from ams.pipeline.jobs.availability.timelines import Span
+from ams.pipeline.jobs.availability.topology import (
+    Downtime,
+    EndpointItem,
+    Place,
+    Request,
+    Tags,
+    overrides,
+    sites_of,
+)
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED
 
 NOW = 1_710_000_000
@@ -104,32 +111,49 @@ def test_the_items_of_one_date_hold_until_the_next_date() -> None:
         EndpointItem("A", "webdav", "w2", "2024-03-05", tags=COUNTS),
         EndpointItem("A", "webdav", "w3", "2024-03-05", tags=Tags(monitored="1")),
     ]
-    topology = Topology(tuple(items))
+    options = Options(**{**PROFILES, "topology": ""}, sync_topic="sync_data")
+    topology = inputs(
+        options, Lists(endpoints={day: [i for i in items if i.date == day] for day in ("2024-03-01", "2024-03-05")})
+    ).sites
 
-    held = {
-        day: [each.hostname for each in topology.sites(day)["A"]] for day in ("2024-02-01", "2024-03-04", "2024-03-05")
+    def on(day: str) -> list[str]:
+        sites = in_force(topology, day)
+        return [each.hostname for each in sites["A"]] if sites else []
+
+    assert {day: on(day) for day in ("2024-02-01", "2024-03-04", "2024-03-05")} == {
+        "2024-02-01": ["w1"],
+        "2024-03-04": ["w1"],
+        "2024-03-05": ["w2"],
     }
+    assert in_force({}, "2024-03-05") is None
+    assert sites_of([]) == {}
 
-    assert held == {"2024-02-01": ["w1"], "2024-03-04": ["w1"], "2024-03-05": ["w2"]}
-    assert Topology(()).sites("2024-03-05") == {}
+
+def test_an_item_without_service_or_host_is_no_endpoint() -> None:
+    items = [EndpointItem("A", service, host, tags=COUNTS) for service in ("webdav", "") for host in ("w1", "")]
+
+    assert sites_of(items) == {"A": {Place("webdav", "w1"): ""}}
 
 
 def test_a_downtime_of_days_covers_each_of_them() -> None:
     down = Downtime("2024-03-04T12:00:00Z", "2024-03-06T06:00:00Z", hostname="w1", service="webdav")
-    exceptions = Exceptions.of([down], [], "Critical")
+    known = inputs(Options(**PROFILES))
+    known = replace(known, lists=known.lists._replace(downtimes={"": [down]}))
+    found = known.on("2024-03-05", NOW)
 
-    windows = exceptions.down("2024-03-05", Endpoint("webdav", "w1"))
-
-    assert windows == [Window(-43_200, 108_000)]
-    assert exceptions.down("2024-03-05", Endpoint("webdav", "w2")) == []
-    assert exceptions.about("2024-03-09") == Exceptions()
+    assert found.laid_over("A", Place("webdav", "w1")) == [Span(-43_200, 108_000, "DOWNTIME")]
+    assert found.laid_over("A", Place("webdav", "w2")) == []
+    assert found.laid_over("A", Place("webdav", "w1", "dav")) == found.laid_over("A", Place()) == []
+    assert known.on("2024-03-09", NOW).overrides == ()
 
 
 @pytest.mark.parametrize("status", ["pending", "rejected"])
 def test_a_request_that_does_not_stand_changes_nothing(status: Any) -> None:
     request = Request("2024-03-05T00:00:00Z", "2024-03-06T00:00:00Z", status=status, exclude=["A"])
+    [override] = overrides("2024-03-05", [], [request], Defaults())
 
-    assert Exceptions.of([], [request], "Critical").site_excluded("2024-03-05", "A") == []
+    assert override.covers("A", Place())
+    assert not request.is_about("Critical")
 
 
 def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> None:
@@ -146,5 +170,5 @@ def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought
     found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
 
     assert list(found.rules) == ["2024-03-05"]
-    assert found.unfit == ("2024-03-06",)
+    assert found.unfit == ["2024-03-06"]
     assert found.on("2024-03-07", NOW).rules.metrics == {"webdav": ("dav",)}

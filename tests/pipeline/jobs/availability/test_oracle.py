@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from ams.pipeline.jobs.availability.options import Options
+from ams.pipeline.jobs.availability.inputs import Options
 from ams.pipeline.tables import rows_of
 from demo.pipeline.samples.mishaps import Mishaps
 from demo.pipeline.samples.monitoring import files, results, sync_messages

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
-from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
+from ams.pipeline.jobs.availability.columns import EVENT_LISTS, EVENT_WORDS, EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.tables import Table
 from tests.pipeline.garden import Garden
@@ -24,7 +23,7 @@ def events(spark: SparkSession, *times: str) -> DataFrame:
 def test_an_event_is_published_once(spark: SparkSession, garden: Garden, tmp_path: Path) -> None:
     topic = garden.topic("events")
     table = Table(spark, str(tmp_path / "outbox"), OUTBOX)
-    outbox = Outbox(spark, table, {**garden.options, "topic": topic}, "made-up", tmp_path / "published.json")
+    outbox = Outbox(table, {**garden.options, "topic": topic}, "made-up", tmp_path / "published.json")
 
     outbox.put(events(spark, "10:00:00", "09:00:00"))
     assert outbox.send() == 1
@@ -38,5 +37,5 @@ def test_an_event_is_published_once(spark: SparkSession, garden: Garden, tmp_pat
 
     found = [json.loads(row["data"]) for row in messages.orderBy("offset").collect()]
     assert [each["ts_monitored"][11:19] for each in found] == ["09:00:00", "10:00:00", "11:00:00"]
-    assert found[0].keys() == {*EVENT_WORDS, *EVENT_LISTS, "ts_processed"}
+    assert found[0].keys() == {*EVENTS.names, "ts_processed"}
     assert found[0]["date"] == "20240305"

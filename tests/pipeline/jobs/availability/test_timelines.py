@@ -7,13 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ams.pipeline.jobs.availability.statuses import AND, BEST_FIRST, OR, SEVERITY, STATUSES, Operation, by_order
 from ams.pipeline.jobs.availability.timelines import (
+    AND,
+    BEST_FIRST,
     DAY,
+    OR,
+    SEVERITY,
+    STATUSES,
     Change,
+    Operation,
     Span,
     Timeline,
-    Window,
+    by_order,
     combined,
     holding,
     overridden,
@@ -25,8 +30,9 @@ STATUS = st.sampled_from(STATUSES)
 SECOND = st.sampled_from([0, 1, 2, 3, 5, 8, 13, 3600, DAY - 2, DAY - 1]) | st.integers(0, DAY - 1)
 RESULTS = st.lists(st.tuples(SECOND, STATUS), max_size=8)
 TIMELINES = st.builds(holding, STATUS, RESULTS)
-WINDOWS = st.lists(
-    st.builds(Window, st.integers(-DAY, DAY * 2), st.integers(-DAY, DAY * 2)) | st.builds(Window, SECOND, SECOND),
+SPANS = st.lists(
+    st.builds(Span, st.integers(-DAY, DAY * 2), st.integers(-DAY, DAY * 2), STATUS)
+    | st.builds(Span, SECOND, SECOND, STATUS),
     max_size=4,
 )
 
@@ -71,11 +77,11 @@ def test_neither_the_order_of_arrival_nor_doubles_matter(
 @FEW
 @given(TIMELINES)
 def test_the_seconds_of_a_day_sum_to_a_day(timeline: Timeline) -> None:
-    counted = timeline.seconds()
+    spans = list(timeline.spans())
 
-    assert sum(counted.values()) == DAY
-    assert counted == {status: by_second(timeline).count(status) for status in counted}
-    assert timeline.at(DAY - 1) == timeline.last == by_second(timeline)[-1]
+    assert sum(span.end - span.start for span in spans) == len(by_second(timeline)) == DAY
+    assert all(span.end == after.start for span, after in pairwise(spans))
+    assert timeline.at(DAY - 1) == timeline.changes[-1].status == by_second(timeline)[-1]
 
 
 @FEW
@@ -88,16 +94,14 @@ def test_timelines_come_together_second_by_second(timelines: list[Timeline], ope
 
 
 @FEW
-@given(TIMELINES, WINDOWS, STATUS)
-def test_what_is_laid_over_holds_inside_its_windows_and_nowhere_else(
-    timeline: Timeline, windows: list[Window], status: str
-) -> None:
+@given(TIMELINES, SPANS)
+def test_what_is_laid_over_holds_inside_its_spans_and_nowhere_else(timeline: Timeline, spans: list[Span]) -> None:
     expected = by_second(timeline)
-    for start, end in windows:
+    for start, end, status in spans:
         for second in range(max(start, 0), min(end, DAY)):
             expected[second] = status
 
-    laid_over = overridden(timeline, windows, status)
+    laid_over = overridden(timeline, spans)
 
     assert by_second(laid_over) == expected
     assert is_shortest(laid_over)

@@ -11,9 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ams.client import Client, Message
-from ams.pipeline.jobs.availability.events import EVENT_LISTS, EVENT_WORDS
+from ams.pipeline.jobs.availability.columns import EVENTS
+from ams.pipeline.jobs.availability.inputs import Options
 from ams.pipeline.jobs.availability.job import JOB
-from ams.pipeline.jobs.availability.options import Options
 from ams.pipeline.running import Run, quarantine_of
 from ams.pipeline.tables import rows_of
 from tests.pipeline.garden import Garden, make_garden
@@ -166,6 +166,13 @@ def test_what_is_no_result_is_set_aside_and_counted(spark: SparkSession, work: P
     assert rows(quarantine, "offset", "reason") == [(16, "not a datum of the schema current")]
 
 
+def test_each_result_says_from_which_message_it_came(spark: SparkSession, work: Path) -> None:
+    stored = rows_of(spark, work / "tables" / "results")
+
+    assert {row["topic"] for row in stored.select("topic").distinct().collect()} == {"metric_data"}
+    assert rows(stored.where("service = 'ARC-CE' and date = '2024-03-07'"), "offset") == [(6,)]
+
+
 def test_events_are_published_each_once(spark: SparkSession, monitored: Monitored) -> None:
     told = spark.read.format("ams").options(**monitored.garden.options, topic="status_events").load()
     events = rows_of(spark, monitored.work / "results" / "events")
@@ -176,7 +183,7 @@ def test_events_are_published_each_once(spark: SparkSession, monitored: Monitore
     found = [tuple(each[key] for key in keys) for each in published]
     assert {tuple(row) for row in events.select(*keys).collect()} <= set(found)
     assert len(found) == len(set(found))
-    assert published[0].keys() == {*EVENT_WORDS, *EVENT_LISTS, "ts_processed"}
+    assert published[0].keys() == {*EVENTS.names, "ts_processed"}
 
 
 def test_a_request_changes_only_what_it_names_and_its_withdrawal_gives_all_back(

@@ -1,19 +1,18 @@
 """Availability and reliability of what is monitored.
 
-job           the job: storing results, computing days, writing what was computed
-options       what can be said to it
-columns       what each table holds
-recomputing   which days have to be computed
-daily         from results to timelines and events, in Spark, site by site
-figures       from these to the tables: statuses, events, availability and reliability
-telling       events published to a topic, each once
-board         the figures as rows and plots
+job         the page: storing results, computing the days that have news, writing what was computed
+columns     what each table holds
+figures     from results to timelines and events, and from these to figures, in Spark
+telling     events published to a topic, each once
+board       the figures as rows and plots
 
 Without Spark:
 
-results, synced                               what messages hold
-documents, profiles, topology, exceptions     what files say
-inputs                                        all of it, day by day
-statuses, timelines                           the algebra of a day
-sites, events                                 one site on one day
+parse       what messages hold
+inputs      options, and what holds on a day because of them: profiles, topology, downtimes, requests
+profiles    how statuses come together
+topology    what is monitored, and when it does not count
+timelines   the algebra of a day
+sites       one site on one day
+events      what to tell of it
 """

@@ -1,7 +1,6 @@
 """The availability board: sites and days as plain rows, and as the parts of a page with plots."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -15,7 +14,7 @@ DAYS = 14
 """Days on the board, the last ones that have figures."""
 SITES = 40
 """Sites in the plots, the least available ones; the table has them all."""
-TARGETS = {"availability": 80.0, "reliability": 85.0}
+AVAILABILITY, RELIABILITY = 80, 85
 """What sites usually promise, in per cent."""
 
 
@@ -29,8 +28,7 @@ class SiteFigures(NamedTuple):
     partial: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Board:
+class Board(NamedTuple):
     """What the board shows."""
 
     figures: Sequence[SiteFigures]
@@ -43,39 +41,33 @@ class Board:
         return sorted({each.date for each in self.figures})
 
     @property
+    def last(self) -> dict[str, SiteFigures]:
+        """The figures of the last day, by site."""
+        return {each.site: each for each in self.figures if each.date == self.days[-1]}
+
+    @property
     def sites(self) -> list[str]:
-        """The sites, the least available on the last day first."""
-        last = self.days[-1:]
-        known = {each.site: each.availability for each in self.figures if [each.date] == last}
-        return sorted({each.site for each in self.figures}, key=lambda site: (_rank(known.get(site)), site))
+        """The sites, the least available on the last day first, those without figures last."""
+        known = {site: each.availability for site, each in self.last.items() if each.availability is not None}
+        return sorted({each.site for each in self.figures}, key=lambda site: (known.get(site, 101), site))
 
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
-    """Collect what the board shows.
-
-    Args:
-        figures: `columns.FIGURES`.
-        statuses: `columns.STATUSES`.
-    """
-    sites = figures.where(F.col("type") == "endpoint_group")
+    """Collect what the board shows from `columns.FIGURES` and `columns.STATUSES`."""
+    sites = figures.where("type = 'endpoint_group'")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
-    shown = sites.where(F.col("date").isin(days)).orderBy("endpoint_group", "date").collect()
-    rows = [
-        SiteFigures(
-            row["endpoint_group"], row["date"], _known(row["availability"]), _known(row["reliability"]), row["partial"]
-        )
-        for row in shown
-    ]
-    return Board(rows, _timelines(statuses, days[0]) if days else {})
+    percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")) for name in ("availability", "reliability"))
+    shown = sites.where(F.col("date").isin(days)).select("endpoint_group", "date", *percents, "partial")
+    return Board([SiteFigures(*row) for row in shown.collect()], _timelines(statuses, days[0]) if days else {})
 
 
 def _timelines(statuses: DataFrame, day: str) -> dict[str, list[plots.Span]]:
-    of_sites = (F.col("type") == "endpoint_group") & (F.col("date") == day)
-    seconds = (F.unix_timestamp(name).alias(name) for name in ("start", "end"))
-    found = statuses.where(of_sites).orderBy("endpoint_group", "start").select("endpoint_group", *seconds, "status")
+    of_sites = statuses.where((F.col("type") == "endpoint_group") & (F.col("date") == day))
+    seconds = (F.unix_timestamp(name) for name in ("start", "end"))
     strips: dict[str, list[plots.Span]] = {}
-    for site, start, end, status in found.collect():
-        strips.setdefault(site, []).append(plots.Span(_time(start), _time(end), status))
+    for site, start, end, status in of_sites.orderBy("start").select("endpoint_group", *seconds, "status").collect():
+        begin, until = (datetime.fromtimestamp(second, UTC) for second in (start, end))
+        strips.setdefault(site, []).append(plots.Span(begin, until, status))
     return strips
 
 
@@ -83,18 +75,17 @@ def sections(shown: Board) -> list[Section]:
     """Make the parts of a page about the board."""
     if not shown.figures:
         return [Section("Availability", "No day has been computed yet.")]
-    days, last, worst = shown.days, shown.days[-1], shown.sites[:SITES]
-    by_place = {(each.site, each.date): each for each in shown.figures}
-    cells = {site: [_availability(by_place.get((site, day))) for day in days] for site in worst}
-    captions = [
-        f"Availability of sites in per cent, {days[0]} to {last}, the least available first.",
-        f"Statuses of sites on {last}, UTC.",
-    ]
+    days, last, worst = shown.days, shown.last, shown.sites[:SITES]
+    known = {(each.site, each.date): each.availability for each in shown.figures}
+    cells = {site: [known.get((site, day)) for day in days] for site in worst}
     strips = {site: shown.timelines[site] for site in worst if site in shown.timelines}
+    span = f"Availability of sites in per cent, {days[0]} to {days[-1]}, the least available first."
+    body = [(site, last[site].availability, last[site].reliability) for site in shown.sites if site in last]
+    table = Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {days[-1]}.")
     return [
-        Section("Availability", _verdict(shown, last), [Figure(plots.board(cells, days), captions[0])]),
-        Section("Statuses", content=[Figure(plots.timelines(strips), captions[1])]),
-        Section("Figures", content=[_table(shown, last)]),
+        Section("Availability", _verdict(list(last.values()), days[-1]), [Figure(plots.board(cells, days), span)]),
+        Section("Statuses", content=[Figure(plots.timelines(strips), f"Statuses of sites on {days[-1]}, UTC.")]),
+        Section("Figures", content=[table]),
     ]
 
 
@@ -103,36 +94,8 @@ def as_page(shown: Board) -> str:
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
 
 
-def _verdict(shown: Board, day: str) -> str:
-    today = [each for each in shown.figures if each.date == day]
-    met = sum(
-        (each.availability or 0) >= TARGETS["availability"] and (each.reliability or 0) >= TARGETS["reliability"]
-        for each in today
-    )
-    unfinished = " The day is not over." if any(each.partial for each in today) else ""
-    return f"{met} of {len(today)} sites reached {TARGETS['availability']:.0f} % availability and " + (
-        f"{TARGETS['reliability']:.0f} % reliability on {day}.{unfinished}"
-    )
-
-
-def _table(shown: Board, day: str) -> Rows:
-    found = {each.site: each for each in shown.figures if each.date == day}
-    body = [(site, found[site].availability, found[site].reliability) for site in shown.sites if site in found]
-    return Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {day}.")
-
-
-def _availability(figures: SiteFigures | None) -> float | None:
-    return figures.availability if figures else None
-
-
-def _known(figure: object) -> float | None:
-    value = float(str(figure))
-    return value if value >= 0 else None
-
-
-def _rank(availability: float | None) -> float:
-    return 101.0 if availability is None else availability
-
-
-def _time(seconds: int) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+def _verdict(sites: Sequence[SiteFigures], day: str) -> str:
+    met = sum((each.availability or 0) >= AVAILABILITY and (each.reliability or 0) >= RELIABILITY for each in sites)
+    unfinished = " The day is not over." if any(each.partial for each in sites) else ""
+    promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
+    return f"{met} of {len(sites)} sites reached {promise} on {day}.{unfinished}"

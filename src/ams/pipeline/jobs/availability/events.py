@@ -4,19 +4,24 @@ An event belongs to a level (`metric`, `endpoint`, `service`, `endpoint_group`).
 cause: the metric whose change at that second moved the level, or only the endpoint if a downtime did.
 """
 
-from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import msgspec
+from ams.pipeline.jobs.availability.inputs import DayInputs
+from ams.pipeline.jobs.availability.sites import Result, Results, Timelines
+from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY, Change, Timeline, joined
+from ams.pipeline.jobs.availability.topology import Place, midnight
 
-from ams.pipeline.jobs.availability.documents import moment, written
-from ams.pipeline.jobs.availability.sites import DayInputs, Measured, Result, Results, SiteDay
-from ams.pipeline.jobs.availability.statuses import SEVERITY
-from ams.pipeline.jobs.availability.timelines import DAY, Change, Timeline
-from ams.pipeline.jobs.availability.topology import Endpoint
+_FOURS = {
+    "status_metric": "metric",
+    "status_endpoint": "endpoint",
+    "status_service": "service",
+    "status_egroup": "endpoint_group",
+}
+"""The fields that tell of the levels, each with its level."""
 
 
 class Happening(NamedTuple):
@@ -29,99 +34,71 @@ class Happening(NamedTuple):
     reminder: bool = False
 
 
-class Line(NamedTuple):
-    """The statuses of a level over two days; seconds count from the midnight between, so the day before is negative."""
+def events_of(
+    report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
+) -> Iterator[dict[str, Any]]:
+    """Give the events of a site on a day, level by level, each with the fields that status events have (`columns`).
 
-    changes: tuple[Change, ...]
+    Args:
+        report: the name of the report.
+        site: its name.
+        inputs: what holds on the day.
+        eve: the site on the day before.
+        today: the site on the day.
+        results: of the day.
+        repeat: after how many seconds of a bad status an event is repeated.
+    """
+    lines = {place: joined(eve.get(place), line) for place, line in today.items()}
+    teller = _Teller(report, site, inputs, lines, _below(lines), results)
+    for place, line in lines.items():
+        for happening in _happenings(line, inputs.rules.available, repeat):
+            # A reminder of a day that is not over must not be told before its time.
+            if happening.second <= inputs.until:
+                yield teller.event(place, happening)
 
-    @classmethod
-    def of(cls, eve: Timeline | None, today: Timeline) -> "Line":
-        """Put two days together; a level that did not exist on the day before begins with the day itself."""
-        before = [Change(second - DAY, status) for second, status in eve.changes] if eve else []
-        after = list(today.changes)
-        if before and before[-1].status == after[0].status:
-            del after[0]
-        return cls((*before, *after))
 
-    def happenings(self, available: Collection[str], repeat: int) -> Iterator[Happening]:
-        """Give what happens on the day itself: changes, and each `repeat` seconds that a bad status has lasted."""
-        for number, change in enumerate(self.changes):
-            previous = self.changes[max(number - 1, 0)]
-            if change.second >= 0 and number > 0:
-                yield Happening(change.second, change.status, previous)
-            if change.status in available:
-                continue
-            end = self.changes[number + 1].second if number + 1 < len(self.changes) else DAY
-            for second in range(change.second + repeat, end, repeat):
+def _below(lines: Timelines) -> dict[Place, list[Place]]:
+    """List of each place its metrics, and then its endpoints."""
+    found: dict[Place, list[Place]] = {}
+    for each in lines:
+        for place in {*each.above()} if each.hostname else ():
+            found.setdefault(place, []).append(each)
+    return found
+
+
+def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[Happening]:
+    """Give what happens on the day itself: changes, and each `repeat` seconds that a bad status has lasted."""
+    previous = None
+    for start, end, status in line.spans():
+        change = Change(start, status)
+        if start >= 0 and previous:
+            yield Happening(start, status, previous)
+        if status not in available:
+            for second in range(start + repeat, end, repeat):
                 if second >= 0:
-                    yield Happening(second, change.status, change, reminder=True)
-
-    def at(self, second: int) -> str:
-        """Say which status holds at a second."""
-        return self.changes[self._place(second)].status
-
-    def four(self, second: int) -> tuple[Change, Change]:
-        """Return the status that holds at a second and the one before it, each with its beginning."""
-        place = self._place(second)
-        return self.changes[place], self.changes[max(place - 1, 0)]
-
-    def changed(self, second: int) -> bool:
-        """Whether a status began at exactly this second."""
-        return self.changes[self._place(second)].second == second
-
-    def _place(self, second: int) -> int:
-        return max(bisect_right(self.changes, second, key=lambda change: change.second) - 1, 0)
-
-
-class Place(NamedTuple):
-    """Where something happened; the parts below its level tell the cause and may be empty."""
-
-    service: str = ""
-    hostname: str = ""
-    metric: str = ""
+                    yield Happening(second, status, change, reminder=True)
+        previous = change
 
 
 @dataclass(frozen=True, slots=True)
-class Teller:
-    """Makes the events of one site on one day."""
-
+class _Teller:
     report: str
     site: str
     inputs: DayInputs
-    metrics: Mapping[Measured, Line]
-    endpoints: Mapping[Endpoint, Line]
-    services: Mapping[str, Line]
-    own: Line
+    lines: Timelines
+    """Of two days; seconds count from the midnight between."""
+    below: Mapping[Place, Sequence[Place]]
     results: Results
-    measured: Mapping[Endpoint, Sequence[Measured]]
-    """The metrics of each endpoint."""
 
-    def events(self, repeat: int) -> Iterator[dict[str, Any]]:
-        """Give all events, level by level, each in the shape that status events have as JSON."""
-        available = self.inputs.rules.available
-        for level, name, line in self._lines():
-            # A reminder of a day that is not over must not be told before its time.
-            due = (each for each in line.happenings(available, repeat) if each.second <= self.inputs.until)
-            for happening in due:
-                yield self._event(level, name, happening)
-
-    def _lines(self) -> Iterator[tuple[str, Measured | Endpoint | str, Line]]:
-        yield from (("metric", name, line) for name, line in self.metrics.items())
-        yield from (("endpoint", name, line) for name, line in self.endpoints.items())
-        yield from (("service", name, line) for name, line in self.services.items())
-        yield "endpoint_group", self.site, self.own
-
-    def _event(self, level: str, name: Measured | Endpoint | str, happening: Happening) -> dict[str, Any]:
-        second = happening.second
-        place = self._cause(level, name, happening)
-        result = self._result(place, second)
-        repeat = "true" if happening.reminder else "false"
+    def event(self, place: Place, happening: Happening) -> dict[str, Any]:
+        second, repeat = happening.second, str(happening.reminder).lower()
+        cause = self._cause(place, happening)
+        result = self._result(cause, second)
         return {
             "report": self.report,
-            "type": level,
-            "date": self.inputs.day.replace("-", ""),
+            "type": place.level,
             "endpoint_group": self.site,
-            **place._asdict(),
+            **cause._asdict(),
             "status": happening.status,
             "prev_status": happening.status if happening.reminder else happening.previous.status,
             "ts_monitored": self._time(second),
@@ -129,63 +106,49 @@ class Teller:
             "monitoring_host": result.monitoring_host,
             "summary": result.summary,
             "message": result.message,
-            "hostname_url": self.inputs.sites[self.site].get(Endpoint(place.service, place.hostname), ""),
+            "hostname_url": self.inputs.sites[self.site].get(cause.above()[1], ""),
             "repeat": repeat,
             "reminder": repeat,
-            **self._fours(place, second),
-            **self._neighbours(level, place, second),
+            **self._fours(cause, second),
+            **self._neighbours(place, cause, second),
         }
 
-    def _cause(self, level: str, name: Measured | Endpoint | str, happening: Happening) -> Place:
-        """Find what moved the level, or holds it: of what changed at that second, first what now has its status."""
-        if isinstance(name, Measured):
-            return Place(*name)
-        below = self._below(level, name)
-        moved = [each for each in below if self._line(each).changed(happening.second)]
-        same = [each for each in moved or below if self._line(each).at(happening.second) == happening.status]
-        if same or moved:
-            return Place(*(same or moved)[0])
-        return Place(name) if level == "service" and isinstance(name, str) else Place()
+    def _cause(self, place: Place, happening: Happening) -> Place:
+        """Find what moved a level, or holds it: of what changed at that second, first what now has its status."""
+        now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
+        moved = [each for each, change in now.items() if change.second == happening.second]
+        same = [each for each in moved or now if now[each].status == happening.status]
+        return (same or moved or [Place(place.service)])[0]
 
-    def _below(self, level: str, name: Endpoint | str) -> list[Measured | Endpoint]:
-        """List the metrics of a level, and then its endpoints."""
-        endpoints = [each for each in self.endpoints if level == "endpoint_group" or name in (each, each.service)]
-        return [*(metric for each in endpoints for metric in self.measured[each]), *endpoints]
-
-    def _line(self, name: Measured | Endpoint) -> Line:
-        return self.metrics[name] if isinstance(name, Measured) else self.endpoints[name]
+    def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
+        """Return the status that holds at a second and the one before it, each with its beginning."""
+        changes = self.lines[place].changes
+        number = self.lines[place].number(second)
+        return changes[number], changes[max(number - 1, 0)]
 
     def _result(self, place: Place, second: int) -> Result:
-        found = [each for each in self.results.get(Measured(*place), ()) if each.second == second]
+        found = [each for each in self.results.get(place, ()) if each.second == second]
         return max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
 
-    def _fours(self, place: Place, second: int) -> dict[str, list[str]]:
-        """Tell of each level on the way up: status, previous status, and since when each."""
-        lines = {
-            "status_metric": self.metrics.get(Measured(*place)),
-            "status_endpoint": self.endpoints.get(Endpoint(place.service, place.hostname)),
-            "status_service": self.services.get(place.service),
-            "status_egroup": self.own,
-        }
-        return {name: self._four(line, second) for name, line in lines.items()}
+    def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
+        """Tell of each level from the cause on up: status, previous status, and since when each."""
+        levels = zip(_FOURS.items(), cause.above(), strict=True)
+        return {name: self._four(place, second) if place.level == level else [] for (name, level), place in levels}
 
-    def _four(self, line: Line | None, second: int) -> list[str]:
-        if line is None:
-            return []
-        now, previous = line.four(second)
+    def _four(self, place: Place, second: int) -> list[str]:
+        now, previous = self._last_two(place, second)
         return [now.status, previous.status, self._time(now.second), self._time(previous.second)]
 
-    def _neighbours(self, level: str, place: Place, second: int) -> dict[str, Sequence[str]]:
+    def _neighbours(self, place: Place, cause: Place, second: int) -> dict[str, Sequence[str]]:
         """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
-        here = Endpoint(place.service, place.hostname)
-        metrics = {each.metric: self.metrics[each].at(second) for each in self.measured.get(here, ())}
-        around = {each: line.at(second) for each, line in self.endpoints.items()} if level == "endpoint_group" else {}
+        metrics = [each for each in self.below[cause.above()[1]] if each.metric] if cause.hostname else []
+        around = [each for each in self.below[place] if not each.metric] if place == Place() else []
         return {
-            "metric_names": list(metrics),
-            "metric_statuses": list(metrics.values()),
+            "metric_names": [each.metric for each in metrics],
+            "metric_statuses": [self.lines[each].at(second) for each in metrics],
             "group_endpoints": [each.hostname for each in around],
             "group_services": [each.service for each in around],
-            "group_statuses": list(around.values()),
+            "group_statuses": [self.lines[each].at(second) for each in around],
         }
 
     def _time(self, second: int) -> str:
@@ -195,40 +158,4 @@ class Teller:
 @lru_cache(maxsize=DAY)
 def _written(day: str, second: int) -> str:
     """Write a second of a day as a time; the same few are written over and over."""
-    return written(moment(f"{day}T00:00:00Z") + second)
-
-
-def teller(report: str, site: str, inputs: DayInputs, eve: SiteDay, today: SiteDay, results: Results) -> Teller | None:
-    """Put two days of a site together; None if no endpoint of it counts on the day."""
-    if today.site is None:
-        return None
-    measured: dict[Endpoint, list[Measured]] = {}
-    for each in today.metrics:
-        measured.setdefault(each.endpoint, []).append(each)
-    return Teller(
-        report,
-        site,
-        inputs,
-        {name: Line.of(eve.metrics.get(name), line) for name, line in today.metrics.items()},
-        {name: Line.of(eve.endpoints.get(name), line) for name, line in today.endpoints.items()},
-        {name: Line.of(eve.services.get(name), line) for name, line in today.services.items()},
-        Line.of(eve.site, today.site),
-        results,
-        measured,
-    )
-
-
-EVENT_WORDS = (
-    *("report", "type", "date", "endpoint_group", "service", "hostname", "metric", "status", "prev_status"),
-    *("ts_monitored", "prev_ts", "monitoring_host", "summary", "message", "hostname_url", "repeat", "reminder"),
-)
-EVENT_LISTS = (
-    *("status_metric", "status_endpoint", "status_service", "status_egroup", "metric_names", "metric_statuses"),
-    *("group_endpoints", "group_services", "group_statuses"),
-)
-"""The fields of an event: words, and lists of words."""
-
-
-def to_json(event: Mapping[str, Any]) -> str:
-    """Write an event as it goes over the wire."""
-    return msgspec.json.encode(event).decode()
+    return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,6 +1,7 @@
-"""From what was computed of days (`columns.ROWS`) to the tables: statuses, events, and figures.
+"""From stored results to the tables of days: timelines and events site by site, and figures from the timelines.
 
-Figures are availability and reliability, from the seconds of each status:
+Most results say what the result before said. Spark leaves those out with a window over each metric before anything
+reaches Python, so that what is computed site by site in plain Python is small.
 
     up = seconds in the available states; unknown = seconds unknown or missing; down = seconds in announced downtime
     known = 86,400 - unknown
@@ -10,119 +11,167 @@ Figures have five decimals, halves rounded up. They are computed in whole number
 about a half.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DecimalType
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from ams.pipeline.jobs.availability.columns import EVENTS, PERCENT
-from ams.pipeline.jobs.availability.timelines import DAY
+from ams.pipeline.jobs.availability.columns import FIGURES, PERCENT, ROWS, STATUSES
+from ams.pipeline.jobs.availability.events import events_of
+from ams.pipeline.jobs.availability.inputs import DayInputs, day_before
+from ams.pipeline.jobs.availability.sites import Result, Results, Timelines, timelines_of
+from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
+from ams.pipeline.jobs.availability.topology import Place
 
-STATES = "date string, available array<string>, unknown array<string>, downtime string, partial boolean"
-"""What counts as what on a day; `partial` says that the day is not over."""
-
-_UNDEFINED = -1
+_METRIC = ("service", "hostname", "metric")
+_TOLD = ("status", "monitoring_host", "summary", "message")
+_SECONDS = ("up_seconds", "unknown_seconds", "down_seconds")
 _DECIMALS = 100_000
+
+
+def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
+    """Compute the timelines and the events of days.
+
+    Args:
+        results: stored results (`columns.RESULTS`) of those days and of the two days before each.
+        days: what holds on each of the days.
+        report: the name of the report, which events carry.
+        repeat: after how many seconds of a bad status an event is repeated.
+
+    Returns: `columns.ROWS`.
+    """
+    spark, everything = results.sparkSession, [*days, *(day.eve for day in days if day.eve)]
+    endpoints = {(site, *place[:2]) for each in everything for site in each.sites for place in each.endpoints(site)}
+    if not endpoints:
+        return spark.createDataFrame([], ROWS)
+    places = spark.createDataFrame(sorted(endpoints), "endpoint_group string, service string, hostname string")
+    found = told(results, everything).join(F.broadcast(places), on=["service", "hostname"])
+    # A site without any result must be computed as well: all it should have been measured for is missing.
+    silent = places.select("endpoint_group").distinct()
+
+    def compute(table: pa.Table) -> pa.Table:
+        rows = table.to_pylist()
+        found = site_rows(rows[0]["endpoint_group"], results_of(rows), days, report, repeat)
+        return pa.Table.from_pylist(list(found), schema=to_arrow_schema(ROWS))
+
+    grouped = found.unionByName(silent, allowMissingColumns=True).groupBy("endpoint_group")
+    return grouped.applyInArrow(compute, ROWS)
+
+
+def told(results: DataFrame, days: Iterable[DayInputs]) -> DataFrame:
+    """Leave out doubled results and those that say what the result before them said.
+
+    The first result of a day always stays: what goes over from a day to the next is decided by whether there was one.
+    """
+    status, now = F.col("status"), F.unix_timestamp("timestamp")
+    for host, start, end, unknown in {each for day in days for each in day.distrusted}:
+        status = F.when((F.col("monitoring_host") == host) & now.between(start, end - 1), unknown).otherwise(status)
+    severity = F.array_position(F.lit([*SEVERITY]), F.col("status")).alias("severity")
+    worst = F.max(F.struct(severity, *_TOLD)).alias("worst")
+    once = results.withColumn("status", status).groupBy("date", *_METRIC, "timestamp").agg(worst)
+    before = F.lag("worst.status").over(Window.partitionBy("date", *_METRIC).orderBy("timestamp"))
+    changed = once.withColumn("before", before).where("before IS NULL OR before != worst.status")
+    return changed.select("date", *_METRIC, (F.unix_timestamp("timestamp") % DAY).alias("second"), "worst.*")
+
+
+def results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[Result]]]:
+    """Put the results of a site (rows of `told`) together, by day."""
+    held: dict[str, dict[Place, list[Result]]] = {}
+    for row in rows:
+        if row["date"] is not None:
+            place, result = (
+                Place(*(row[name] for name in _METRIC)),
+                Result(row["second"], *(row[name] for name in _TOLD)),
+            )
+            held.setdefault(row["date"], {}).setdefault(place, []).append(result)
+    return held
+
+
+def site_rows(
+    site: str, results: Mapping[str, Results], days: Sequence[DayInputs], report: str, repeat: int
+) -> Iterator[dict[str, Any]]:
+    """Give the `columns.ROWS` of one site; `results` are by day."""
+    known: dict[str, Timelines] = {}
+
+    def on(inputs: DayInputs) -> Timelines:
+        if inputs.day not in known:
+            today, before = (results.get(each, {}) for each in (inputs.day, day_before(inputs.day)))
+            known[inputs.day] = timelines_of(inputs, site, today, before)
+        return known[inputs.day]
+
+    for inputs in days:
+        lines, eve = on(inputs), on(inputs.eve) if inputs.eve else {}
+        common = {"date": inputs.day, "endpoint_group": site, "partial": inputs.until < DAY}
+        for place, span in ((place, span) for place, line in lines.items() for span in line.spans()):
+            seconds = {name: (span.end - span.start) * yes for name, yes in inputs.rules.counts(span.status).items()}
+            yield {**common, "type": place.level, **place._asdict(), **span._asdict(), **seconds}
+        for event in events_of(report, site, inputs, eve, lines, results.get(inputs.day, {}), repeat):
+            yield {**common, "type": event["type"], "event": event}
 
 
 def statuses(rows: DataFrame, report: str) -> DataFrame:
     """Pick the stretches of statuses out of `columns.ROWS`. Returns: `columns.STATUSES`."""
-    midnight = F.unix_timestamp("date", "yyyy-MM-dd")
-    return rows.where(F.col("event").isNull()).select(
-        F.lit(report).alias("report"),
-        *("type", "endpoint_group", "service", "hostname", "metric"),
-        F.timestamp_seconds(midnight + F.col("start")).alias("start"),
-        F.timestamp_seconds(midnight + F.col("end")).alias("end"),
-        *("status", "date"),
-    )
+    times = {
+        name: F.timestamp_seconds(F.unix_timestamp("date", "yyyy-MM-dd") + F.col(name)) for name in ("start", "end")
+    }
+    return rows.where("event IS NULL").withColumns({"report": F.lit(report), **times}).select(*STATUSES.names)
 
 
 def events(rows: DataFrame) -> DataFrame:
     """Pick the events out of `columns.ROWS`. Returns: `columns.EVENTS`."""
-    told = rows.where(F.col("event").isNotNull()).select("date", F.from_json("event", EVENTS).alias("event"))
-    return told.select(*(F.col("event").getField(name).alias(name) for name in EVENTS.names if name != "date"), "date")
+    return rows.where("event IS NOT NULL").select("event.*", "date")
 
 
-def figures(rows: DataFrame, states: DataFrame, report: str) -> DataFrame:
-    """Compute the figures of every endpoint, service and site.
-
-    Args:
-        rows: stretches of statuses (`columns.ROWS`).
-        states: of each day what counts as what (`STATES`).
-        report: the report's name.
-
-    Returns: `columns.FIGURES`.
-    """
-    stretches = rows.where(F.col("event").isNull() & (F.col("type") != "metric"))
-    held = stretches.join(F.broadcast(states), on="date", how="inner").withColumn("held", F.col("end") - F.col("start"))
-    counted = held.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(
-        _seconds(F.array_contains("available", F.col("status"))).alias("up_seconds"),
-        _seconds(F.array_contains("unknown", F.col("status"))).alias("unknown_seconds"),
-        _seconds(F.col("status") == F.col("downtime")).alias("down_seconds"),
+def figures(rows: DataFrame, report: str) -> DataFrame:
+    """Compute the figures of every endpoint, service and site from `columns.ROWS`. Returns: `columns.FIGURES`."""
+    stretches = rows.where("event IS NULL AND type != 'metric'")
+    counted = stretches.groupBy("date", "type", "endpoint_group", "service", "hostname", "partial").agg(
+        *(F.sum(name).cast("int").alias(name) for name in _SECONDS)
     )
-    up, unknown, down = (F.col(f"{name}_seconds") for name in ("up", "unknown", "down"))
-    known = F.lit(DAY) - unknown
-    return counted.select(
-        F.lit(report).alias("report"),
-        *("type", "endpoint_group", "service", "hostname"),
-        ratio(up, known, 100).alias("availability"),
-        ratio(up, known - down, 100).alias("reliability"),
-        ratio(up, F.lit(DAY)).alias("up"),
-        ratio(unknown, F.lit(DAY)).alias("unknown"),
-        ratio(down, F.lit(DAY)).alias("down"),
-        *(F.col(f"{name}_seconds").cast("int").alias(f"{name}_seconds") for name in ("up", "unknown", "down")),
-        *("partial", "date"),
-    )
+    up, unknown, down = (F.col(name) for name in _SECONDS)
+    known, day = DAY - unknown, F.lit(DAY)
+    found = {
+        "report": F.lit(report),
+        "availability": ratio(up, known, 100),
+        "reliability": ratio(up, known - down, 100),
+        "up": ratio(up, day),
+        "unknown": ratio(unknown, day),
+        "down": ratio(down, day),
+    }
+    return counted.withColumns(found).select(*FIGURES.names)
 
 
-def figures_of_groups(counted: DataFrame, regions: Sequence[tuple[str, str, str]]) -> DataFrame:
+def figures_of_groups(counted: DataFrame, members: Sequence[tuple[str, str, str]]) -> DataFrame:
     """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
 
     Args:
         counted: figures of sites, among others (`columns.FIGURES`).
-        regions: day, group and site of each membership.
+        members: day, group and site of each membership.
 
     Returns: `columns.FIGURES` of type `group`, without seconds, which a group does not have.
     """
-    members = counted.sparkSession.createDataFrame(list(regions), "date string, region string, endpoint_group string")
-    sites = counted.where(F.col("type") == "endpoint_group")
-    joined = sites.join(F.broadcast(members), on=["date", "endpoint_group"], how="inner")
-    means = joined.groupBy("report", "date", "region", "partial").agg(
+    known = counted.sparkSession.createDataFrame(list(members), "date string, region string, endpoint_group string")
+    sites = counted.where("type = 'endpoint_group'").join(F.broadcast(known), on=["date", "endpoint_group"])
+    means = sites.groupBy("report", "date", F.col("region").alias("endpoint_group"), "partial").agg(
         *(_mean(name).alias(name) for name in ("availability", "reliability")),
-        *(_share(name).alias(name) for name in ("up", "unknown", "down")),
+        *(ratio(F.sum(name), F.count("*") * DAY).alias(name.removesuffix("_seconds")) for name in _SECONDS),
     )
-    empty = [F.lit(None).cast("int").alias(f"{name}_seconds") for name in ("up", "unknown", "down")]
-    return means.select(
-        "report",
-        F.lit("group").alias("type"),
-        F.col("region").alias("endpoint_group"),
-        F.lit("").alias("service"),
-        F.lit("").alias("hostname"),
-        *("availability", "reliability", "up", "unknown", "down"),
-        *empty,
-        *("partial", "date"),
-    )
+    others = {"type": F.lit("group"), "service": F.lit(""), "hostname": F.lit("")}
+    nothing = {name: F.lit(None).cast("int") for name in _SECONDS}
+    return means.withColumns({**others, **nothing}).select(*FIGURES.names)
 
 
 def _mean(name: str) -> Column:
     defined = F.when(F.col(name) >= 0, (F.col(name) * _DECIMALS).cast("long"))
-    # A mean of five decimals is the ratio of whole numbers once more.
-    return F.coalesce(ratio(F.sum(defined), F.count(defined) * _DECIMALS), F.lit(_UNDEFINED).cast(PERCENT))
-
-
-def _share(name: str) -> Column:
-    return ratio(F.sum(f"{name}_seconds"), F.count("*") * DAY)
+    # A mean of five decimals is the ratio of whole numbers once more; of none it is null.
+    return F.coalesce(ratio(F.sum(defined), F.count(defined) * _DECIMALS), F.lit(-1).cast(PERCENT))
 
 
 def ratio(part: Column, whole: Column, scale: int = 1) -> Column:
     """Divide whole numbers to five decimals, halves rounded up; -1 if there is nothing to divide by."""
-    doubled = F.lit(2 * scale * _DECIMALS) * part + whole
-    rounded = F.call_function("div", doubled, F.lit(2) * whole).cast(DecimalType(18, 0)) / F.lit(_DECIMALS).cast(
-        DecimalType(6, 0)
-    )
-    return F.when(whole > 0, rounded).otherwise(F.lit(_UNDEFINED)).cast(PERCENT)
-
-
-def _seconds(condition: Column) -> Column:
-    return F.sum(F.when(condition, F.col("held")).otherwise(F.lit(0)))
+    doubled = 2 * scale * _DECIMALS * part.cast("long") + whole
+    rounded = F.call_function("div", doubled, 2 * whole).cast("decimal(18,0)") / F.lit(_DECIMALS).cast("decimal(6,0)")
+    return F.when(whole > 0, rounded).otherwise(-1).cast(PERCENT)

@@ -1,48 +1,149 @@
-"""All that availability is computed from apart from results: profiles, topology, downtimes, requests, day by day.
+"""What can be said to the availability job, and what holds on a day because of it.
 
-It comes from files, and what is not in files from messages. A list of a date holds until the next date that has one;
-days before the first date have the first list.
+Profiles, topology, downtimes and requests come from JSON files, and what is not in files from messages. A list of a
+date holds until the next date that has one; days before the first date have the first list: the topology of a place
+rarely begins before its monitoring does.
 """
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.availability.documents import listed, moment, single
-from ams.pipeline.jobs.availability.exceptions import Downtime, Exceptions, Request
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.profiles import MetricProfile, NothingCounts, Operations, Rules
-from ams.pipeline.jobs.availability.sites import DayInputs
-from ams.pipeline.jobs.availability.synced import Lists
-from ams.pipeline.jobs.availability.timelines import DAY
-from ams.pipeline.jobs.availability.topology import EndpointItem, GroupItem, Topology, in_force
+from ams.pipeline.jobs.availability.parse import Lists, Shape
+from ams.pipeline.jobs.availability.profiles import (
+    AggregationProfile,
+    MetricProfile,
+    NothingCounts,
+    OperationsProfile,
+    Rules,
+)
+from ams.pipeline.jobs.availability.timelines import DAY, Span
+from ams.pipeline.jobs.availability.topology import (
+    Downtime,
+    EndpointItem,
+    GroupItem,
+    Override,
+    Place,
+    Request,
+    midnight,
+    moment,
+    overrides,
+    sites_of,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+Dated = TypeVar("Dated", EndpointItem, GroupItem)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the availability job; paths are of JSON files."""
+
+    aggregation_profile: str
+    """The aggregation profile: how metrics, endpoints, services and groups come together."""
+    topic: str = "metric_data"
+    """The topic with monitoring results."""
+    shape: Shape = "current"
+    """Which Avro schema the results are written with: `current`, `without_actual_data` or `actual_data_last`."""
+    sync_topic: str = ""
+    """A topic with the topology, the metric profile and the downtimes of each day; a file comes before it."""
+    report: str = "Default"
+    """The report's name: it stands in every figure and event, and recomputation requests may be about it."""
+    metric_profile: str = ""
+    """The metric profile: which metrics of which services count. Needed without `sync_topic`."""
+    operations_profile: str = ""
+    """The operations profile; without one, AND is the worst and OR the best status in the usual orders."""
+    topology: str = ""
+    """The endpoints of the sites. Needed without `sync_topic`."""
+    groups: str = ""
+    """Which sites belong to which larger group; without it there are no figures of larger groups."""
+    downtimes: str = ""
+    """The announced downtimes."""
+    recomputations: str = ""
+    """The recomputation requests."""
+    repeat_hours: Annotated[int, msgspec.Meta(ge=1, le=24)] = 24
+    """After how many hours of a bad status an event is repeated."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 200_000
+    """Messages a batch at most."""
+    events_topic: str = ""
+    """A topic that status events are published to, each once; without it they are only written to the table."""
+
+    def __post_init__(self) -> None:
+        """Refuse options that leave open what is monitored."""
+        for name in ("metric_profile", "topology"):
+            if not getattr(self, name) and not self.sync_topic:
+                raise WrongOption(name, "is needed where no sync_topic tells it")
+
+
+@dataclass(frozen=True, slots=True)
+class DayInputs:
+    """All that holds on a day, apart from results. The same inputs have the same `repr`, also in another process."""
+
+    day: str
+    rules: Rules
+    sites: Mapping[str, Mapping[Place, str]]
+    """The endpoints that count, of each site, and the page of each."""
+    overrides: tuple[Override, ...] = ()
+    distrusted: tuple[tuple[str, int, int, str], ...] = ()
+    """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""
+    members: tuple[tuple[str, str], ...] = ()
+    """Larger groups and their sites."""
+    until: int = DAY
+    """The second of the day at which it was looked at; of a day that is over, its end."""
+    eve: "DayInputs | None" = None
+    """What held on the day before; None if that day has no results."""
+
+    def endpoints(self, site: str) -> list[Place]:
+        """The endpoints of a site whose services are in the profiles."""
+        return [endpoint for endpoint in self.sites.get(site, {}) if endpoint.service in self.rules.metrics]
+
+    def laid_over(self, site: str, place: Place) -> list[Span]:
+        """What holds at a place instead of what was measured."""
+        return [each.span for each in self.overrides if each.covers(site, place)]
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is known. With no rules at all, nothing can be computed yet."""
+    """What is known, by date; of a list without dates the date is empty. With no rules, nothing can be computed yet."""
 
     rules: Mapping[str, Rules]
-    """By date; of a profile in a file the date is empty."""
-    topology: Topology
-    downtimes: Mapping[str, tuple[Downtime, ...]]
-    """By date, as the rules."""
+    sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
+    lists: Lists
     requests: tuple[Request, ...]
-    report: str
-    unfit: tuple[str, ...] = ()
-    """Dates of metric profiles that came in messages and of which nothing counts: they are passed over."""
+    """Those to be followed."""
 
-    def on(self, day: str, now: int) -> DayInputs:
+    @property
+    def unfit(self) -> list[str]:
+        """Dates of metric profiles that came in messages and of which nothing counts: they are passed over."""
+        return sorted(self.lists.profiles.keys() - self.rules.keys())
+
+    def on(self, day: str, now: int, eve: DayInputs | None = None) -> DayInputs:
         """Return what holds on a day, looked at at a time in seconds since 1970."""
-        over = now - moment(f"{day}T00:00:00Z")
-        downtimes = self.downtimes.get(in_force(self.downtimes, day), ())
+        rules = in_force(self.rules, day)
+        assert rules is not None
+        begin, unknown = midnight(day), rules.defaults.unknown
+        over = overrides(day, in_force(self.lists.downtimes, day) or (), self.requests, rules.defaults)
+        hosts = (
+            (each.host, moment(each.start_time), moment(each.end_time), unknown)
+            for request in self.requests
+            for each in request.exclude_monitoring_source
+        )
         return DayInputs(
             day,
-            self.rules[in_force(self.rules, day)],
-            self.topology.sites(day),
-            Exceptions.of(downtimes, self.requests, self.report).about(day),
-            self.topology.regions(day),
-            until=min(max(over, 0), DAY),
+            rules,
+            in_force(self.sites, day) or {},
+            tuple(each for each in over if each.span.start < DAY and each.span.end > 0),
+            # What a host said on the day before goes over into the day.
+            tuple(each for each in hosts if each[1] < begin + DAY and each[2] > begin - DAY),
+            tuple(sorted({(each.group, each.subgroup) for each in in_force(self.lists.groups, day) or ()})),
+            min(max(now - begin, 0), DAY),
+            eve,
         )
 
 
@@ -52,34 +153,87 @@ def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # 
     Raises:
         WrongOption: a file cannot be used; names the option, the file and the field.
     """
-    operations, unfit = Operations.read(options), set[str]()
-    if options.metric_profile or not options.sync_topic:
-        rules = {"": operations.rules(single("metric_profile", options.metric_profile, MetricProfile))}
-    else:
-        rules = _fitting(operations, came.profiles)
-        unfit = came.profiles.keys() - rules.keys()
-    endpoints = tuple(listed("topology", options.topology, EndpointItem)) or came.endpoints
-    groups = tuple(listed("groups", options.groups, GroupItem)) or came.groups
-    downtimes: Mapping[str, tuple[Downtime, ...]] = came.downtimes
-    if options.downtimes:
-        downtimes = {"": tuple(listed("downtimes", options.downtimes, Downtime))}
+    lists = Lists._make(file or message for file, message in zip(_files(options), came, strict=True))
+    requests = _listed("recomputations", options.recomputations, Request)
     return Inputs(
-        rules,
-        Topology(endpoints, groups),
-        downtimes,
-        tuple(listed("recomputations", options.recomputations, Request)),
-        options.report,
-        tuple(sorted(unfit)),
+        _rules(options, lists.profiles),
+        {date: sites_of(items) for date, items in lists.endpoints.items()},
+        lists,
+        tuple(each for each in requests if each.is_about(options.report)),
     )
 
 
-def _fitting(operations: Operations, profiles: Mapping[str, MetricProfile]) -> dict[str, Rules]:
-    """Return the rules of each day's profile, of those of which something counts: a message ends no run."""
+def in_force(known: Mapping[str, T], day: str) -> T | None:
+    """Return what is known of the last date that is not after a day, else of the first; None if nothing is."""
+    dates = sorted(known)
+    return known[dates[max(bisect_right(dates, day) - 1, 0)]] if dates else None
+
+
+def day_before(day: str, days: int = 1) -> str:
+    """Return the day so many days before, as `2024-03-05`."""
+    return (date.fromisoformat(day) - timedelta(days=days)).isoformat()
+
+
+def _files(options: Options) -> Lists:
+    profile, downtimes = options.metric_profile, options.downtimes
+    return Lists(
+        _by_date(_listed("topology", options.topology, EndpointItem)),
+        _by_date(_listed("groups", options.groups, GroupItem)),
+        {"": _single("metric_profile", profile, MetricProfile)} if profile else {},
+        {"": _listed("downtimes", downtimes, Downtime)} if downtimes else {},
+    )
+
+
+def _rules(options: Options, profiles: Mapping[str, MetricProfile]) -> dict[str, Rules]:
+    """Return the rules by each metric profile; of those from messages only where something counts: none ends a run."""
+    aggregation = _single("aggregation_profile", options.aggregation_profile, AggregationProfile)
+    option, operations = "aggregation_profile", OperationsProfile()
+    if options.operations_profile:
+        option = "operations_profile"
+        operations = _single(option, options.operations_profile, OperationsProfile)
     found = {}
     for day, profile in profiles.items():
         try:
-            found[day] = operations.rules(profile)
-        except WrongOption as error:
-            if not isinstance(error.__cause__, NothingCounts):
-                raise
+            found[day] = Rules.of(profile, aggregation, operations)
+        except ValueError as error:
+            if options.metric_profile or not isinstance(error, NothingCounts):
+                raise WrongOption(option, str(error)) from error
     return found
+
+
+def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:
+    held: dict[str, list[Dated]] = {}
+    for each in items:
+        held.setdefault(each.date, []).append(each)
+    return held
+
+
+def _listed(option: str, file: str, item: type[T]) -> list[T]:
+    """Read a file of items; an option that was not given is an empty list."""
+    # mypy knows no types that are made at run time
+    return _read(option, file, lambda found: msgspec.convert(found, list[item])) if file else []  # type: ignore[valid-type]
+
+
+def _single(option: str, file: str, item: type[T]) -> T:
+    """Read a file of exactly one item, alone or as a list of one."""
+
+    def fit(found: Any) -> T:
+        alone = found if isinstance(found, list) else [found]
+        if len(alone) != 1:
+            raise ValueError(f"one profile is needed, not {len(alone)}")
+        return msgspec.convert(alone[0], item)
+
+    if not file:
+        raise WrongOption(option, "is needed: the path of a JSON file")
+    return _read(option, file, fit)
+
+
+def _read(option: str, file: str, fit: Callable[[Any], R]) -> R:
+    """Read what is in a file, or in the `data` of what the monitoring API answers."""
+    try:
+        found = msgspec.json.decode(Path(file).read_bytes())
+        return fit(found["data"] if isinstance(found, dict) and "data" in found else found)
+    except OSError as error:
+        raise WrongOption(option, f"{file}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise WrongOption(option, f"{file}: {error}") from error

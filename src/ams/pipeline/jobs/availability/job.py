@@ -1,7 +1,14 @@
-"""The availability job: monitoring results in, daily figures, timelines of statuses and status events out."""
+"""The availability job: monitoring results in, daily figures, timelines of statuses and status events out.
 
+The figures of a day follow from the results stored of it and of the two days before, and from the profiles, topology,
+downtimes and requests that hold on it. The fingerprint of all these is kept beside the figures, and written last. A day
+whose fingerprint has changed is computed anew and replaced whole: after results that came late, after a recomputation
+request and after its withdrawal, and after a kill in the middle.
+"""
+
+import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -10,13 +17,9 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.jobs.availability.board import as_page, board
 from ams.pipeline.jobs.availability.columns import DAYS, EVENTS, FIGURES, RESULTS, STATUSES, SYNCED
-from ams.pipeline.jobs.availability.daily import computed, day_before
-from ams.pipeline.jobs.availability.figures import STATES, events, figures, figures_of_groups, statuses
-from ams.pipeline.jobs.availability.inputs import inputs
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.recomputing import Day, days_of
-from ams.pipeline.jobs.availability.results import parse_as
-from ams.pipeline.jobs.availability.synced import Lists, lists, parse_for
+from ams.pipeline.jobs.availability.figures import computed, events, figures, figures_of_groups, statuses
+from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, day_before, inputs
+from ams.pipeline.jobs.availability.parse import Lists, lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
@@ -24,7 +27,7 @@ from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
 from ams.pipeline.tables import Table
-from ams.tables.files import Partition
+from ams.tables.files import File, Partition
 
 AT_ONCE = 7
 """Days computed in one pass: more would only need more memory, fewer would compute more days before as well."""
@@ -54,11 +57,11 @@ class Availability:
         """Store a batch of messages; what is none of what it should be is set aside."""
         sync = F.col("topic") == self.options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        items = split(rows_of(batch.where(sync), parse_for(self.options.report), SYNCED), SYNCED)
-        with parsed(batch.where(~sync), parse_as(self.options.shape, latest), RESULTS) as found:
-            self.run.append(self._stored, found.records, batch_id)
+        items = split(rows_of(batch.where(sync), parse_lists(self.options.report), SYNCED), SYNCED)
+        with parsed(batch.where(~sync), parse_results(self.options.shape, latest), RESULTS) as found:
+            self.run.append(self._stored, with_source(found.records), batch_id)
             if self.options.sync_topic:
-                self.run.append(self._synced, items.records, batch_id)
+                self.run.append(self._synced, with_source(items.records), batch_id)
             self.run.quarantine(found.broken.unionByName(items.broken), batch_id)
 
     def refresh(self) -> None:
@@ -70,33 +73,30 @@ class Availability:
             self.run.say(f"no metric profile has come in {self.options.sync_topic} yet: nothing to compute")
             return
         outbox = Outbox.of(self.run, self.options.events_topic) if self.options.events_topic else None
-        fingerprints = {row["date"]: row["fingerprint"] for row in self._days.read().collect()}
-        every = days_of(self._stored.files(), known, self.options, int(time.time()))
-        days = [day for day in every if fingerprints.get(day.date) != day.fingerprint]
-        for start in range(0, len(days), AT_ONCE):
-            self._compute(days[start : start + AT_ONCE], outbox)
+        before = {row["date"]: row["fingerprint"] for row in self._days.read().collect()}
+        every = fingerprints(self._stored.files(), known, self.options, int(time.time()))
+        due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
+        for start in range(0, len(due), AT_ONCE):
+            self._compute(due[start : start + AT_ONCE], outbox)
         if outbox:
             outbox.send()
-        if days and self.run.every is None:
+        if due and self.run.every is None:
             shown = board(self._result("figures", FIGURES).read(), self._result("statuses", STATUSES).read())
             put(self.run.work / "board.html", as_page(shown))
-        self.run.say(f"computed {', '.join(day.date for day in days)}" if days else "nothing to compute")
+        self.run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
 
-    def _compute(self, days: Sequence[Day], outbox: Outbox | None) -> None:
+    def _compute(self, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None) -> None:
         """Compute some days; they count as computed, by their fingerprints, when all the rest is written."""
-        spark, report = self.run.spark, self.options.report
-        dates = [day.date for day in days]
-        by_day: list[Partition] = [{"date": date} for date in dates]
-        needed = sorted({day_before(date, back) for date in dates for back in range(3)})
+        report, days = self.options.report, [day for day, _ in due]
+        by_day: list[Partition] = [{"date": day.day} for day in days]
+        needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
         results = self._stored.read([{"date": date} for date in needed])
-        eves = {day.eve.day: day.eve for day in days if day.eve}
-        repeat = self.options.repeat_hours * 3600
-        rows = computed(results, [day.inputs for day in days], eves, report, repeat).persist()
+        rows = computed(results, days, report, self.options.repeat_hours * 3600).persist()
         try:
             rows.count()  # fills the cache with all cores; each result below is written by one task
             self._result("statuses", STATUSES).replace(statuses(rows, report), by_day)
-            counted = figures(rows, spark.createDataFrame([day.states for day in days], STATES), report)
-            of_groups = figures_of_groups(counted, [each for day in days for each in day.regions])
+            counted = figures(rows, report)
+            of_groups = figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
             self._result("figures", FIGURES).replace(counted.unionByName(of_groups), by_day)
             told = self._result("events", EVENTS)
             told.replace(events(rows), by_day)
@@ -104,11 +104,20 @@ class Availability:
             rows.unpersist()
         if outbox:
             outbox.put(told.read(by_day))
-        self._days.replace(spark.createDataFrame([(day.fingerprint, day.date) for day in days], DAYS))
+        self._days.replace(self.run.spark.createDataFrame([(print_of, day.day) for day, print_of in due], DAYS))
+
+    def _lists(self) -> Lists:
+        if not self.options.sync_topic:
+            return Lists()
+        return lists([tuple(row) for row in self._synced.read(columns=SYNCED.names[:3]).distinct().collect()])
 
     @property
     def _stored(self) -> Table:
         return self.run.table("results", RESULTS, ("date",))
+
+    @property
+    def _synced(self) -> Table:
+        return self.run.table("synced", SYNCED)
 
     @property
     def _days(self) -> Table:
@@ -118,14 +127,32 @@ class Availability:
         """Return a table with one partition a day, which is replaced whole."""
         return self.run.result(name, schema, ("date",))
 
-    @property
-    def _synced(self) -> Table:
-        return self.run.table("synced", SYNCED)
 
-    def _lists(self) -> Lists:
-        if not self.options.sync_topic:
-            return Lists()
-        return lists([tuple(row) for row in self._synced.read().distinct().collect()])
+def with_source(records: DataFrame) -> DataFrame:
+    """Say of each record in which message it came."""
+    return records.withColumns({name: F.col(f"source.{name}") for name in ("topic", "offset")})
+
+
+def fingerprints(files: Iterable[File], known: Inputs, options: Options, now: int) -> Iterator[tuple[DayInputs, str]]:
+    """Give all days with results, in order, each with the fingerprint of all it is computed from.
+
+    A day without a single result of any site is not among them: then it was the monitoring that did not run.
+    """
+    stored: dict[str, list[File]] = {}
+    for file in files:
+        stored.setdefault(str(file.partition["date"]), []).append(file)
+    for date in sorted(stored):
+        eve = day_before(date)
+        day = known.on(date, now, known.on(eve, now) if eve in stored else None)
+        data = [_extent(stored.get(day_before(date, back), ())) for back in range(3)]
+        print_of = repr((data, day, options.report, options.repeat_hours))
+        yield day, hashlib.sha256(print_of.encode()).hexdigest()
+
+
+def _extent(files: Collection[File]) -> tuple[int, int]:
+    """Tell one stage of a table that only grows from another; merging its files does not change it."""
+    batches = (each.batch for each in files if each.batch is not None)
+    return sum(each.rows for each in files), max(batches, default=-1)
 
 
 JOB = Job(

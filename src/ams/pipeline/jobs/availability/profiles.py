@@ -6,10 +6,7 @@ from typing import Literal, NamedTuple, Self
 
 import msgspec
 
-from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.availability.documents import single
-from ams.pipeline.jobs.availability.options import Options
-from ams.pipeline.jobs.availability.statuses import AND, OR, STATUSES, Operation
+from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operation
 
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
 
@@ -25,7 +22,6 @@ class MetricProfile(msgspec.Struct, frozen=True):
     """Which metrics of which services count."""
 
     services: list[ServiceMetrics]
-    name: str = ""
 
 
 class ServiceOperation(msgspec.Struct, frozen=True):
@@ -49,12 +45,6 @@ class AggregationProfile(msgspec.Struct, frozen=True):
     groups: list[ServiceGroup]
     metric_operation: str = "AND"
     profile_operation: str = "AND"
-    endpoint_group: str = "sites"
-    name: str = ""
-
-
-class NothingCounts(ValueError):
-    """A metric profile has no service that is in a group of the aggregation profile."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -66,10 +56,17 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class TruthTable(msgspec.Struct, frozen=True):
-    """An operation as its truth table; a pair may stand in either order."""
+    """An operation as its truth table; a pair may stand in either order, a status with itself may be left out."""
 
     name: str
     truth_table: list[Row]
+
+    def operation(self) -> Operation:
+        """Return what it says; raises `ValueError` for a table that is not complete or depends on the order."""
+        pairs: dict[tuple[str, str], str] = {(status, status): status for status in STATUSES}
+        pairs.update({(row.b, row.a): row.x for row in self.truth_table})
+        pairs.update({(row.a, row.b): row.x for row in self.truth_table})
+        return Operation(self.name, pairs)
 
 
 class Defaults(msgspec.Struct, frozen=True):
@@ -86,12 +83,14 @@ class OperationsProfile(msgspec.Struct, frozen=True):
     available_states: tuple[Status, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
     operations: tuple[TruthTable, ...] = ()
-    name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """A group of services with its operations resolved."""
+class NothingCounts(ValueError):
+    """A metric profile has no service that is in a group of the aggregation profile."""
+
+
+class Group(NamedTuple):
+    """Services that can stand in for each other, with their operations."""
 
     operation: Operation
     services: Mapping[str, Operation]
@@ -109,6 +108,18 @@ class Rules:
     available: tuple[str, ...] = ("OK", "WARNING")
     defaults: Defaults = Defaults()
 
+    def operation(self, service: str) -> Operation:
+        """Say how the endpoints of a service come together; of one in several groups as its first group says."""
+        return next(group.services[service] for group in self.groups if service in group.services)
+
+    def counts(self, status: str) -> dict[str, bool]:
+        """Say as what a status counts, by the columns that have its seconds."""
+        return {
+            "up_seconds": status in self.available,
+            "unknown_seconds": status in (self.defaults.unknown, self.defaults.missing),
+            "down_seconds": status == self.defaults.down,
+        }
+
     @classmethod
     def of(cls, metrics: MetricProfile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
         """Put three profiles together.
@@ -116,66 +127,29 @@ class Rules:
         Raises:
             ValueError: an operation is named that is not defined, or whose truth table is not complete; nothing counts.
         """
-        known = {"AND": AND, "OR": OR, **{table.name: _operation(table) for table in operations.operations}}
+        known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
+
+        def named(name: str) -> Operation:
+            if name not in known:
+                raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
+            return known[name]
+
         groups = tuple(
-            Group(_named(known, group.operation), {s.name: _named(known, s.operation) for s in group.services})
+            Group(named(group.operation), {each.name: named(each.operation) for each in group.services})
             for group in aggregation.groups
         )
+        counting = {
+            each.service: tuple(sorted({*each.metrics} - {""})) for each in metrics.services if any(each.metrics)
+        }
         grouped = {service for group in groups for service in group.services}
-        counting = {s.service: tuple(sorted(set(s.metrics))) for s in metrics.services if s.metrics}
         both = {service: counting[service] for service in sorted(counting.keys() & grouped)}
         if not both:
             raise NothingCounts("no service is both in the metric profile and in a group of the aggregation profile")
         return cls(
-            metrics=both,
-            metric_operation=_named(known, aggregation.metric_operation),
-            profile_operation=_named(known, aggregation.profile_operation),
-            groups=groups,
-            available=tuple(sorted(set(operations.available_states))),
-            defaults=operations.defaults,
+            both,
+            named(aggregation.metric_operation),
+            named(aggregation.profile_operation),
+            groups,
+            tuple(sorted(set(operations.available_states))),
+            operations.defaults,
         )
-
-
-class Operations(NamedTuple):
-    """How statuses come together, as two files say."""
-
-    aggregation: AggregationProfile
-    operations: OperationsProfile
-    option: str
-    """The option to name when the two do not fit."""
-
-    @classmethod
-    def read(cls, options: Options) -> Self:
-        """Read the files; without an operations profile the usual statuses and orders hold.
-
-        Raises:
-            WrongOption: a file cannot be used; names the file and the field.
-        """
-        aggregation = single("aggregation_profile", options.aggregation_profile, AggregationProfile)
-        if not options.operations_profile:
-            return cls(aggregation, OperationsProfile(), "aggregation_profile")
-        operations = single("operations_profile", options.operations_profile, OperationsProfile)
-        return cls(aggregation, operations, "operations_profile")
-
-    def rules(self, metrics: MetricProfile) -> Rules:
-        """Put a metric profile to it; raises `WrongOption` if they do not fit."""
-        try:
-            return Rules.of(metrics, self.aggregation, self.operations)
-        except ValueError as error:
-            raise WrongOption(self.option, str(error)) from error
-
-
-def _operation(table: TruthTable) -> Operation:
-    """Read a truth table: a pair holds in both orders, and a status with itself gives itself if the table is silent."""
-    pairs: dict[tuple[str, str], str] = {(status, status): status for status in STATUSES}
-    for row in table.truth_table:
-        pairs[row.b, row.a] = row.x
-    for row in table.truth_table:
-        pairs[row.a, row.b] = row.x
-    return Operation(table.name, pairs)
-
-
-def _named(known: Mapping[str, Operation], name: str) -> Operation:
-    if name not in known:
-        raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
-    return known[name]

@@ -32,7 +32,6 @@ class Sent(msgspec.Struct, frozen=True):
 class Outbox:
     """The events that are published to a topic."""
 
-    spark: SparkSession
     table: Table
     options: Mapping[str, str]
     """Of `format("ams")`."""
@@ -43,53 +42,39 @@ class Outbox:
     @classmethod
     def of(cls, run: Run, topic: str) -> "Outbox":
         """Return the outbox of a run whose stream has begun."""
-        metadata = json.loads((run.work / CHECKPOINT / "metadata").read_text())
-        options = {**run.source, "topic": topic}
-        marker = run.work / "published.json"
-        return cls(run.spark, run.table("outbox", OUTBOX), options, str(metadata["id"]), marker)
+        name = str(json.loads((run.work / CHECKPOINT / "metadata").read_text())["id"])
+        return cls(run.table("outbox", OUTBOX), {**run.source, "topic": topic}, name, run.work / "published.json")
 
     def put(self, events: DataFrame) -> None:
         """Take in what of `columns.EVENTS` is not there yet. The text gets the time at which it is taken in."""
-        known = self.table.read().select(*EVENT)
-        number = self._last + 1
-        text = F.to_json(
-            F.struct(
-                *(name for name in events.columns if name != "date"),
-                F.replace("date", F.lit("-"), F.lit("")).alias("date"),
-                F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed"),
-            )
-        )
-        new = events.withColumn("data", F.encode(text, "utf-8")).join(known, on=list(EVENT), how="left_anti")
+        number = self.table.batch() + 1
+        date = F.replace("date", F.lit("-"), F.lit("")).alias("date")
+        taken = F.date_format(F.current_timestamp(), "yyyy-MM-dd'T'HH:mm:ss'Z'").alias("ts_processed")
+        text = F.to_json(F.struct(*(name for name in events.columns if name != "date"), date, taken))
+        new = events.withColumns({"number": F.lit(number), "data": F.encode(text, "utf-8")})
+        new = new.join(self.table.read().select(*EVENT), on=list(EVENT), how="left_anti")
         if not new.isEmpty():
-            self.table.append(new.withColumn("number", F.lit(number)), number, self.name)
+            self.table.append(new, number, self.name)
 
     def send(self) -> int:
         """Publish what has not been, oldest first; returns how many numbers that were."""
-        pending = range(self._sent + 1, self._last + 1)
+        sent = msgspec.json.decode(self.marker.read_bytes(), type=Sent).number if self.marker.exists() else -1
+        pending = range(sent + 1, self.table.batch() + 1)
         for number in pending:
             rows = self.table.read().where(F.col("number") == number)
-            with outside_of_batches(self.spark):
-                publish(
-                    _messages(rows), {**self.options, "idempotencyKey": f"events-{self.name}-{number}"}, ("order_by",)
-                )
+            with outside_of_batches(self.table.spark):
+                key = {"idempotencyKey": f"events-{self.name}-{number}"}
+                publish(_messages(rows), {**self.options, **key}, ("order_by",))
             write(self.marker, Sent(number))
         return len(pending)
-
-    @property
-    def _last(self) -> int:
-        return self.table.batch()
-
-    @property
-    def _sent(self) -> int:
-        return msgspec.json.decode(self.marker.read_bytes(), type=Sent).number if self.marker.exists() else -1
 
 
 def _messages(rows: DataFrame) -> DataFrame:
     """Make messages of the events, in the order in which they happened."""
-    named = F.create_map(*(part for name in ("report", "type") for part in (F.lit(name), F.col(name))))
-    dated = F.map_concat(named, F.create_map(F.lit("partition_date"), F.col("date")))
+    named = {"report": "report", "type": "type", "partition_date": "date"}
+    attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
     order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
-    return rows.select("data", dated.alias("attributes"), order.alias("order_by"))
+    return rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
 
 
 @contextlib.contextmanager

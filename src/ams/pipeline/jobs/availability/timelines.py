@@ -1,19 +1,65 @@
-"""A day as a line of statuses: pure values, in whole seconds from midnight UTC.
+"""A day as a line of statuses, and how several lines become one: pure values, in whole seconds from midnight UTC.
 
-A timeline says for every second of one day which status holds. It is kept as its changes, the first at second 0, each
-to another status than the one before, so equal days are equal values.
+A status is one of the six words that monitoring results carry. An operation joins any number of them. The two that
+availability reports use in production are orders: AND takes the worst, OR the best.
+
+A timeline is kept as its changes, each to another status than the one before, so equal days are equal values.
 """
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise, product
 from typing import NamedTuple
 
-from ams.pipeline.jobs.availability.statuses import SEVERITY, Operation
-
+STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
+"""All statuses, from the mildest to the worst."""
+SEVERITY = {status: rank for rank, status in enumerate(STATUSES)}
+"""How bad a status is: of two results with the same second the worse one counts, whichever arrived first."""
+BEST_FIRST = ("OK", "WARNING", "CRITICAL", "UNKNOWN", "DOWNTIME", "MISSING")
+"""The order in which OR looks for a status: the first one present is the outcome."""
 DAY = 86_400
 """Seconds of a day. UTC as monitoring writes it has no leap seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A way to join statuses, given as the outcome of each pair."""
+
+    name: str
+    table: Mapping[tuple[str, str], str]
+
+    def __post_init__(self) -> None:
+        """Refuse a table whose outcome would depend on the order of what it joins.
+
+        Raises:
+            ValueError: a pair is missing, or the table is not idempotent, commutative and associative.
+        """
+        for a, b in product(STATUSES, repeat=2):
+            if (a, b) not in self.table:
+                raise ValueError(f"operation {self.name} does not say what {a} and {b} give")
+        for a, b, c in product(STATUSES, repeat=3):
+            if not self._is_lawful(a, b, c):
+                raise ValueError(f"operation {self.name} gives another outcome for {a}, {b}, {c} in another order")
+
+    def _is_lawful(self, a: str, b: str, c: str) -> bool:
+        table = self.table
+        same = table[a, a] == a and table[a, b] == table[b, a]
+        return same and table[table[a, b], c] == table[a, table[b, c]]
+
+    def over(self, statuses: Iterable[str]) -> str:
+        """Join the statuses, at least one; how often each occurs and in which order does not matter."""
+        return reduce(lambda a, b: self.table[a, b], statuses)
+
+
+def by_order(name: str, order: tuple[str, ...]) -> Operation:
+    """Make the operation whose outcome is the first status of `order` that is present."""
+    return Operation(name, {(a, b): min(a, b, key=order.index) for a, b in product(order, repeat=2)})
+
+
+AND = by_order("AND", STATUSES[::-1])
+OR = by_order("OR", BEST_FIRST)
 
 
 class Change(NamedTuple):
@@ -31,38 +77,23 @@ class Span(NamedTuple):
     status: str
 
 
-class Window(NamedTuple):
-    """A part of the day, from second `start` up to, and without, second `end`; it may reach beyond the day."""
-
-    start: int
-    end: int
-
-
 class Timeline(NamedTuple):
-    """The statuses of one day. Made by the functions below, which keep it in its shortest form."""
+    """The statuses of a day, or of two: then the day before has negative seconds. Made by the functions below."""
 
     changes: tuple[Change, ...]
 
     def spans(self) -> Iterator[Span]:
-        """Give the stretches of one status, in order, that together fill the day."""
+        """Give the stretches of one status, in order, up to the end of the day."""
         for change, after in pairwise((*self.changes, Change(DAY, ""))):
             yield Span(change.second, after.second, change.status)
 
     def at(self, second: int) -> str:
-        """Say which status holds at a second of the day."""
-        return self.changes[bisect_right(self.changes, second, key=lambda change: change.second) - 1].status
+        """Say which status holds at a second."""
+        return self.changes[self.number(second)].status
 
-    def seconds(self) -> Counter[str]:
-        """Count the seconds of each status; they sum to a day."""
-        counted: Counter[str] = Counter()
-        for start, end, status in self.spans():
-            counted[status] += end - start
-        return counted
-
-    @property
-    def last(self) -> str:
-        """The status the day ends with."""
-        return self.changes[-1].status
+    def number(self, second: int) -> int:
+        """Return the number of the change that holds at a second, from 0."""
+        return bisect_right(self.changes, second, key=lambda change: change.second) - 1
 
 
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
@@ -79,45 +110,26 @@ def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
 
 def combined(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
     """Join timelines, at least one, second by second."""
-    if len(timelines) == 1:
-        return timelines[0]
-    steps = sorted(
-        (change.second, number, change.status)
-        for number, timeline in enumerate(timelines)
-        for change in timeline.changes[1:]
-    )
-    current = [timeline.changes[0].status for timeline in timelines]
-    present = Counter(current)
-    changes = [Change(0, operation.over(present))]
-    for second, number, status in steps:
-        _replace(present, current[number], status)
-        current[number] = status
-        changes.append(Change(second, operation.over(present)))
-    return _shortest(changes)
+    seconds = sorted({change.second for each in timelines for change in each.changes})
+    return _shortest(Change(second, operation.over(each.at(second) for each in timelines)) for second in seconds)
 
 
-def overridden(timeline: Timeline, windows: Iterable[Window], status: str) -> Timeline:
-    """Let `status` hold inside the windows, and what held before outside of them."""
-    changes = list(timeline.changes)
-    for window in windows:
-        start, end = max(window.start, 0), min(window.end, DAY)
+def overridden(timeline: Timeline, spans: Iterable[Span]) -> Timeline:
+    """Let the statuses of spans hold inside of them, and what held before outside; they may reach beyond the day."""
+    for span in spans:
+        start, end = max(span.start, 0), min(span.end, DAY)
         if start < end:
-            changes = _laid_over(Timeline(tuple(changes)), start, end, status)
-    return _shortest(changes)
+            before = (change for change in timeline.changes if change.second < start)
+            resumed = [Change(end, timeline.at(end))] if end < DAY else []
+            after = (change for change in timeline.changes if change.second > end)
+            timeline = _shortest([*before, Change(start, span.status), *resumed, *after])
+    return timeline
 
 
-def _laid_over(timeline: Timeline, start: int, end: int, status: str) -> list[Change]:
-    before = [change for change in timeline.changes if change.second < start]
-    after = [change for change in timeline.changes if change.second > end]
-    resumed = [Change(end, timeline.at(end))] if end < DAY else []
-    return [*before, Change(start, status), *resumed, *after]
-
-
-def _replace(present: Counter[str], old: str, new: str) -> None:
-    present[old] -= 1
-    if not present[old]:
-        del present[old]
-    present[new] += 1
+def joined(eve: Timeline | None, today: Timeline) -> Timeline:
+    """Put two days together; what did not exist on the day before begins with the day itself."""
+    before = [Change(second - DAY, status) for second, status in eve.changes] if eve else []
+    return _shortest([*before, *today.changes])
 
 
 def _shortest(changes: Iterable[Change]) -> Timeline:

@@ -1,18 +1,38 @@
-"""What is monitored: the endpoints of each site, and which sites belong together."""
+"""What is monitored: sites, their endpoints and larger groups; and when something does not count as it was measured.
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+A downtime, announced before, covers an endpoint. A recomputation request, made afterwards, takes sites, metrics or
+monitoring hosts out for a time: what it names counts as unknown then. A request that is `pending` or `rejected` changes
+nothing, one that is withdrawn gives the figures back as they were.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
 import msgspec
 
+from ams.pipeline.jobs.availability.profiles import Defaults
+from ams.pipeline.jobs.availability.timelines import Span
 
-class Endpoint(NamedTuple):
-    """A service on a host."""
+_WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 
-    service: str
-    hostname: str
+
+class Place(NamedTuple):
+    """Where in a site a status holds: at a metric of an endpoint, an endpoint, a service, or the site itself."""
+
+    service: str = ""
+    hostname: str = ""
+    metric: str = ""
+
+    @property
+    def level(self) -> str:
+        """What it is, in the word that tables and events have for it."""
+        return ("endpoint_group", "service", "endpoint", "metric")[sum(map(bool, self))]
+
+    def above(self) -> "tuple[Place, Place, Place, Place]":
+        """Return it, its endpoint, its service and its site."""
+        return self, Place(self.service, self.hostname), Place(self.service), Place()
 
 
 class Tags(msgspec.Struct, frozen=True):
@@ -31,13 +51,7 @@ class EndpointItem(msgspec.Struct, frozen=True):
     hostname: str
     date: str = ""
     """Since which day, `2024-03-05`; items without one hold from ever on."""
-    type: str = "SITES"
     tags: Tags = Tags()
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is monitored and in production."""
-        return self.tags.monitored == self.tags.production == "1"
 
 
 class GroupItem(msgspec.Struct, frozen=True):
@@ -46,51 +60,113 @@ class GroupItem(msgspec.Struct, frozen=True):
     group: str
     subgroup: str
     date: str = ""
-    type: str = "NGI"
 
 
-Sites = Mapping[str, Mapping[Endpoint, str]]
-"""The endpoints that count, of each site, sorted, each with its page, which may be empty."""
+def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
+    """Return of each site the endpoints that are monitored and in production, with their pages, which may be empty.
 
-
-@dataclass(frozen=True, slots=True)
-class Topology:
-    """The topology on each day.
-
-    The items of one date are a whole list, which holds until the next date that has items. Days before the first date
-    have the first list: the topology of a place rarely begins before its monitoring does.
+    An item without service or host is no endpoint.
     """
-
-    endpoints: tuple[EndpointItem, ...]
-    groups: tuple[GroupItem, ...] = ()
-    _known: dict[str, Sites] = field(default_factory=dict, repr=False, compare=False)
-
-    def sites(self, day: str) -> Sites:
-        """Return the endpoints that count on a day."""
-        date = in_force((item.date for item in self.endpoints), day)
-        if date not in self._known:
-            self._known[date] = _sites(item for item in self.endpoints if item.date == date and item.counts)
-        return self._known[date]
-
-    def regions(self, day: str) -> Mapping[str, tuple[str, ...]]:
-        """Return the sites of each larger group on a day, sorted."""
-        date = in_force((item.date for item in self.groups), day)
-        held: dict[str, set[str]] = {}
-        for item in self.groups:
-            if item.date == date:
-                held.setdefault(item.group, set()).add(item.subgroup)
-        return {group: tuple(sorted(sites)) for group, sites in sorted(held.items())}
-
-
-def in_force(dates: Iterable[str], day: str) -> str:
-    """Return the last of the dates that is not after a day, else the first of them; empty if there is none."""
-    known = sorted(set(dates))
-    place = bisect_right(known, day)
-    return known[max(place - 1, 0)] if known else ""
-
-
-def _sites(items: Iterable[EndpointItem]) -> Sites:
-    held: dict[str, dict[Endpoint, str]] = {}
+    held: dict[str, dict[Place, str]] = {}
     for item in items:
-        held.setdefault(item.group, {})[Endpoint(item.service, item.hostname)] = item.tags.info_url
+        if item.service and item.hostname and item.tags.monitored == item.tags.production == "1":
+            held.setdefault(item.group, {})[Place(item.service, item.hostname)] = item.tags.info_url
     return {site: dict(sorted(endpoints.items())) for site, endpoints in sorted(held.items())}
+
+
+def moment(text: str) -> int:
+    """Read a time in UTC, `2024-03-05T10:20:30Z`, as seconds since 1970.
+
+    Raises:
+        ValueError: it is written otherwise, or there is no such time.
+    """
+    if not _WRITTEN.fullmatch(text):
+        raise ValueError("a time is written as 2024-03-05T10:20:30Z")
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+def midnight(day: str) -> int:
+    """Return the beginning of a day, `2024-03-05`, in seconds since 1970."""
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+class Period(msgspec.Struct, frozen=True):
+    """From a time up to, and without, another, both written as `2024-03-05T10:20:30Z`."""
+
+    start_time: str
+    end_time: str
+
+    def __post_init__(self) -> None:
+        """Refuse times that cannot be read, or that end before they start."""
+        if moment(self.end_time) < moment(self.start_time):
+            raise ValueError("end_time lies before start_time")
+
+    def on(self, day: str, status: str) -> Span:
+        """Return it as seconds of a day, which may lie outside of the day."""
+        return Span(moment(self.start_time) - midnight(day), moment(self.end_time) - midnight(day), status)
+
+
+class Downtime(Period, frozen=True):
+    """When an endpoint was announced to be down."""
+
+    hostname: str
+    service: str
+
+
+class MetricScope(msgspec.Struct, frozen=True):
+    """A metric, everywhere or only on a host, for a service or in a site."""
+
+    metric: str
+    hostname: str = ""
+    service: str = ""
+    group: str = ""
+
+
+class MonitoringHost(Period, frozen=True):
+    """A monitoring host whose results are not to be trusted for a time."""
+
+    host: str
+
+
+class Request(Period, frozen=True):
+    """A request to compute a time anew without some of what was measured."""
+
+    reason: str = ""
+    status: Literal["pending", "approved", "rejected", "running", "done"] = "approved"
+    report: str = ""
+    exclude: list[str] = []
+    """Sites."""
+    exclude_metrics: list[MetricScope] = []
+    exclude_monitoring_source: list[MonitoringHost] = []
+
+    def is_about(self, report: str) -> bool:
+        """Whether it is to be followed for a report; one that names none is about all."""
+        return self.status not in ("pending", "rejected") and self.report in ("", report)
+
+
+class Override(NamedTuple):
+    """A status that holds for a time, whatever was measured."""
+
+    level: str
+    names: tuple[str | None, ...]
+    """Site, service, hostname and metric; None is any."""
+    span: Span
+
+    def covers(self, site: str, place: Place) -> bool:
+        """Whether it is about a place in a site."""
+        named = zip(self.names, (site, *place), strict=True)
+        return self.level == place.level and all(asked in (None, name) for asked, name in named)
+
+
+def overrides(
+    day: str, downtimes: Iterable[Downtime], requests: Iterable[Request], defaults: Defaults
+) -> Iterator[Override]:
+    """Give what downtimes and requests put in the place of what was measured, in seconds of a day."""
+    for each in downtimes:
+        yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
+    for request in requests:
+        span = request.on(day, defaults.unknown)
+        yield from (Override("endpoint_group", (site, "", "", ""), span) for site in request.exclude)
+        for scope in request.exclude_metrics:
+            names = (scope.group or None, scope.service or None, scope.hostname or None, scope.metric)
+            yield Override("metric", names, span)

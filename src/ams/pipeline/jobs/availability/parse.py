@@ -1,0 +1,215 @@
+"""What messages of monitoring hold: results, and lists of what is monitored. All are Avro binary datums without header.
+
+Writer and reader must agree on the schemas. Of results three are in use, which differ in where `actual_data` stands.
+A message with a list says in its attributes what it holds (`type`), of which day (`partition_date`) and for which
+report; its payload is one datum, or all of a day behind each other.
+"""
+
+import io
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+from fastavro import parse_schema, schemaless_reader
+
+from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.availability.profiles import MetricProfile, ServiceMetrics
+from ams.pipeline.jobs.availability.timelines import STATUSES
+from ams.pipeline.jobs.availability.topology import Downtime, EndpointItem, GroupItem, moment
+
+Shape = Literal["current", "without_actual_data", "actual_data_last"]
+Parse = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]
+
+
+def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
+    """Make the schema of a record of strings, and of other fields that may be null."""
+    types = {**dict.fromkeys(words, "string"), **{each: ["null", kind] for each, kind in others.items()}}
+    fields = [{"name": each, "type": kind} for each, kind in types.items()]
+    return parse_schema({"type": "record", "name": name, "namespace": "argo.avro", "fields": fields})
+
+
+_WORDS = ("timestamp", "service", "hostname", "metric", "status")
+_TEXTS = ("monitoring_host", "actual_data", "summary", "message", "tags")
+_ORDERS: Mapping[Shape, tuple[str, ...]] = {
+    "current": _TEXTS,
+    "without_actual_data": tuple(name for name in _TEXTS if name != "actual_data"),
+    "actual_data_last": (*(name for name in _TEXTS if name != "actual_data"), "actual_data"),
+}
+_TAGS = {"tags": {"type": "map", "values": ["null", "string"]}}
+RESULT_SCHEMAS: Mapping[Shape, Any] = {
+    shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names, "string"), **_TAGS})
+    for shape, names in _ORDERS.items()
+}
+"""The schemas of results by the names that the job's option has for them."""
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A metric that counts for a service."""
+
+    service: str
+    metric: str
+
+
+_KINDS: Mapping[str, tuple[type, tuple[str, ...]]] = {
+    "group_endpoints": (EndpointItem, ("type", "group", "service", "hostname")),
+    "group_groups": (GroupItem, ("type", "group", "subgroup")),
+    "metric_profile": (Metric, ("profile", "service", "metric")),
+    "downtimes": (Downtime, ("hostname", "service", "start_time", "end_time")),
+}
+LIST_SCHEMAS: Mapping[str, Any] = {
+    kind: _schema(kind, words, {} if kind == "downtimes" else {"tags": {"type": "map", "values": "string"}})
+    for kind, (_, words) in _KINDS.items()
+}
+"""The schemas of lists by the type that the attributes name."""
+UNUSED = ("weights",)
+"""A type that is sent as well, and that no figure here depends on."""
+
+_UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
+"""What the Avro reader raises at bytes that are not a datum of the schema."""
+_TIME = re.compile(r"(?:^|\s)'?time'?=([0-9.]+)(ms|s)?(?:;|\s|$)")
+
+
+def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
+    """Make the parser of results in one of the shapes, up to `latest`, in seconds since 1970.
+
+    It yields one result: `date` (`2024-03-05`, of the result), `timestamp`, `service`, `hostname`, `metric`, `status`,
+    `monitoring_host`, `summary`, `message`, and `response_time` in seconds or None. It raises `Broken` for a payload
+    that is not exactly one datum, and for a result that cannot be placed in time or among the statuses.
+    """
+
+    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+        stream = io.BytesIO(data)
+        record = _datum(stream, RESULT_SCHEMAS[shape], f"not a datum of the schema {shape}")
+        if stream.tell() != len(data):
+            raise Broken(f"{len(data) - stream.tell()} bytes after the datum of the schema {shape}")
+        yield _result(record, attributes.get("partition_date", ""), latest)
+
+    return parse
+
+
+def parse_lists(report: str) -> Parse:
+    """Make the parser of messages with lists.
+
+    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or an unused type. It
+    raises `Broken` for a message that is not datums of its type from beginning to end; nothing of it is used then.
+    """
+
+    def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        kind = attributes.get("type", "")
+        if attributes.get("report", report) != report or kind in UNUSED:
+            return
+        if kind not in _KINDS:
+            raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
+        common = {"type": kind, "partition_date": _day(attributes.get("partition_date", ""))}
+        stream, items = io.BytesIO(data), []
+        while stream.tell() < len(data):
+            items.append(_item(_datum(stream, LIST_SCHEMAS[kind], f"not datums of the schema {kind}"), kind))
+        yield from ({**common, "item": item} for item in items)
+
+    return parse
+
+
+def _datum(stream: io.BytesIO, schema: Any, otherwise: str) -> dict[str, Any]:
+    try:
+        return dict(schemaless_reader(stream, schema, None))  # type: ignore[arg-type]  # all schemas here are of records
+    except _UNREADABLE:
+        raise Broken(otherwise) from None
+
+
+def _result(record: Mapping[str, Any], partition_date: str, latest: float) -> dict[str, Any]:
+    for name in _WORDS:
+        if not record[name]:
+            raise Broken(f"{name} is empty")
+    if record["status"] not in STATUSES:
+        raise Broken(f"status {record['status'][:20]!r} is none of {', '.join(STATUSES)}")
+    timestamp = _timestamp(record["timestamp"], latest)
+    _check_day(timestamp, partition_date)
+    return {
+        "date": timestamp.date().isoformat(),
+        "timestamp": timestamp,
+        **{name: record[name] for name in _WORDS[1:]},
+        **{name: record[name] or "" for name in ("monitoring_host", "summary", "message")},
+        "response_time": response_time(record.get("actual_data") or ""),
+    }
+
+
+def _timestamp(text: str, latest: float) -> datetime:
+    try:
+        seconds = moment(text)
+    except ValueError as error:
+        raise Broken(f"timestamp {text[:30]!r}: {error}") from error
+    if not 0 <= seconds <= latest:
+        raise Broken(f"timestamp {text} lies {'before 1970' if seconds < 0 else 'in the future'}")
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _check_day(timestamp: datetime, partition_date: str) -> None:
+    """Refuse a clock gone wild: the publisher has written the day of the result beside it, give or take midnight."""
+    try:
+        day = date.fromisoformat(partition_date)
+    except ValueError:
+        return
+    if abs((timestamp.date() - day).days) > 1:
+        raise Broken(f"timestamp {timestamp:%Y-%m-%d} is not of the partition_date {partition_date}")
+
+
+def response_time(performance: str) -> float | None:
+    """Read how long a check took, in seconds, out of performance data such as `time=2.227776s;;;0.000000 size=6B`."""
+    found = _TIME.search(performance)
+    try:
+        return float(found[1]) * (0.001 if found[2] == "ms" else 1) if found else None
+    except ValueError:
+        return None
+
+
+def _day(text: str) -> str:
+    if not text:
+        raise Broken("attribute partition_date is missing")
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Broken(f"partition_date {text[:30]!r} is no day") from None
+
+
+def _item(record: Mapping[str, Any], kind: str) -> str:
+    known = {name: value for name, value in record.items() if value is not None}
+    try:
+        return msgspec.json.encode(msgspec.convert(known, _KINDS[kind][0])).decode()
+    except ValueError as error:
+        raise Broken(f"{kind}: {error}") from None
+
+
+class Lists(NamedTuple):
+    """What is monitored, each list by the day it is of."""
+
+    endpoints: Mapping[str, list[EndpointItem]] = {}
+    groups: Mapping[str, list[GroupItem]] = {}
+    profiles: Mapping[str, MetricProfile] = {}
+    downtimes: Mapping[str, list[Downtime]] = {}
+
+
+def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
+    """Put together what came.
+
+    Args:
+        rows: `type`, `partition_date` and `item` of each record, doubled or not, in any order.
+    """
+    held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
+    for kind, day, item in sorted(set(rows)):
+        held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))
+    return Lists(
+        held["group_endpoints"],
+        held["group_groups"],
+        {day: _profile(metrics) for day, metrics in held["metric_profile"].items()},
+        held["downtimes"],
+    )
+
+
+def _profile(metrics: Iterable[Metric]) -> MetricProfile:
+    services: dict[str, list[str]] = {}
+    for each in metrics:
+        services.setdefault(each.service, []).append(each.metric)
+    return MetricProfile([ServiceMetrics(service, names) for service, names in services.items()])

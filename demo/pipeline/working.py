@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
-from ams.pipeline.definition import read_plan
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.plan import Plan
 from ams.pipeline.starting import Ended, Setup, start
 from cluster.postgres import Postgres, is_installed

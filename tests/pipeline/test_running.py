@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ams.client import Message, wire
 from ams.client.errors import NotFound
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.definition import read_plan
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import DataLoss, StaleCheckpoint, WrongTable
 from ams.pipeline.running import Run, Stopped
 from ams.pipeline.tables import rows_of

@@ -130,7 +130,7 @@ def list_jobs(
 def _plan(target: str, settings: list[str] | None) -> "Plan":
     """Read what is to be run; of a file that is wrong, show each mistake before the error."""
     need("spark")
-    from ams.pipeline.definition import read_plan
+    from ams.pipeline.definition.plans import read_plan
 
     try:
         return read_plan(target, settings or ())

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ams.core.yaml_tree import MAX_BYTES
-from ams.pipeline.definition import read_plan
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import PipelineError, WrongDefinition, WrongOption
 from ams.pipeline.plan import Plan
 
@@ -104,7 +104,7 @@ sink:
         (13, "no column 'wal'; did you mean wall?"),
         (14, "no step 'explod'; did you mean explode?"),
         (15, "filter needs boolean, not double"),
-        (16, "no column 'nowhere'; there are attributes, site, source, wall"),
+        (16, "no column 'nowhere'; there are a, attributes, b, site, source, wall"),
         (16, "'wall' is no key: it stands in a function over rows, such as max(wall)"),
         (16, "rows are counted by count(*)"),
         (18, "a name in the folder of the run is expected, such as sites, and not rows"),
@@ -258,14 +258,14 @@ EXPECT = START + JSON % "{expect: %s}" + END
             "{unique: site, nulls: site}",
             "unknown key 'nulls'; there are not_null, range, unique, condition, share, name, on_failure",
         ),
-        ("{range: {min: 1}}", "'column' must be said"),
-        ("{range: {column: wall}}", "min or max must be said, or both"),
+        ("{range: {min: 1}}", "column must be said, and min or max, or both"),
+        ("{range: {column: wall}}", "column must be said, and min or max, or both"),
         ("{range: {column: wall, max: soon}}", "no column 'soon'; there are none"),
         ("{range: {column: site, min: 1}}", "site is string, which is not compared with bigint"),
         ("{range: {column: m, min: 'null'}}", "m is map<string,string>, which is not compared with null"),
         ("{unique: m}", "m is a map, which cannot be a key"),
-        ("{condition: wall}", "a condition is boolean, not double"),
-        ("{share: {condition: wall > 1}}", "'at_least' must be said"),
+        ("{condition: wall}", "condition needs boolean, not double"),
+        ("{share: {condition: wall > 1}}", "condition and at_least must be said"),
         ("{share: {condition: wall > 1, at_least: 90}}", "a share from 0 to 1 is expected here, such as 0.95"),
         ("{unique: site, on_failure: ignore}", "'ignore' is none of set_aside, fail, warn"),
         ("{share: {condition: wall > 1, at_least: 1}, on_failure: set_aside}", "'set_aside' is none of fail, warn"),
@@ -299,10 +299,18 @@ def test_expectations_that_set_nothing_aside_may_change(tmp_path: Path) -> None:
     assert plans[1].options == {**plans[0].options, "expectations": ["fail expectation share wall > 1, of 90 %"]}
 
 
-def test_one_mistake_is_told_once(tmp_path: Path) -> None:
-    only = START + JSON % "{aggregate: {by: [site], values: {n: coun(*)}}}" + "sink: {table: a}\n"
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{aggregate: {by: [site], values: {n: coun(*)}}}, {filter: n > 1}",
+        "{derive: {n: coun(wall)}}, {aggregate: {by: [site, n], values: {m: sum(n)}}}",
+        "{select: {site: site, n: coun(wall)}}, {deduplicate: {by: [site, n]}}",
+    ],
+)
+def test_one_mistake_is_told_once(tmp_path: Path, step: str) -> None:
+    found = mistakes(tmp_path, START + JSON % step + "sink: {table: a}\n")
 
-    assert [reason.partition(";")[0] for _, reason in mistakes(tmp_path, only)] == ["no function 'coun'"]
+    assert [reason.partition(";")[0] for _, reason in found] == ["no function 'coun'"]
 
 
 @pytest.mark.parametrize(

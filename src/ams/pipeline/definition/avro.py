@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import fastavro
 import fastavro.schema
 import msgspec
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -12,24 +11,17 @@ from ams.core.yaml_tree import Value, bad
 from ams.pipeline.expressions import types
 
 _PLAIN: Mapping[str, DataType] = {
-    "string": types.STRING,
-    "enum": types.STRING,
-    "int": types.BIGINT,
-    "long": types.BIGINT,
-    "float": types.DOUBLE,
-    "double": types.DOUBLE,
+    **dict.fromkeys(("string", "enum"), types.STRING),
+    **dict.fromkeys(("int", "long"), types.BIGINT),
+    **dict.fromkeys(("float", "double"), types.DOUBLE),
+    **dict.fromkeys(("bytes", "fixed"), types.BINARY),
     "boolean": types.BOOLEAN,
-    "bytes": types.BINARY,
-    "fixed": types.BINARY,
 }
 _LOGICAL: Mapping[str, DataType] = {
-    "timestamp-millis": types.TIMESTAMP,
-    "timestamp-micros": types.TIMESTAMP,
+    **dict.fromkeys(("timestamp-millis", "timestamp-micros"), types.TIMESTAMP),
     "date": types.DATE,
     "uuid": types.STRING,
 }
-
-
 _NO_SCHEMA = (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType, ValueError, TypeError, KeyError)
 
 
@@ -45,8 +37,7 @@ def avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, 
     """
     try:
         read = msgspec.json.decode(schema)
-        fastavro.parse_schema(read)
-        record = _type(read, {}, ())
+        record = _type(fastavro.schema.expand_schema(read))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise bad(value.place, f"the schema is not JSON: {error}") from None
     except _NO_SCHEMA as error:
@@ -58,52 +49,38 @@ def avro_fields(value: Value, schema: bytes) -> tuple[dict[str, Any], dict[str, 
     return read, {each.name: each.dataType for each in record.fields}
 
 
-def _type(schema: Any, named: dict[str, Any], above: tuple[str, ...]) -> DataType:
+def _type(schema: Any) -> DataType:
+    """Return the type of a schema in which each name stands for a record that it is in, as others are expanded."""
     if isinstance(schema, list):
-        return _of_union(schema, named, above)
+        branches = [each for each in schema if each != "null"]
+        if len(branches) != 1:
+            raise _Odd("a union of several types has no column type; null and one other is taken")
+        return _type(branches[0])
     if isinstance(schema, str):
-        if schema in named:
-            return _type(named[schema], named, above)
         return _plain(schema)
-    if schema.get("logicalType") in _LOGICAL:
-        return _LOGICAL[schema["logicalType"]]
-    if "logicalType" in schema:
-        raise _Odd(f"the logical type {schema['logicalType']} has no column type")
+    if logical := schema.get("logicalType"):
+        if logical not in _LOGICAL:
+            raise _Odd(f"the logical type {logical} has no column type")
+        return _LOGICAL[logical]
     kind = schema["type"]
     if isinstance(kind, dict | list):
-        return _type(kind, named, above)
+        return _type(kind)
     if kind == "array":
-        return ArrayType(_type(schema["items"], named, above))
+        return ArrayType(_type(schema["items"]))
     if kind == "map":
-        return MapType(types.STRING, _type(schema["values"], named, above))
-    if "name" in schema and kind in ("record", "enum", "fixed"):
-        return _of_named(kind, schema, named, above)
-    return _type(kind, named, above)
-
-
-def _of_named(kind: str, schema: dict[str, Any], named: dict[str, Any], above: tuple[str, ...]) -> DataType:
-    name = schema["name"]
-    if name in above:
-        raise _Odd(f"record {name} holds itself")
-    space = schema.get("namespace")
-    named.update({name: schema} | ({f"{space}.{name}": schema} if space else {}))
+        return MapType(types.STRING, _type(schema["values"]))
+    if kind == "record":
+        if not schema["fields"]:
+            raise _Odd(f"record {schema['name']} has no fields")
+        return types.struct({each["name"]: _type(each["type"]) for each in schema["fields"]})
     if kind == "fixed" and not schema["size"]:
-        raise _Odd(f"{name} has no bytes")
-    if kind != "record":
-        return _plain(kind)
-    if not schema["fields"]:
-        raise _Odd(f"record {name} has no fields")
-    return types.struct({each["name"]: _type(each["type"], named, (*above, name)) for each in schema["fields"]})
-
-
-def _of_union(schema: list[Any], named: dict[str, Any], above: tuple[str, ...]) -> DataType:
-    branches = [each for each in schema if each != "null"]
-    if len(branches) != 1:
-        raise _Odd("a union of several types has no column type; null and one other is taken")
-    return _type(branches[0], named, above)
+        raise _Odd(f"{schema['name']} has no bytes")
+    return _plain(kind)
 
 
 def _plain(word: str) -> DataType:
-    if word not in _PLAIN:
+    if word in ("null", "error"):
         raise _Odd(f"{word} has no column type")
+    if word not in _PLAIN:
+        raise _Odd(f"record {word} holds itself")
     return _PLAIN[word]

@@ -6,13 +6,11 @@ from pyspark.sql.types import DataType
 
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.avro import avro_fields
-from ams.pipeline.definition.fields import TAKEN, check_apart, checked_name, fields, known_columns
+from ams.pipeline.definition.fields import ATTRIBUTES, MESSAGE_TYPES, SOURCE, check_name, fields, known_columns
 from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.payloads import Avro, Json, Payload, Text
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
-from ams.pipeline.flows.payloads import Avro, Json, Text
-from ams.pipeline.flows.steps.schemas import ATTRIBUTES, PLACE_TYPE, SOURCE
-from ams.pipeline.parsing import Parse
 
 FORMATS = ("json", "avro", "text")
 KEYS = ("format", "fields", "schema", "required", "separator", "packed")
@@ -28,15 +26,14 @@ def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
     found: dict[str, DataType] = {}
     if "format" in said:
         with findings.catch(said["format"]):
-            steps.parse, found = _parser(said["format"], said, steps, findings)
+            steps.parse = parser = _parser(said["format"], said, steps, findings)
+            found = dict(parser.fields)
     steps.before, steps.rows = steps.rows, []
     steps.parsed = {**found, ATTRIBUTES: types.STRINGS}
-    steps.columns = {**steps.parsed, SOURCE: PLACE_TYPE}
+    steps.columns = {**steps.parsed, SOURCE: MESSAGE_TYPES[SOURCE]}
 
 
-def _parser(
-    form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings
-) -> tuple[Parse, dict[str, DataType]]:
+def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
     kind = form.text()
     if kind not in FORMATS:
         raise bad(form.place, f"no format {kind!r}; there are {', '.join(FORMATS)}")
@@ -48,29 +45,22 @@ def _parser(
     if "fields" not in said:
         raise bad(form.place, f"fields must be said: the names and types {kind} is read into")
     found = fields(said["fields"], findings)
-    required = _required(said, found, findings)
+    required = frozenset(known_columns(said.get("required"), found, findings))
     if kind == "json":
-        return Json(found, required), found
+        return Json(found, required)
     _check_text(found, said, findings)
-    return Text(found, required, said["separator"].text() if "separator" in said else ""), found
+    return Text(found, required, said["separator"].text() if "separator" in said else "")
 
 
-def _avro(
-    form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings
-) -> tuple[Parse, dict[str, DataType]]:
+def _avro(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
     if "schema" not in said:
         raise bad(form.place, "schema must be said: the file of the Avro schema")
     schema, found = avro_fields(said["schema"], steps.file(said["schema"]))
     for name in found:
         with findings.catch(said["schema"]):
-            checked_name(said["schema"], name, TAKEN)
-            check_apart(said["schema"], name, [each for each in found if each < name])
+            check_name(said["schema"], name, [each for each in found if each < name], (SOURCE, ATTRIBUTES))
     packed = said["packed"].switch() if "packed" in said else False
-    return Avro(schema, found, _required(said, found, findings), packed), found
-
-
-def _required(said: Mapping[str, Value], found: Mapping[str, DataType], findings: Findings) -> frozenset[str]:
-    return frozenset(known_columns(said["required"], found, findings)) if "required" in said else frozenset()
+    return Avro(found, frozenset(known_columns(said.get("required"), found, findings)), schema, packed)
 
 
 def _check_text(found: Mapping[str, DataType], said: Mapping[str, Value], findings: Findings) -> None:

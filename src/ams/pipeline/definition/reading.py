@@ -2,17 +2,20 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType
 
 from ams.core.yaml_tree import Value, read_capped
+from ams.pipeline.definition.expectations import Watch
+from ams.pipeline.definition.fields import MESSAGE_TYPES, ORDERING_KEY
 from ams.pipeline.expressions import types
-from ams.pipeline.flows.expectations import Expect
-from ams.pipeline.flows.steps import Step
-from ams.pipeline.flows.steps.schemas import MESSAGE_TYPES, ORDERING_KEY
 from ams.pipeline.parsing import Parse
+
+Step = Callable[[DataFrame, Watch], DataFrame]
+"""Something that is done to rows."""
 
 
 @dataclass(slots=True)
@@ -21,15 +24,15 @@ class Steps:
 
     folder: str
     """Where the definition is: files it names are relative to it."""
-    before: list[Step | Expect] = field(default_factory=list)
+    before: list[Step] = field(default_factory=list)
     """On messages, before they are parsed."""
     parse: Parse | None = None
     parsed: Mapping[str, DataType] = field(default_factory=dict)
     """The columns a parse makes, `attributes` among them, `source` not."""
-    rows: list[Step | Expect] = field(default_factory=list)
+    rows: list[Step] = field(default_factory=list)
     """On each row by itself."""
-    whole: list[Step | Expect] = field(default_factory=list)
-    """On all rows there are."""
+    whole: list[Step] = field(default_factory=list)
+    """On all rows there are, computed anew whenever there are more: so it does not matter when a row came."""
     columns: dict[str, DataType] = field(default_factory=lambda: dict(MESSAGE_TYPES))
     """At the point that was read up to."""
     row_columns: dict[str, DataType] = field(default_factory=dict)
@@ -59,7 +62,7 @@ class Steps:
         self.files[value.text()] = hashlib.sha256(content).hexdigest()
         return content
 
-    def add(self, step: Step | Expect) -> None:
+    def add(self, step: Step) -> None:
         """Append a step on rows, which is one on all rows behind another of these."""
         (self.whole if self.whole else self.rows).append(step)
 
@@ -68,3 +71,10 @@ class Steps:
         if not self.whole:
             self.row_columns = dict(self.columns)
         self.whole.append(step)
+
+
+def through(steps: Sequence[Step], rows: DataFrame, watch: Watch) -> DataFrame:
+    """Return rows after steps."""
+    for step in steps:
+        rows = step(rows, watch)
+    return rows

@@ -9,8 +9,8 @@ from typing import Any
 from pyspark.sql.types import DataType
 
 from ams.core.yaml_tree import Value, bad
+from ams.pipeline.definition.payloads import from_text
 from ams.pipeline.errors import Broken
-from ams.pipeline.flows.payloads import from_text
 
 
 def read_reference(

@@ -1,4 +1,4 @@
-"""What a definition reads."""
+"""The section `source` of a definition: what it reads."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,8 +9,8 @@ from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import values_of
 from ams.pipeline.definition.findings import Findings
 
-KEYS = ("topic", "topics", "subscription", "from", "max_messages", "partitions", "fail_on_data_loss")
 _WHAT = ("topic", "topics", "subscription")
+_NUMBERS = {"max_messages": "maxOffsetsPerTrigger", "partitions": "minPartitions"}
 _STARTS = ("earliest", "latest")
 _MOST = 10**9
 
@@ -38,7 +38,7 @@ class Source:
 
 def read_source(value: Value, findings: Findings) -> Source:
     """Read the section `source`."""
-    said = findings.mapping(value, KEYS)
+    said = findings.mapping(value, (*_WHAT, "from", *_NUMBERS, "fail_on_data_loss"))
     chosen = [name for name in _WHAT if name in said]
     if len(chosen) != 1:
         findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
@@ -47,11 +47,11 @@ def read_source(value: Value, findings: Findings) -> Source:
     with findings.catch(said[chosen[0]]):
         names = _names(said[chosen[0]], findings)
     options = _options(said, findings)
-    if chosen[0] == "subscription":
-        if len(names) > 1:
-            findings.add(said["subscription"], "only one subscription can be read")
-        return Source(subscription="".join(names[:1]), options=options)
-    return Source(topics=tuple(names), options=options)
+    if chosen[0] != "subscription":
+        return Source(topics=tuple(names), options=options)
+    if len(names) > 1:
+        findings.add(said["subscription"], "only one subscription can be read")
+    return Source(subscription="".join(names[:1]), options=options)
 
 
 def _names(value: Value, findings: Findings) -> list[str]:
@@ -68,16 +68,16 @@ def _names(value: Value, findings: Findings) -> list[str]:
 
 def _options(said: Mapping[str, Value], findings: Findings) -> dict[str, str]:
     found: dict[str, str] = {}
-    for name, option in (("max_messages", "maxOffsetsPerTrigger"), ("partitions", "minPartitions")):
-        if name in said:
-            with findings.catch(said[name]):
-                found[option] = str(said[name].number(1, _MOST))
-    if "fail_on_data_loss" in said:
-        with findings.catch(said["fail_on_data_loss"]):
-            found["failOnDataLoss"] = str(said["fail_on_data_loss"].switch()).lower()
-    if "from" in said:
-        with findings.catch(said["from"]):
-            found |= _start(said["from"])
+    for name in (*_NUMBERS, "fail_on_data_loss", "from"):
+        if name not in said:
+            continue
+        with findings.catch(said[name]):
+            if name in _NUMBERS:
+                found[_NUMBERS[name]] = str(said[name].number(1, _MOST))
+            elif name == "from":
+                found |= _start(said[name])
+            else:
+                found["failOnDataLoss"] = str(said[name].switch()).lower()
     return found
 
 

@@ -1,29 +1,30 @@
-"""The section `steps` of a definition."""
+"""The section `steps` of a definition: what can be said of each step, and what it does to rows."""
 
 from collections.abc import Callable, Mapping
 
+import yaml
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType
+
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.expect import expect_step
+from ams.pipeline.definition.fields import (
+    SOURCE,
+    check_name,
+    condition,
+    expressions,
+    fields,
+    known_column,
+    known_columns,
+    known_keys,
+)
 from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.keys import one_of_each
 from ams.pipeline.definition.parse import parse_step
 from ams.pipeline.definition.reading import Steps
-from ams.pipeline.definition.row_steps import derive_step, explode_step, filter_step, join_step, select_step
-from ams.pipeline.definition.whole_steps import aggregate_step, deduplicate_step
-from ams.pipeline.expressions import hint
-
-Reader = Callable[[Value, Steps, Findings], None]
-STEPS: Mapping[str, Reader] = {
-    "parse": parse_step,
-    "filter": filter_step,
-    "derive": derive_step,
-    "select": select_step,
-    "explode": explode_step,
-    "join": join_step,
-    "expect": expect_step,
-    "deduplicate": deduplicate_step,
-    "aggregate": aggregate_step,
-}
-"""The steps there are."""
+from ams.pipeline.definition.reference import read_reference
+from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
 
 
 def read_steps(value: Value | None, folder: str, findings: Findings) -> Steps:
@@ -36,20 +37,18 @@ def read_steps(value: Value | None, folder: str, findings: Findings) -> Steps:
     for item in items:
         with findings.catch(item):
             _step(item, steps, findings)
-    if not steps.whole:
-        steps.row_columns = dict(steps.columns)
     return steps
 
 
 def _step(item: Value, steps: Steps, findings: Findings) -> None:
     said = item.mapping()
     if len(said) != 1:
-        raise bad(item.place, f"a step is one word with what it needs; there are {', '.join(STEPS)}")
+        raise bad(item.place, f"a step is one word with what it needs; there are {', '.join(_STEPS)}")
     [(word, value)] = said.items()
-    if word not in STEPS:
-        raise bad(value.place, f"no step {word!r}; {hint(word, STEPS)}")
+    if word not in _STEPS:
+        raise bad(value.place, f"no step {word!r}; {hint(word, _STEPS)}")
     with findings.catch(value):
-        STEPS[word](value, steps, findings)
+        _STEPS[word](value, steps, findings)
     steps.said.append(word)
     steps.lines.append(f"{word:11} {_shown(value.plain())}")
     if not steps.whole and word != "expect":
@@ -60,3 +59,124 @@ def _shown(said: object) -> str:
     if isinstance(said, dict):
         return ", ".join(f"{name}: {_shown(each)}" for name, each in said.items())
     return f"[{', '.join(map(_shown, said))}]" if isinstance(said, list) else str(said)
+
+
+def _filter(value: Value, steps: Steps, _: Findings) -> None:
+    found = condition(value, steps.columns, "filter")
+    steps.add(lambda rows, _: rows.where(found.column()))
+
+
+def _derive(value: Value, steps: Steps, findings: Findings) -> None:
+    """Add columns, or put others in their place; all are computed from the columns before."""
+    before = dict(steps.columns)
+    found = expressions(value, lambda text: expression(text, before), findings, before)
+    steps.columns |= {name: each.type for name, each in found.items()}
+    steps.add(lambda rows, _: rows.withColumns(_made(found)))
+
+
+def _select(value: Value, steps: Steps, findings: Findings) -> None:
+    """Leave nothing but these columns, and `source`, where there is one."""
+    before = dict(steps.columns)
+    if isinstance(value.node, yaml.SequenceNode):
+        names = [each for each in known_columns(value, before, findings) if each != SOURCE]
+        found = {name: expression(f"`{name}`", before) for name in names}
+    else:
+        found = expressions(value, lambda text: expression(text, before), findings)
+    source = [SOURCE] if SOURCE in before else []
+    steps.columns = {name: each.type for name, each in found.items()} | {name: before[name] for name in source}
+    steps.add(lambda rows, _: rows.select(*_named(found), *source))
+
+
+def _explode(value: Value, steps: Steps, findings: Findings) -> None:
+    """Make a row of each item of a list; a row whose list is empty or null ends there."""
+    said = findings.mapping(value, ("column", "as"), ("column",))
+    if "column" not in said:
+        return
+    column, name = said["column"], known_column(said["column"], steps.columns)
+    of = steps.columns[name]
+    if not isinstance(of, ArrayType):
+        raise bad(column.place, f"{name} is no array but {types.shown(of)}")
+    made = said["as"].text() if "as" in said else name
+    del steps.columns[name]
+    check_name(said.get("as", column), made, steps.columns)
+    steps.columns[made] = of.elementType
+
+    def explode(rows: DataFrame, _: object) -> DataFrame:
+        return rows.select(F.explode(name).alias(made), *(each for each in rows.columns if each not in (name, made)))
+
+    steps.add(explode)
+
+
+def _join(value: Value, steps: Steps, findings: Findings) -> None:
+    """Add columns from a small table by equal keys; a row without a counterpart gets nulls."""
+    said = findings.mapping(value, ("file", "by", "fields"), ("file", "by", "fields"))
+    if len(said) < 3:
+        return
+    table = fields(said["fields"], findings)
+    by = known_columns(said["by"], steps.columns, findings)
+    for name in by:
+        if table.get(name) != (kind := steps.columns[name]):
+            findings.add(said["fields"], f"{name} is {types.shown(kind)} in the rows, so it must be in the file")
+    for name in table:
+        if name in steps.columns and name not in by:
+            findings.add(said["fields"], f"there is a column {name} already")
+        with findings.catch(said["fields"]):
+            check_name(said["fields"], name, steps.columns)
+    if not table.keys() >= set(by):
+        return
+    values = read_reference(said["file"], steps.file(said["file"]), table, by)
+    steps.columns |= table
+
+    def join(rows: DataFrame, _: object) -> DataFrame:
+        known = rows.sparkSession.createDataFrame(values, types.struct(table))
+        return rows.join(F.broadcast(known), on=by, how="left")
+
+    steps.add(join)
+
+
+def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
+    said = findings.mapping(value, ("by", "keep"), ("by",))
+    if SOURCE not in steps.columns:
+        raise bad(value.place, "behind aggregate there is one row for each key already")
+    by = known_keys(said.get("by"), steps.columns, findings)
+    keep = said["keep"].text() if "keep" in said else "first"
+    if keep not in ("first", "last"):
+        raise bad(said["keep"].place, f"first or last can be kept, not {keep[:40]!r}")
+    steps.add_whole(lambda rows, _: one_of_each(rows, by, last=keep == "last"))
+
+
+def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:
+    """Make one row for each key, with figures over the rows that have it; without keys, one row."""
+    said = findings.mapping(value, ("by", "values"), ("values",))
+    before, by = dict(steps.columns), known_keys(said.get("by"), steps.columns, findings)
+    figures: dict[str, Expression] = {}
+    if "values" in said:
+        figures = expressions(said["values"], lambda text: aggregate(text, before, by), findings, by, "a figure")
+        for name in figures.keys() & set(by):
+            findings.add(said["values"].mapping()[name], f"{name!r} is said twice")
+    steps.add_whole(lambda rows, _: rows.groupBy(*by).agg(*_named(figures)))
+    steps.columns = {name: before[name] for name in by} | {name: each.type for name, each in figures.items()}
+
+
+def _made(columns: Mapping[str, Expression]) -> dict[str, Column]:
+    """Return columns by name, each of exactly the type that was found for it."""
+    kinds = types.struct({name: each.type for name, each in columns.items()})
+    return {name: each.column().cast(kinds[name].dataType) for name, each in columns.items()}
+
+
+def _named(columns: Mapping[str, Expression]) -> list[Column]:
+    return [value.alias(name) for name, value in _made(columns).items()]
+
+
+_STEPS: Mapping[str, Callable[[Value, Steps, Findings], None]] = {
+    "parse": parse_step,
+    "filter": _filter,
+    "derive": _derive,
+    "select": _select,
+    "explode": _explode,
+    "join": _join,
+    "expect": expect_step,
+    "deduplicate": _deduplicate,
+    "aggregate": _aggregate,
+}
+"""The steps there are."""

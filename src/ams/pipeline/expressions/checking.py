@@ -15,22 +15,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from sqlglot import exp
 
+from ams.pipeline.expressions import functions as known
 from ams.pipeline.expressions import types
 from ams.pipeline.expressions.functions import (
     AGGREGATES,
     CASTING,
-    CASTS,
     COMPARISONS,
-    DISTINCT,
     FUNCTIONS,
     OPERATORS,
-    OTHER_NAMES,
     Expression,
     Function,
-    cast,
-    choice,
-    passed,
-    refusal,
 )
 from ams.pipeline.expressions.parsing import WrongExpression, parse, position_of
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, shown
@@ -156,10 +150,8 @@ def _item(node: exp.Bracket, scope: _Scope) -> Expression:
 
 
 def _operator(node: exp.Expr, scope: _Scope) -> Expression:
-    sign, function = OPERATORS[type(node)]
-    return _called(
-        node, sign, function, [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this], scope
-    )
+    given = [node.this, node.expression] if isinstance(node, exp.Binary) else [node.this]
+    return _called(node, *OPERATORS[type(node)], given, scope)
 
 
 def _comparison(node: exp.Binary, scope: _Scope) -> Expression:
@@ -181,10 +173,8 @@ def _check_compared(node: exp.Expr, left: Expression, right: Expression) -> None
 def _between(node: exp.Between, scope: _Scope) -> Expression:
     if node.args.get("symmetric") is not None:
         raise _wrong(node, "BETWEEN is written without SYMMETRIC")
-    least, most = (
-        exp.GTE(this=node.this, expression=node.args["low"]),
-        exp.LTE(this=node.this, expression=node.args["high"]),
-    )
+    least = exp.GTE(this=node.this, expression=node.args["low"])
+    most = exp.LTE(this=node.this, expression=node.args["high"])
     return _checked(exp.And(this=least, expression=most), scope)
 
 
@@ -212,7 +202,7 @@ def _case(node: exp.Case, scope: _Scope) -> Expression:
         test = exp.EQ(this=node.this, expression=branch.this) if node.this else branch.this
         given += [test, branch.args["true"]]
     given.append(node.args.get("default") or exp.Null())
-    return _called(node, "CASE", choice(len(given) // 2), given, scope)
+    return _called(node, "CASE", known.choice(len(given) // 2), given, scope)
 
 
 def _cast(node: exp.Cast, scope: _Scope) -> Expression:
@@ -224,9 +214,9 @@ def _cast(node: exp.Cast, scope: _Scope) -> Expression:
 
 def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
     of = _checked(node, scope)
-    if of.type not in (wanted, *CASTS[wanted]):
+    if of.type not in (wanted, *known.CASTS[wanted]):
         raise _wrong(node, f"{shown(of.type)} cannot be cast as {shown(wanted)}")
-    return Expression(wanted, lambda: cast(of.column(), of.type, wanted))
+    return Expression(wanted, lambda: known.cast(of.column(), of.type, wanted))
 
 
 def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
@@ -236,7 +226,7 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     if name in CASTING and len(node.expressions) == 1:
         return _as(CASTING[name], node.expressions[0], scope)
     if name not in FUNCTIONS:
-        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING), OTHER_NAMES)}")
+        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING), known.OTHER_NAMES)}")
     return _called(node, name, FUNCTIONS[name], node.expressions, scope)
 
 
@@ -244,14 +234,13 @@ def _over_rows(node: exp.Anonymous, name: str, scope: _Scope) -> Expression:
     if scope.rows is None:
         raise _wrong(node, f"{name} is over rows: it is for the step aggregate, and not within another such function")
     given, inside = node.expressions, _Scope(scope.rows)
-    if name != "count":
-        return _called(node, name, AGGREGATES[name], given, inside)
-    if len(given) == 1 and isinstance(given[0], exp.Star):
-        return Expression(BIGINT, lambda: F.count(F.lit(1)))
-    if len(given) == 1 and isinstance(given[0], exp.Distinct):
-        return _called(node, "count(DISTINCT ...)", DISTINCT, given[0].expressions, inside)
-    if not given:
-        raise _wrong(node, "rows are counted by count(*)")
+    if name == "count":
+        if not given:
+            raise _wrong(node, "rows are counted by count(*)")
+        if len(given) == 1 and isinstance(given[0], exp.Star):
+            return Expression(BIGINT, lambda: F.count(F.lit(1)))
+        if len(given) == 1 and isinstance(given[0], exp.Distinct):
+            return _called(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
     return _called(node, name, AGGREGATES[name], given, inside)
 
 
@@ -261,7 +250,7 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
         raise _wrong(node, f"{name} takes ({function.takes}), not {len(given)} arguments")
     arguments = [_checked(each, scope) for each in given]
     for place, argument, kind in zip(given, arguments, kinds, strict=True):
-        if reason := refusal(argument, kind):
+        if reason := known.refusal(argument, kind):
             advice = "; texts are joined by ||" if name == "+" and argument.type == STRING else ""
             raise _wrong(place, f"{name} needs {reason}{advice}")
     gives = function.gives
@@ -271,7 +260,7 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
         raise _wrong(node, f"the arguments of {name} do not go together: {told}")
     return Expression(
         result,
-        lambda: function.build(*map(passed, arguments, kinds)).cast(STRING if result == NULL else result),
+        lambda: function.build(*map(known.passed, arguments, kinds)).cast(STRING if result == NULL else result),
     )
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType
 
+from ams.pipeline.definition.payloads import Avro, Json, Text
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import types
-from ams.pipeline.flows.payloads import Avro, Json, Text
 
 FIELDS = {
     "site": types.STRING,
@@ -136,14 +136,19 @@ def test_avro_is_read_one_datum_a_message_or_several() -> None:
     one = {"site": "A", "wall": 1.5}
     both = encoded(one, {"site": "B", "wall": None})
 
-    assert read(Avro(SCHEMA, AVRO), encoded(one)) == [{**one, "attributes": ATTRIBUTES}]
-    assert [each["site"] for each in read(Avro(SCHEMA, AVRO, packed=True), both)] == ["A", "B"]
-    assert read(Avro(SCHEMA, AVRO), both) == ["not Avro of this schema: bytes are left over"]
-    assert read(Avro(SCHEMA, AVRO), b"") == ["not Avro of this schema: EOFError"]
+    assert read(Avro(AVRO, schema=SCHEMA), encoded(one)) == [{**one, "attributes": ATTRIBUTES}]
+    assert [each["site"] for each in read(Avro(AVRO, schema=SCHEMA, packed=True), both)] == ["A", "B"]
+    assert read(Avro(AVRO, schema=SCHEMA), both) == ["not Avro of this schema: bytes are left over"]
+    assert read(Avro(AVRO, schema=SCHEMA), b"") == ["not Avro of this schema: EOFError"]
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_records_or_broken(data: bytes) -> None:
-    for parse in (Json(FIELDS), Text(LINE, separator=","), Avro(SCHEMA, AVRO), Avro(SCHEMA, AVRO, packed=True)):
+    for parse in (
+        Json(FIELDS),
+        Text(LINE, separator=","),
+        Avro(AVRO, schema=SCHEMA),
+        Avro(AVRO, schema=SCHEMA, packed=True),
+    ):
         for each in read(parse, data):
             assert isinstance(each, str | dict)

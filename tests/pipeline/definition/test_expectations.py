@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 from ams.cli.exits import Exit, exit_code
 from ams.client import Message
 from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expected
-from ams.pipeline.definition import read_plan
+from ams.pipeline.definition.expectations import watching
+from ams.pipeline.definition.flow import Flow
+from ams.pipeline.definition.plans import read_plan
+from ams.pipeline.definition.reading import through
 from ams.pipeline.errors import CheckFailed
-from ams.pipeline.flows.expectations import Watch
-from ams.pipeline.flows.flow import Flow
 from ams.pipeline.running import Run
 from ams.pipeline.starting import Ended
 from ams.pipeline.tables import rows_of
@@ -235,17 +236,15 @@ def test_each_row_goes_on_or_is_set_aside_by_the_first_expectation_it_fails(
     spark: SparkSession, tmp_path: Path, rows: list[tuple[Any, ...]]
 ) -> None:
     (tmp_path / "walls.yaml").write_text(PARSE + EXPECTED + SINK)
-    flow: Any = read_plan(str(tmp_path / "walls.yaml")).run
-    steps = flow.__self__.rows
-    assert isinstance(flow.__self__, Flow)
+    run: Any = read_plan(str(tmp_path / "walls.yaml")).run
+    flow: Flow = run.__self__
     place = [F.lit("p").alias("project"), F.lit("t").alias("topic"), F.col("offset"), F.lit("").alias("message_id")]
     source = F.struct(*place, F.lit(0).cast("timestamp").alias("publish_time")).alias("source")
     given = [(*row, at) for at, row in enumerate(rows)]
     frame = spark.createDataFrame(given, "site string, job bigint, wall double, status string, offset bigint")
-    watch = Watch("batch 0", lambda _: None)
 
-    with watch.stack:
-        passed = watch.through(steps, frame.select(*COLUMNS, source)).select(*COLUMNS).collect()
+    with watching("batch 0", lambda _: None) as watch:
+        passed = through(flow.steps.rows, frame.select(*COLUMNS, source), watch).select(*COLUMNS).collect()
         [aside] = watch.aside
         reasons = Counter(row.reason for row in aside.collect())
 

@@ -1,25 +1,24 @@
-"""What a definition comes to: messages through steps into a sink, as a run does it."""
+"""A definition of one's own as a run does it: messages through steps into a sink."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
 
-from ams.pipeline.columns import PLACE
+from ams.pipeline.definition.expectations import watching
+from ams.pipeline.definition.fields import PLACED, SOURCE
+from ams.pipeline.definition.reading import Steps, through
+from ams.pipeline.definition.sinks import ROWS, Sink
+from ams.pipeline.definition.source import Source
 from ams.pipeline.expressions.types import struct
-from ams.pipeline.flows.expectations import Expect, watching
-from ams.pipeline.flows.sinks import ROWS, Sink
-from ams.pipeline.flows.steps import Step
-from ams.pipeline.flows.steps.schemas import SOURCE
-from ams.pipeline.parsing import Parse, parsed
+from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Flow:
     """A definition, ready to run.
 
@@ -27,26 +26,21 @@ class Flow:
     computed from all of it, so that doubled and late messages change nothing that they should not.
     """
 
-    topics: Sequence[str]
-    options: Mapping[str, str]
-    before: Sequence[Step | Expect]
-    parse: Parse | None
-    parsed: Mapping[str, DataType]
-    rows: Sequence[Step | Expect]
-    row_columns: Mapping[str, DataType]
-    whole: Sequence[Step | Expect]
+    source: Source
+    steps: Steps
     sink: Sink
 
     def run(self, run: Run) -> None:
         """Read, make, and hand over, until it has caught up."""
-        messages = run.topic(*self.topics, **self.options)
-        if not self.whole:
+        subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
+        messages = run.topic(*self.source.topics, **self.source.options, **subscribed)
+        if not self.steps.whole:
             run.stream(
                 messages,
                 lambda batch, number: self._batch(run, batch, number, lambda rows: self.sink.add(run, rows, number)),
             )
             return
-        table = run.table(ROWS, struct(self.row_columns))
+        table = run.table(ROWS, struct(self.steps.row_columns))
         run.stream(
             messages,
             lambda batch, number: self._batch(run, batch, number, lambda rows: run.append(table, rows, number)),
@@ -55,14 +49,14 @@ class Flow:
 
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Callable[[DataFrame], None]) -> None:
         """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
+        steps = self.steps
         with watching(f"batch {number}", run.say) as watch:
-            rows = watch.through(self.before, batch.withColumn(SOURCE, F.struct(*PLACE.names)))
-            if self.parse is not None:
-                schema = struct(self.parsed)
-                read = watch.stack.enter_context(parsed(rows, self.parse, schema, StorageLevel.DISK_ONLY))
-                watch.aside.append(read.broken)
-                rows = read.records
-            rows = watch.through(self.rows, rows)
+            rows = through(steps.before, batch.withColumn(SOURCE, F.struct(*PLACED)), watch)
+            if steps.parse is not None:
+                read = parsed(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
+                rows, broken = watch.stack.enter_context(read)
+                watch.aside.append(broken)
+            rows = through(steps.rows, rows, watch)
             if watch.aside:
                 run.quarantine(reduce(DataFrame.union, watch.aside), number)
             take(rows)
@@ -71,5 +65,5 @@ class Flow:
     def _result(self, run: Run, rows: DataFrame) -> None:
         """Compute the result of all rows there are, and put it in the place of the one before."""
         with watching("the result", run.say) as watch:
-            self.sink.replace(run, watch.through(self.whole, rows))
+            self.sink.replace(run, through(self.steps.whole, rows, watch))
             run.expect(watch.counts)

@@ -1,0 +1,210 @@
+"""What a message holds, as records: JSON, Avro or text, read into the types a definition asks for."""
+
+import base64
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import Any
+
+import fastavro
+import msgspec
+from pyspark.sql import types as spark
+from pyspark.sql.types import DataType
+
+from ams.pipeline.errors import Broken
+
+Record = Mapping[str, Any]
+"""The fields of a record."""
+Convert = Callable[[Any], Any]
+"""Returns a value as one of a type, None for what is none."""
+
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 1
+_LAST_SECOND = 253402300799
+"""The end of the year 9999."""
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """Reads messages into records."""
+
+    fields: Mapping[str, DataType]
+    required: frozenset[str] = frozenset()
+
+    def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
+        """Read a message; raise `Broken` for one of which nothing can be read."""
+        for piece in self.pieces(data):
+            try:
+                found = self.record(piece)
+                for name in sorted(self.required):
+                    if found[name] is None:
+                        raise Broken(f"field {name} is missing")
+            except Broken as error:
+                yield error
+            else:
+                yield {**found, "attributes": dict(attributes)}
+
+    def pieces(self, data: bytes) -> Iterable[Any]:
+        """Take a message apart into what records are read from; raise `Broken` where that cannot be."""
+        raise NotImplementedError
+
+    def record(self, piece: Any) -> Record:
+        """Return the fields of a record; raise `Broken` for a piece that is none."""
+        raise NotImplementedError
+
+
+class Json(Payload):
+    """A JSON object, or a list of objects, of which each is a record. Fields that are not asked for are left out."""
+
+    def pieces(self, data: bytes) -> Iterable[Any]:
+        """Return the objects."""
+        try:
+            read = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Broken(f"not JSON: {error}") from None
+        except RecursionError:
+            raise Broken("not JSON: nested too deeply") from None
+        return read if isinstance(read, list) else [read]
+
+    def record(self, piece: Any) -> Record:
+        """Convert the fields."""
+        if not isinstance(piece, dict):
+            raise Broken("a JSON object is expected")
+        return {name: _read(piece.get(name), wanted, name) for name, wanted in self.fields.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Payload):
+    """Lines of text, each a record: split at a separator, or as a whole the only field."""
+
+    separator: str = ""
+
+    def pieces(self, data: bytes) -> Iterable[str]:
+        """Return the lines; empty ones say nothing."""
+        try:
+            return [line for line in data.decode().splitlines() if line]
+        except UnicodeDecodeError:
+            raise Broken("not text in UTF-8") from None
+
+    def record(self, piece: str) -> Record:
+        """Convert the parts."""
+        try:
+            lines = csv.reader(io.StringIO(piece), delimiter=self.separator, strict=True) if self.separator else None
+            parts = [piece] if lines is None else next(lines, [])
+        except csv.Error as error:
+            raise Broken(f"not separated text: {error}") from None
+        if len(parts) != len(self.fields):
+            raise Broken(f"{len(self.fields)} fields are expected in a line, not {len(parts)}")
+        pairs = zip(self.fields.items(), parts, strict=True)
+        return {name: from_text(part, wanted, name) for (name, wanted), part in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class Avro(Payload):
+    """Avro data without header, of one schema; `packed` messages hold several, one behind the other."""
+
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    packed: bool = False
+
+    def pieces(self, data: bytes) -> Iterable[Record]:
+        """Return the datums."""
+        stream = io.BytesIO(data)
+        schema = fastavro.parse_schema(dict(self.schema))
+        while True:
+            before = stream.tell()
+            try:
+                read: Any = fastavro.schemaless_reader(stream, schema, None)
+            except RecursionError:
+                raise Broken("not Avro of this schema: nested too deeply") from None
+            except Exception as error:  # whatever a reader does with bytes that are something else
+                raise Broken(f"not Avro of this schema: {type(error).__name__}") from None
+            if stream.tell() == before or (stream.tell() < len(data) and not self.packed):
+                raise Broken("not Avro of this schema: bytes are left over")
+            yield read
+            if stream.tell() == len(data):
+                return
+
+    def record(self, piece: Record) -> Record:
+        """Return the fields that are asked for."""
+        return {name: piece.get(name) for name in self.fields}
+
+
+def _read(value: Any, wanted: DataType, name: str) -> Any:
+    """Return a JSON value as what is wanted; raise `Broken` naming the field."""
+    if value is None:
+        return None
+    if isinstance(wanted, spark.ArrayType) and isinstance(value, list):
+        return [_read(each, wanted.elementType, f"{name}[{place}]") for place, each in enumerate(value)]
+    if isinstance(wanted, spark.MapType) and isinstance(value, dict):
+        return {key: _read(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
+    if isinstance(wanted, spark.StructType) and isinstance(value, dict):
+        return {each.name: _read(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
+    convert: Convert = _CONVERT.get(type(wanted), _nothing)
+    converted = convert(value)
+    if converted is None:
+        kind = _KINDS.get(type(value), "something else")
+        raise Broken(f"field {name}: {wanted.simpleString()} is expected, not {kind}")
+    return converted
+
+
+def from_text(part: str, wanted: DataType, name: str) -> Any:
+    """Return a part of a line as what is wanted; what is empty says nothing; raise `Broken` naming the field."""
+    if part == "" and not isinstance(wanted, spark.StringType):
+        return None
+    convert: Convert = _FROM_TEXT.get(type(wanted), _nothing)
+    converted = convert(part)
+    if converted is None:
+        raise Broken(f"field {name}: {wanted.simpleString()} is expected")
+    return converted
+
+
+def _nothing(_: Any) -> None:
+    """Convert nothing."""
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and _LOWEST <= value <= _HIGHEST else None
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if type(value) in (int, float) else None
+
+
+def _time(value: Any) -> datetime | None:
+    """Read ISO 8601, UTC if it names no zone, or seconds since 1970."""
+    if type(value) in (int, float):
+        return datetime.fromtimestamp(value, UTC) if 0 <= value <= _LAST_SECOND else None
+    read = datetime.fromisoformat(value)
+    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+
+
+def _tried(convert: Convert) -> Convert:
+    """Let what a conversion raises be None."""
+
+    def tried(value: Any) -> Any:
+        try:
+            return convert(value)
+        except (TypeError, ValueError, OverflowError):
+            return None
+
+    return tried
+
+
+_KINDS = {str: "text", bool: "boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
+_CONVERT: Mapping[type[DataType], Convert] = {
+    spark.StringType: lambda value: value if isinstance(value, str) else None,
+    spark.LongType: _whole,
+    spark.DoubleType: _number,
+    spark.BooleanType: lambda value: value if isinstance(value, bool) else None,
+    spark.TimestampType: _tried(_time),
+    spark.DateType: _tried(date.fromisoformat),
+    spark.BinaryType: _tried(partial(base64.b64decode, validate=True)),
+}
+_FROM_TEXT: Mapping[type[DataType], Convert] = {
+    **_CONVERT,
+    spark.LongType: _tried(lambda part: _whole(int(part))),
+    spark.DoubleType: _tried(lambda part: _number(float(part))),
+    spark.BooleanType: lambda part: {"true": True, "false": False}.get(part.lower()),
+}

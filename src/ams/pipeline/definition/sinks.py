@@ -1,0 +1,204 @@
+"""The section `sink` of a definition: where rows go, and how often each may come."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType
+
+from ams.core.names import is_name
+from ams.core.yaml_tree import Value, bad
+from ams.pipeline.checkpoint import CHECKPOINT
+from ams.pipeline.definition.fields import ORDERING_KEY, PLACED, SOURCE, expressions, known_columns
+from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.keys import ORDER, one_of_each
+from ams.pipeline.definition.reading import Steps
+from ams.pipeline.expressions import Expression, expression, types
+from ams.pipeline.running import Run
+
+KINDS: Mapping[str, Sequence[str]] = {
+    "table": ("partition_by",),
+    "postgres": ("key",),
+    "topic": ("data", "attributes", "ordering_key", "create", "key_window"),
+    "console": (),
+}
+"""Each kind of sink, and what else can be said of it."""
+ROWS = "rows"
+"""The table that keeps the rows which steps on all of them are computed from."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+_TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
+_PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
+_LINEAGE = ("topic", "offset")
+_MOST_ROWS = 1000
+_LONGEST_WINDOW = 10**9
+"""Seconds."""
+
+Said = Mapping[str, Value]
+
+
+class Sink(NamedTuple):
+    """Takes rows."""
+
+    add: Callable[[Run, DataFrame, int], None]
+    """Takes the rows of a batch, exactly once."""
+    replace: Callable[[Run, DataFrame], None]
+    """Takes all rows there are, in the place of those it took before."""
+
+
+def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
+    """Read the section `sink`; None when something is wrong with it."""
+    said = findings.mapping(value, [*KINDS, *(name for names in KINDS.values() for name in names)])
+    kinds = [name for name in KINDS if name in said]
+    if len(kinds) != 1:
+        findings.add(value, f"one of {', '.join(KINDS)} must be said{', not several' if kinds else ''}")
+        return None
+    [kind] = kinds
+    for name in said:
+        if name != kind and name not in KINDS[kind]:
+            findings.add(said[name], f"{name} is not of a sink {kind}")
+    made: Sink | None = None
+    with findings.catch(value):
+        made = _READ[kind](said, steps, findings)
+    return made  # noqa: RET504  # what is caught is remembered, and ends here too
+
+
+def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
+    """Read a Delta table in the folder of the run: rows are added by batches, or all of it is replaced.
+
+    Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names.
+    """
+    name, columns = said["table"].text(), steps.columns
+    if not _NAME.fullmatch(name) or name == ROWS:
+        raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
+    by = tuple(known_columns(said.get("partition_by"), columns, findings))
+    for each in by:
+        if columns[each] not in _PARTITIONS:
+            kind = types.shown(columns[each])
+            findings.add(said["partition_by"], f"{each} is {kind}, which would make too many folders")
+    own = {each.lower() for each in columns}
+    lineage = [each for each in _LINEAGE if SOURCE in columns and each not in own]
+    schema = types.struct({**columns, **{each: PLACED[each] for each in lineage}})
+
+    def made(rows: DataFrame) -> DataFrame:
+        placed = [F.col(SOURCE).getField(each).alias(each) for each in lineage]
+        return _without_nul(rows.select("*", *placed), {each: columns[each] for each in by})  # names of folders
+
+    return Sink(
+        lambda run, rows, batch_id: run.append(run.table(name, schema, by), made(rows), batch_id),
+        lambda run, rows: run.result(name, schema, by).replace(made(rows)),
+    )
+
+
+def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
+    """Read a table of a database that `AMS_PIPELINE_DATABASE` names: one row for each key, the newest."""
+    table = said["postgres"].text()
+    if not _TABLE.fullmatch(table):
+        raise bad(
+            said["postgres"].place,
+            "the name of a table is expected; the database is named by AMS_PIPELINE_DATABASE, as it is secret",
+        )
+    if "key" not in said:
+        raise bad(said["postgres"].place, "key must be said: the columns that are one row's alone")
+    sent = {name: kind for name, kind in steps.columns.items() if name != SOURCE}
+    key = known_columns(said["key"], sent, findings)
+    for name, kind in sent.items():
+        if types.is_nested(kind):
+            findings.add(said["postgres"], f"{name} is a {kind.typeName()}: select what goes into the table")
+
+    def put(_: Run, rows: DataFrame) -> None:
+        """Put the rows in the place of those with the same keys; what has no counterpart stays."""
+        from ams.pipeline.postgres import address, upsert
+
+        upsert(_without_nul(rows, sent).select(*sent), address(""), table, key)
+
+    return Sink(lambda run, rows, _: put(run, one_of_each(rows, key, last=True)), put)
+
+
+def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
+    """Read a topic of the project: each row is published as a message, exactly once."""
+    name = said["topic"].text()
+    if not is_name(name):
+        raise bad(said["topic"].place, f"{name[:64]!r} is no name: letters, digits, - and _")
+    if steps.whole:
+        raise bad(
+            said["topic"].place, "what deduplicate and aggregate make is made anew each time: it cannot be published"
+        )
+    columns = [name for name in steps.columns if name != SOURCE]
+    data, key = None, None
+    if "data" in said:
+        with findings.catch(said["data"]):
+            data = expression(said["data"].text(), steps.columns)
+            if data.type not in (types.STRING, types.BINARY):
+                raise bad(said["data"].place, f"a message holds string or binary, not {types.shown(data.type)}")
+    attributes: Mapping[str, Expression] = {}
+    if "attributes" in said:
+        attributes = expressions(said["attributes"], lambda text: expression(text, steps.columns), findings)
+    for each, made in attributes.items():
+        if not types.fits(made.type, types.STRING):
+            findings.add(said["attributes"], f"attribute {each} is {_no_text(made)}")
+    if "ordering_key" in said:
+        with findings.catch(said["ordering_key"]):
+            key = expression(said["ordering_key"].text(), steps.key_columns)
+            if not types.fits(key.type, types.STRING):
+                raise bad(said["ordering_key"].place, f"an ordering key is string, not {_no_text(key)}")
+    create = said["create"].switch() if "create" in said else False
+    window = said["key_window"].number(1, _LONGEST_WINDOW) if "key_window" in said else None
+
+    def put(run: Run, rows: DataFrame, _: int) -> None:
+        """Publish the rows of a batch, in the order of the messages they come from.
+
+        Raises `StaleCheckpoint` for one that was begun so long ago that some of it could be published twice.
+        """
+        from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
+
+        refuse_stale(run.work / CHECKPOINT, window or KEY_WINDOW_SECONDS)
+        order = {f"_{each}": F.col(SOURCE).getField(each) for each in ORDER}
+        parts = {
+            "data": data.column() if data else F.to_json(F.struct(*columns)),
+            "attributes": _not_null(attributes),
+            ORDERING_KEY: (key.column() if key else F.lit(None)).cast("string"),
+        }
+        options = {**run.source, "topic": name, "createTopics": str(create).lower()}
+        publish(rows.select(*(made.alias(each) for each, made in {**parts, **order}.items())), options, tuple(order))
+
+    return Sink(put, _never)
+
+
+def _never(_: Run, __: DataFrame) -> NoReturn:
+    """What was published cannot be taken back; definitions that would are refused."""
+    raise NotImplementedError
+
+
+def _console(said: Said, _: Steps, __: Findings) -> Sink:
+    """Read standard output, for a look at the first rows of a batch, or of all."""
+    shown = said["console"].number(1, _MOST_ROWS)
+
+    def show(_: Run, rows: DataFrame, __: int = 0) -> None:
+        rows.drop(SOURCE).show(shown, truncate=False)
+
+    return Sink(show, show)
+
+
+def _not_null(attributes: Mapping[str, Expression]) -> Column:
+    """Return a map of those that are not null."""
+    if not attributes:
+        return F.from_json(F.lit("{}"), "map<string,string>")
+    values = {name: each.column().cast("string") for name, each in attributes.items()}
+    found = F.array(*(F.struct(F.lit(name).alias("name"), each.alias("value")) for name, each in values.items()))
+    return F.map_from_entries(F.filter(found, lambda each: each["value"].isNotNull()))
+
+
+def _no_text(given: Expression) -> str:
+    return f"{types.shown(given.type)}; cast(... as string) makes text of it"
+
+
+def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
+    """Return rows whose texts in these columns have U+FFFD for each NUL, which no folder or database takes."""
+    texts = [name for name, kind in columns.items() if kind == types.STRING]
+    return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
+
+
+_READ = {"table": _table, "postgres": _postgres, "topic": _topic, "console": _console}

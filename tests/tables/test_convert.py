@@ -209,6 +209,52 @@ def test_a_kill_at_any_step_is_made_good_by_calling_it_again(
     assert len(rows_in(archive)) == 18
 
 
+def test_a_table_is_made_elsewhere_and_the_old_one_stays_as_it_is(archive: Path, anywhere: str) -> None:
+    before = {path: path.read_bytes() for path in archive.rglob("*") if path.is_file()}
+
+    done = convert(str(archive), target=anywhere)
+
+    assert {path: path.read_bytes() for path in archive.rglob("*") if path.is_file()} == before
+    found = open_table(anywhere)
+    assert (done.rows, done.files, len(found.files), len(rows_in(anywhere))) == (18, 4, 4, 18)
+    assert (found.query, found.batch) == (QUERY, 3)
+    convert(str(archive))
+    assert rows_in(archive) == rows_in(anywhere)
+    assert Table(anywhere, found.schema, found.partition_by).append(QUERY, 4, [])
+
+
+def test_a_place_that_holds_a_table_is_not_converted_to(archive: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    Old(tmp_path / "old").commit(0, {"day=monday": numbers(1)})
+    convert(str(archive), target=str(other))
+
+    for source in (tmp_path / "old", archive):
+        with pytest.raises(WrongTable, match="other is a table already; nothing changed"):
+            convert(str(source), target=str(other))
+    with pytest.raises(WrongTable, match="archive is a table of an earlier version"):
+        convert(str(tmp_path / "old"), target=str(archive))
+
+    assert len(rows_in(other)) == 18
+    assert [each.what for each in history(str(other))] == ["convert", "create"]
+
+
+@pytest.mark.parametrize(("module", "call"), [(Table, "make"), (conversion, "commit"), (files.Writer, "close")])
+def test_a_kill_while_it_is_made_elsewhere_is_made_good_by_calling_it_again(
+    archive: Path, anywhere: str, monkeypatch: pytest.MonkeyPatch, module: Any, call: str
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, call, killed)
+        with pytest.raises(Killed):
+            convert(str(archive), target=anywhere)
+
+    convert(str(archive), target=anywhere)
+
+    assert len(rows_in(anywhere)) == 18
+
+
 @pytest.mark.parametrize("damage", ["gone", "empty", "first line"])
 def test_power_lost_at_any_sync_is_made_good_by_calling_it_again(tmp_path: Path, damage: str) -> None:
     for syncs in itertools.count():

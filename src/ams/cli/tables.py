@@ -109,7 +109,10 @@ def check(table: Table, output: Output = Format.TABLE) -> None:
 
 
 @app.command()
-def convert(table: Table) -> None:
+def convert(
+    table: Table,
+    to: Annotated[str | None, option("Make it there, such as on S3, and leave TABLE as it is.", metavar="PATH")] = None,
+) -> None:
     """Make a Delta table of a table of an earlier version, in place; stop the run that writes it first.
 
     Rows are compared one by one before anything changes, and the run then goes on with its checkpoint. The old files
@@ -118,8 +121,9 @@ def convert(table: Table) -> None:
     need("tables")
     from ams.tables.convert import convert
 
-    done = convert(table)
-    note(f"{table}: {done.rows:,} rows of {done.batches:,} folders are in {done.files:,} files now, and are the same")
+    done = convert(table, target=to)
+    made = to or table
+    note(f"{made}: {done.rows:,} rows of {done.batches:,} folders are in {done.files:,} files now, and are the same")
 
 
 def _cell(value: object) -> str:

@@ -7,7 +7,8 @@
 
 The rows are written to new files, read back, and compared row by row; then one commit makes them the table. The query
 and the number of its last batch go with them, so the run goes on with its checkpoint. The old files stay until
-`vacuum` takes them, so that until then the way back is to give `_manifest` its name again.
+`vacuum` takes them, so that until then the way back is to give `_manifest` its name again. A table that is made
+elsewhere, such as on S3, leaves the old one as it is.
 """
 
 import json
@@ -24,7 +25,7 @@ from ams.tables.commit import Change, commit
 from ams.tables.errors import WrongTable
 from ams.tables.files import ENDING, NULL, File, NewFile, opened, read
 from ams.tables.location import Location
-from ams.tables.snapshot import OLD_FORMAT, Snapshot
+from ams.tables.snapshot import OLD_FORMAT, Snapshot, newest, no_table
 from ams.tables.table import Table
 from ams.tables.upkeep import FILE_BYTES, merged_name, rewritten, together
 
@@ -66,24 +67,30 @@ class _Old:
     """By partition."""
 
 
-def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted:
-    """Make a Delta table of what lies in a folder, in place; nothing may write there meanwhile.
+def convert(location: Location | str, file_bytes: int = FILE_BYTES, target: Location | str | None = None) -> Converted:
+    """Make a Delta table of what lies in a folder, in place or at `target`; nothing may write there meanwhile.
 
     May be killed and called again. Raises `WrongTable`, and changes nothing, when there is no table of the format
-    before, when it is not what its manifest says, or when what was written is not the same row by row.
+    before, when it is not what its manifest says, when what was written is not the same row by row, or when there are
+    rows at `target`.
     """
     location = Location.of(location)
+    target = location if target is None else Location.of(target)
     old = _load(location)
     query, batch = str(old.last["query"]), int(old.last["batch"])
     files = {partition: _files(location, old, partition) for partition in sorted(old.folders)}
     schema = _schema(location, old.last, [file for each in files.values() for file in each])
-    table = Table(location, schema, old.last["partition_by"])
+    table = Table(target, schema, old.last["partition_by"])
+    if target != location and target.names(OLD_FORMAT):
+        raise WrongTable(no_table(target))
     table.recover()
+    if target != location and table.exists():
+        _check_empty(newest(target), query)
     new = [
         file
         for partition in files
         for some in together(files[partition], file_bytes)
-        for file in _rewritten(table, some, max(int(folder["batch"]) for folder in old.folders[partition]))
+        for file in _rewritten(location, table, some, max(int(folder["batch"]) for folder in old.folders[partition]))
     ]
     expected = sum(folder["rows"] for each in old.folders.values() for folder in each)
     if sum(file.rows for file in new) != expected:
@@ -91,15 +98,25 @@ def convert(location: Location | str, file_bytes: int = FILE_BYTES) -> Converted
     if _load(location).last != old.last:
         raise WrongTable(f"{location} was written to meanwhile; nothing changed; stop the run that writes it")
     table.make(query)
-    location.sync("")
+    target.sync("")
+    target.sync_above()
 
     def change(snapshot: Snapshot) -> Change | None:
-        return None if snapshot.batch == batch else Change("convert", new, numbers={query: batch})
+        if snapshot.query == query and snapshot.batch == batch:
+            return None
+        _check_empty(snapshot, query)
+        return Change("convert", new, numbers={query: batch})
 
-    commit(location, change)
-    location.move(OLD_FORMAT, CONVERTED)
-    location.sync("")
+    commit(target, change)
+    if target == location:
+        location.move(OLD_FORMAT, CONVERTED)
+        location.sync("")
     return Converted(sum(map(len, old.folders.values())), len(new), expected)
+
+
+def _check_empty(snapshot: Snapshot, query: str) -> None:
+    if snapshot.query != query or snapshot.batch >= 0 or snapshot.files:
+        raise WrongTable(f"{snapshot.location} is a table already; nothing changed; name a place where there is none")
 
 
 def _load(location: Location) -> _Old:
@@ -189,15 +206,16 @@ def _columns(text: str) -> Iterator[tuple[str, str]]:
             start = place + 1
 
 
-def _rewritten(table: Table, files: Sequence[File], newest: int) -> list[NewFile]:
+def _rewritten(location: Location, table: Table, files: Sequence[File], last: int) -> list[NewFile]:
     """Write the rows of some files to new ones, and see that they are the same."""
 
-    def rows(some: Iterable[File | NewFile]) -> Iterator[pa.RecordBatch]:
-        return read(table.location, some, table.schema)
+    def rows() -> Iterator[pa.RecordBatch]:
+        return read(location, files, table.schema)
 
-    found = rewritten(table.location, table.schema, table.partition_by, merged_name(newest), rows(files))
-    if not all(one == other for one, other in zip_longest(_parts(rows(files)), _parts(rows(found)))):
-        raise WrongTable(f"{table.location.path(files[0].path)} was not copied row by row; nothing changed")
+    found = rewritten(table.location, table.schema, table.partition_by, merged_name(last), rows())
+    written = read(table.location, found, table.schema)
+    if not all(one == other for one, other in zip_longest(_parts(rows()), _parts(written))):
+        raise WrongTable(f"{location.path(files[0].path)} was not copied row by row; nothing changed")
     return found
 
 

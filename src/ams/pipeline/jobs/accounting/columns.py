@@ -64,44 +64,43 @@ RECORDS: Final = StructType([*RECORD.fields, StructField("source", PLACE)])
 """The table of all records, by kind and month."""
 
 
-def _of(*names: str) -> list[StructField]:
-    return [RECORD[name] for name in names]
+def _of(names: str) -> list[StructField]:
+    return [RECORDS[name] for name in names.split()]
 
 
-JOB_GROUP: Final = (
-    *("month", "site", "vo", "user", "vo_group", "vo_role", "infrastructure_type", "submit_host"),
-    *("levels", "node_count", "processors"),
-)
+def _names(fields: list[StructField]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields)
+
+
+_JOB: Final = _of("month site vo user vo_group vo_role infrastructure_type submit_host levels node_count processors")
+JOB_GROUP: Final = _names(_JOB)
 """What jobs are summed by."""
-JOB_SUMMARIES: Final = StructType(_of(*JOB_GROUP, "jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised"))
+JOB_SUMMARIES: Final = StructType([*_JOB, *_of("jobs earliest_end latest_end wall cpu normalised")])
+SITE_SUMMARIES: Final = StructType([*JOB_SUMMARIES.fields, *_of("source")])
 
-VM_KEPT: Final = StructType(
-    _of(
-        *("month", "site", "vm_id", "cloud_service", "vo", "user", "status", "image", "cpu_count", "benchmark_type"),
-        *("benchmark", "start_time", "measured", "wall", "cpu", "network_in", "network_out", "public_ips", "memory"),
-        "disk",
-    )
-)
-"""The one record that is kept of each machine and month; its durations count from the machine's start."""
-VM_GROUP: Final = (
-    *("month", "site", "cloud_service", "vo", "user", "status", "image", "cpu_count", "benchmark_type", "benchmark"),
-)
+_VM: Final = _of("month site cloud_service vo user status image cpu_count benchmark_type benchmark")
+VM_GROUP: Final = _names(_VM)
 """What machines are summed by."""
 VM_SUMMARIES: Final = StructType(
-    _of(
-        *(*VM_GROUP, "vms", "earliest_start", "latest_start", "wall", "cpu", "network_in", "network_out"),
-        *("public_ips", "memory", "disk"),
-    )
+    [*_VM, *_of("vms earliest_start latest_start wall cpu network_in network_out public_ips memory disk")]
 )
+SITE_VM_SUMMARIES: Final = StructType([*VM_SUMMARIES.fields, *_of("source")])
+VM_KEPT: Final = StructType(
+    [
+        *_of("month site vm_id cloud_service vo user status image cpu_count benchmark_type benchmark start_time"),
+        *_of("measured wall cpu network_in network_out public_ips memory disk source"),
+    ]
+)
+"""The one record that is kept of each machine and month; its durations count from the machine's start."""
 
-STORAGE_GROUP: Final = (
-    *("month", "site", "storage_system", "share", "media", "storage_class", "path"),
-    *("local_user", "local_group", "user", "vo", "vo_group"),
+_STORAGE: Final = _of(
+    "month site storage_system share media storage_class path local_user local_group user vo vo_group"
 )
+STORAGE_GROUP: Final = _names(_STORAGE)
 """Whose storage, and which."""
 STORAGE_SUMMARIES: Final = StructType(
     [
-        *_of(*STORAGE_GROUP),
+        *_STORAGE,
         StructField("days", LongType()),
         StructField("last_time", TimestampType()),
         *_columns(LongType(), "last_files last_used last_allocated most_used average_used"),
@@ -109,17 +108,17 @@ STORAGE_SUMMARIES: Final = StructType(
 )
 
 SYNC: Final = StructType(
-    [*_of("month", "site", "submit_host"), *_columns(LongType(), "told arrived summarised missing surplus")]
+    [*_of("month site submit_host"), *_columns(LongType(), "told arrived summarised missing surplus")]
 )
 """What sites believe they sent beside what came."""
 
 RESULTS: Final[Mapping[str, StructType]] = {
     "job_summaries": JOB_SUMMARIES,
-    "site_summaries": JOB_SUMMARIES,
+    "site_summaries": SITE_SUMMARIES,
     "sync": SYNC,
     "machines": VM_KEPT,
     "vm_summaries": VM_SUMMARIES,
-    "site_vm_summaries": VM_SUMMARIES,
+    "site_vm_summaries": SITE_VM_SUMMARIES,
     "storage_summaries": STORAGE_SUMMARIES,
 }
-"""The results, each by month."""
+"""The results, each by month; rows that one record made say by `source` which message it came in."""

@@ -25,11 +25,11 @@ TABLES: Final[Mapping[str, StructType]] = {
 """The results that go there, each into the table `accounting_` and its name, with the same columns."""
 
 TYPES: Final = {"string": "text", "bigint": "bigint", "timestamp": "timestamptz", "decimal(10,3)": "numeric(10, 3)"}
-"""Types of PostgreSQL by those of Spark; arrays are kept as `jsonb`."""
+"""Types of PostgreSQL by those of Spark; arrays and structs are kept as `jsonb`."""
 
 
 def prepared(database: str) -> str:
-    """Make the tables that are missing, and return the connection string.
+    """Make the tables and columns that are missing, and return the connection string.
 
     Raises `WrongOption` for a URL that cannot be read and `PipelineError` for a database that cannot be used.
     """
@@ -38,21 +38,20 @@ def prepared(database: str) -> str:
     to = address(database)
     with connected(to) as connection, told("the tables of accounting"), connection.transaction():
         for name, schema in TABLES.items():
-            fields = SQL(", ").join(
-                SQL("{} {}").format(Identifier(field.name), SQL(TYPES.get(field.dataType.simpleString(), "jsonb")))
-                for field in schema
-            )
-            table = Identifier(f"accounting_{name}")
-            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, fields))
-            index = Identifier(f"accounting_{name}_month")
+            table, index = Identifier(f"accounting_{name}"), Identifier(f"accounting_{name}_month")
+            connection.execute(SQL("CREATE TABLE IF NOT EXISTS {} ()").format(table))
+            there = {each.name for each in connection.execute(SQL("TABLE {} LIMIT 0").format(table)).description or ()}
+            for field in (each for each in schema if each.name not in there):
+                column, kind = Identifier(field.name), SQL(TYPES.get(field.dataType.simpleString(), "jsonb"))
+                connection.execute(SQL("ALTER TABLE {} ADD COLUMN {} {}").format(table, column, kind))
             connection.execute(SQL("CREATE INDEX IF NOT EXISTS {} ON {} (month, site)").format(index, table))
     return to
 
 
 def replace(frame: DataFrame, to: str, name: str) -> int:
     """Put the rows of a result in the place of those of the same months; return how many there are now."""
-    arrays = [field.name for field in TABLES[name] if isinstance(field.dataType, ArrayType)]
-    flat = frame.withColumns({each: F.to_json(each) for each in arrays})
+    nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
+    flat = frame.withColumns({each: F.to_json(each) for each in nested})
     return write(flat, to, ["month"], _Replace(f"accounting_{name}", TABLES[name].names))
 
 

@@ -56,9 +56,18 @@ class Trust:
         """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
         if bool(self.key) != bool(self.certificate):
             raise WrongOption("key" if self.certificate else "certificate", "key and certificate go together")
-        _check("ca", self.ca, authorities)
-        _check("certificate", self.certificate, _certificate)
-        _check("key", self.key, _key)
+        files: tuple[tuple[str, str, Callable[[str], object]], ...] = (
+            ("ca", self.ca, authorities),
+            ("certificate", self.certificate, _certificate),
+            ("key", self.key, _key),
+        )
+        for option, path, read in files:
+            try:
+                _ = path and read(path)
+            except OSError as error:
+                raise WrongOption(option, f"cannot read {path}: {error.strerror}") from error
+            except (ValueError, TypeError) as error:
+                raise WrongOption(option, f"{path} holds something else") from error
 
 
 class Opened(NamedTuple):
@@ -200,14 +209,3 @@ def _key(path: str) -> RSAPrivateKey:
     if not isinstance(key, RSAPrivateKey):
         raise ValueError("not an RSA key")
     return key
-
-
-def _check(option: str, path: str, read: Callable[[str], object]) -> None:
-    if not path:
-        return
-    try:
-        read(path)
-    except OSError as error:
-        raise WrongOption(option, f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, TypeError) as error:
-        raise WrongOption(option, f"{path} holds something else") from error

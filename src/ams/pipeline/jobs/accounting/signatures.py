@@ -15,6 +15,7 @@ from cryptography.hazmat import asn1
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs7
+from cryptography.x509.oid import NameOID
 
 from ams.pipeline.errors import Broken
 
@@ -29,19 +30,8 @@ HASHES: Final[Mapping[str, hashes.HashAlgorithm]] = {
 }
 """What a text may be hashed with, by object identifier. MD5 and SHA-1 can be forged and are refused."""
 
-SHORT_NAMES: Final = {
-    "0.9.2342.19200300.100.1.25": "DC",
-    "0.9.2342.19200300.100.1.1": "UID",
-    "1.2.840.113549.1.9.1": "emailAddress",
-    "2.5.4.3": "CN",
-    "2.5.4.5": "serialNumber",
-    "2.5.4.6": "C",
-    "2.5.4.7": "L",
-    "2.5.4.8": "ST",
-    "2.5.4.10": "O",
-    "2.5.4.11": "OU",
-}
-"""Attributes of names as OpenSSL writes them; any other is written as its numbers."""
+NAMES: Final = {NameOID.EMAIL_ADDRESS: "emailAddress", NameOID.SERIAL_NUMBER: "serialNumber"}
+"""Attributes of names as OpenSSL writes them, where the library has none; any other is written as its numbers."""
 
 
 @asn1.sequence
@@ -123,9 +113,7 @@ def checked(content: bytes, der: bytes) -> Signature:
 
 def slash_form(name: x509.Name) -> str:
     """Return a distinguished name as `/DC=org/DC=example/CN=ce01.site-a.example`."""
-    return "".join(
-        f"/{SHORT_NAMES.get(each.oid.dotted_string, each.oid.dotted_string)}={each.value!s}" for each in name
-    )
+    return "".join(f"/{NAMES.get(each.oid, each.rfc4514_attribute_name)}={each.value!s}" for each in name)
 
 
 def _signer_info(der: bytes) -> SignerInfo:
@@ -170,9 +158,5 @@ def _time(value: asn1.TLV | None) -> datetime:
 
 
 def _der(tag: int, content: bytes) -> bytes:
-    """Encode a value; DER has the shortest length."""
-    length = len(content)
-    if length < 0x80:
-        return bytes([tag, length]) + content
-    size = (length.bit_length() + 7) // 8
-    return bytes([tag, 0x80 | size]) + length.to_bytes(size, "big") + content
+    """Encode a value of any tag as the library encodes bytes."""
+    return bytes([tag]) + asn1.encode_der(content)[1:]

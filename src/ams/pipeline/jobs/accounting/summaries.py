@@ -8,11 +8,12 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.window import WindowSpec
 
 from ams.pipeline.jobs.accounting.columns import (
     JOB_GROUP,
     JOB_SUMMARIES,
+    SITE_SUMMARIES,
+    SITE_VM_SUMMARIES,
     STORAGE_GROUP,
     STORAGE_SUMMARIES,
     SYNC,
@@ -28,22 +29,25 @@ USED = ("wall", "cpu", "network_in", "network_out")
 """What counts from the start of a machine."""
 
 
-def kept(records: DataFrame, key: Sequence[str], order: Sequence[Column], content: Sequence[str]) -> DataFrame:
+def kept(
+    records: DataFrame, key: Sequence[str], order: Sequence[str], content: Sequence[str], *equal: str
+) -> DataFrame:
     """Return one record for each `key`, whose missing parts are values like any other.
 
-    It is the one that is greatest by `order`, and of equals the one whose content has the greatest hash.
+    It is the one that is greatest by `order`, of those the one whose content has the greatest hash, and of the same
+    ones the one that is least by `equal`.
     """
     # A hash passes over nulls, so that it takes their places too.
     digest = F.xxhash64(*content, *(F.col(name).isNull() for name in content))
-    last = [*(each.desc_nulls_last() for each in order), digest.desc()]
+    last = [*(F.col(name).desc_nulls_last() for name in order), digest.desc(), *map(F.col, equal)]
     place = F.row_number().over(Window.partitionBy(*key).orderBy(*last))
     return records.withColumn("_place", place).where(F.col("_place") == 1).drop("_place")
 
 
 def job_summaries(records: DataFrame) -> DataFrame:
     """Sum jobs, each once: of two records that differ the one with more wall time counts, then more CPU time."""
-    order = [F.col(name) for name in ("wall", "cpu", "start_time")]
-    jobs = kept(records, ("month", *JOB_KEY), order, ("start_time", "wall", "cpu", *JOB_GROUP))
+    times = ("wall", "cpu", "start_time")
+    jobs = kept(records, ("month", *JOB_KEY), times, (*times, *JOB_GROUP))
     summed = jobs.groupBy(*JOB_GROUP).agg(
         F.count(F.lit(1)).alias("jobs"),
         F.min("end_time").alias("earliest_end"),
@@ -60,10 +64,9 @@ def site_summaries(records: DataFrame) -> DataFrame:
     They are of jobs that sites do not send one by one, so they are never added to those above. A site sends a month
     again as it grows: the one with more jobs is kept, then the one that reaches further.
     """
-    order = [F.col(name) for name in ("jobs", "latest_end", "wall", "cpu")]
     content = ("jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")
-    found = kept(records, JOB_GROUP, order, content)
-    return found.withColumn("normalised", F.coalesce("normalised", normalised())).select(*JOB_SUMMARIES.names)
+    found = kept(records, JOB_GROUP, ("jobs", "latest_end", "wall", "cpu"), content, "source")
+    return found.withColumn("normalised", F.coalesce("normalised", normalised())).select(*SITE_SUMMARIES.names)
 
 
 def normalised() -> Column:
@@ -88,25 +91,19 @@ def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: Dat
     `told` is the largest number a site told, as it tells a growing one while the month lasts; null if it told none.
     A host sends jobs one by one or summaries of them; of one that sends both, the larger number is what came.
     """
-    told = records.groupBy(*SYNC_KEY).agg(F.max("jobs").alias("told"))
-    arrived = job_summaries.groupBy(*SYNC_KEY).agg(F.sum("jobs").alias("arrived"))
-    summarised = site_summaries.groupBy(*SYNC_KEY).agg(F.try_sum("jobs").alias("summarised"))
+    numbers = {"told": records, "arrived": job_summaries, "summarised": site_summaries}
+    told, *came = (frame.select(*SYNC_KEY, F.col("jobs").alias(name)) for name, frame in numbers.items())
+    for each in came:
+        told = told.unionByName(each, allowMissingColumns=True)
+    sums = (F.coalesce(F.try_sum(name), F.lit(0)).alias(name) for name in ("arrived", "summarised"))
     lost = F.col("told") - F.greatest("arrived", "summarised")
     return (
-        _beside(_beside(told, arrived), summarised)
-        .fillna(0, ["arrived", "summarised"])
+        told.groupBy(*SYNC_KEY)
+        .agg(F.max("told").alias("told"), *sums)
         .withColumn("missing", F.when(lost.isNotNull(), F.greatest(lost, F.lit(0))))
         .withColumn("surplus", F.when(lost.isNotNull(), F.greatest(-lost, F.lit(0))))
         .select(*SYNC.names)
     )
-
-
-def _beside(left: DataFrame, right: DataFrame) -> DataFrame:
-    """Join on the key, where a missing submit host is a value like any other."""
-    same = [left[name].eqNullSafe(right[name]) for name in SYNC_KEY]
-    keys = [F.coalesce(left[name], right[name]).alias(name) for name in SYNC_KEY]
-    others = [frame[name] for frame in (left, right) for name in frame.columns if name not in SYNC_KEY]
-    return left.join(right, on=same, how="full").select(*keys, *others)
 
 
 def machines(records: DataFrame) -> DataFrame:
@@ -115,9 +112,10 @@ def machines(records: DataFrame) -> DataFrame:
     Nothing is later than the end of a machine; else the time a record is of decides, then when it was made, then more
     wall time, CPU time and traffic.
     """
-    ended = F.coalesce(F.col("status") == "completed", F.lit(False))
-    order = [ended, *(F.col(name) for name in ("measured", "created", *USED))]
-    return kept(records, ("month", "site", "vm_id"), order, VM_KEPT.names).select(*VM_KEPT.names)
+    ended = records.withColumn("_ended", F.coalesce(F.col("status") == "completed", F.lit(False)))
+    content = [name for name in VM_KEPT.names if name != "source"]
+    found = kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
+    return found.select(*VM_KEPT.names)
 
 
 def usage(machines: DataFrame) -> DataFrame:
@@ -127,13 +125,8 @@ def usage(machines: DataFrame) -> DataFrame:
     a machine adds up to what its last record says, with or without months in between of which nothing came.
     """
     earlier = Window.partitionBy("site", "vm_id").orderBy("month").rowsBetween(Window.unboundedPreceding, -1)
-    rest = (name for name in VM_KEPT.names if name not in USED)
-    return machines.select(*rest, *(_used(name, earlier).alias(name) for name in USED))
-
-
-def _used(name: str, earlier: WindowSpec) -> Column:
-    before = F.last(name, ignorenulls=True).over(earlier)
-    return F.coalesce(F.col(name) - F.coalesce(before, F.lit(0)), F.lit(0))
+    before = {name: F.coalesce(F.last(name, ignorenulls=True).over(earlier), F.lit(0)) for name in USED}
+    return machines.withColumns({name: F.coalesce(F.col(name) - before[name], F.lit(0)) for name in USED})
 
 
 def vm_summaries(usage: DataFrame) -> DataFrame:
@@ -149,8 +142,8 @@ def vm_summaries(usage: DataFrame) -> DataFrame:
 
 def site_vm_summaries(records: DataFrame) -> DataFrame:
     """Return the summaries sites made themselves, one for each group: the one with more machines, then more time."""
-    order = [F.col(name) for name in ("vms", "wall", "cpu")]
-    return kept(records, VM_GROUP, order, VM_SUMMARIES.names).select(*VM_SUMMARIES.names)
+    found = kept(records, VM_GROUP, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
+    return found.select(*SITE_VM_SUMMARIES.names)
 
 
 def storage_days(records: DataFrame) -> DataFrame:
@@ -159,7 +152,7 @@ def storage_days(records: DataFrame) -> DataFrame:
     A record says what was there at its end, and sites send one every few hours or days: a site which measures more
     often does not weigh more.
     """
-    order = [F.col(name) for name in ("end_time", "created", "used", "files", "allocated")]
+    order = ("end_time", "created", "used", "files", "allocated")
     content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
     return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP, "day"), order, content)
 

@@ -1,6 +1,7 @@
 """From descriptions to a catalogue: the latest of each topic, and what follows from all of these."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, get_args, get_origin
 
@@ -64,11 +65,14 @@ SITES = StructType(
     ]
 )
 """A row for each topic, hours to two digits. The three counts are of different ones."""
-SITE_ENDPOINTS = StructType([*_AT.fields, *_struct(Endpoint).fields])
-SITE_SHARES = StructType([*_AT.fields, *_struct(Share).fields])
-VO_IMAGES = StructType([*_columns(StringType(), "vo"), *_AT.fields, *_struct(Image).fields[:-1]])
-VO_FLAVOURS = StructType([*_columns(StringType(), "vo"), *_AT.fields, *_struct(Flavour).fields[:-1]])
-"""A row for each VO that may use it; of what is not said to be of a VO one row, with an empty one."""
+_VO = _columns(StringType(), "vo")
+ITEMS = {
+    "endpoints": StructType([*_AT.fields, *_struct(Endpoint).fields]),
+    "shares": StructType([*_AT.fields, *_struct(Share).fields]),
+    "images": StructType([*_VO, *_AT.fields, *_struct(Image).fields[:-1]]),
+    "flavours": StructType([*_VO, *_AT.fields, *_struct(Flavour).fields[:-1]]),
+}
+"""A row for each item of each topic; of images and flavours for each VO that may use it."""
 
 
 def placed(descriptions: DataFrame) -> DataFrame:
@@ -120,45 +124,23 @@ def _vos() -> Column:
     return F.array_sort(F.array_distinct(named))
 
 
-def site_endpoints(descriptions: DataFrame) -> DataFrame:
-    """Return a row for each endpoint of each topic."""
-    return _each(descriptions, "endpoints").select(*SITE_ENDPOINTS.names).distinct()
+def items(descriptions: DataFrame, name: str) -> DataFrame:
+    """Return the table `name` of `ITEMS`; of what is not said to be of a VO one row, with an empty one."""
+    each = descriptions.select(*_AT.names, F.explode(name).alias("each")).select(*_AT.names, "each.*")
+    if "vos" in each.columns:
+        each = each.withColumn("vo", F.explode(F.when(F.size("vos") > 0, F.col("vos")).otherwise(F.array(F.lit("")))))
+    return each.select(*ITEMS[name].names).distinct()
 
 
-def site_shares(descriptions: DataFrame) -> DataFrame:
-    """Return a row for each share of a VO at each topic."""
-    return _each(descriptions, "shares").select(*SITE_SHARES.names).distinct()
-
-
-def vo_images(descriptions: DataFrame) -> DataFrame:
-    """Return which VO may start which images where."""
-    return _by_vo(descriptions, "images").select(*VO_IMAGES.names).distinct()
-
-
-def vo_flavours(descriptions: DataFrame) -> DataFrame:
-    """Return which VO may have which sizes of instances where."""
-    return _by_vo(descriptions, "flavours").select(*VO_FLAVOURS.names).distinct()
-
-
-def _each(descriptions: DataFrame, name: str) -> DataFrame:
-    each = descriptions.select(*_AT.names, F.explode(name).alias("each"))
-    return each.select(*_AT.names, "each.*")
-
-
-def _by_vo(descriptions: DataFrame, name: str) -> DataFrame:
-    vos = F.when(F.size("vos") > 0, F.col("vos")).otherwise(F.array(F.lit("")))
-    return _each(descriptions, name).withColumn("vo", F.explode(vos))
-
-
-def exported(sites: DataFrame, images: DataFrame, flavours: DataFrame, now: datetime, stale_hours: float) -> bytes:
+def exported(sites: DataFrame, offered: Mapping[str, DataFrame], now: datetime, stale_hours: float) -> bytes:
     """Return the catalogue as JSON for programs that read no tables: every site, and for each VO where it finds what.
 
     It holds names and numbers only, so that it is small: what the tables say of an image is not repeated.
     """
     rows = {row["topic"]: row.asDict() for row in sites.sort("site", "topic").toLocalIterator()}
     offers: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(dict)
-    for kind, frame in (("images", images), ("flavours", flavours)):
-        names = frame.groupBy("vo", "topic").agg(F.array_sort(F.collect_set("name")).alias("names"))
+    for kind in ("images", "flavours"):
+        names = offered[kind].groupBy("vo", "topic").agg(F.array_sort(F.collect_set("name")).alias("names"))
         for vo, topic, found in names.toLocalIterator():
             offers[vo, topic][kind] = list(found)
     vos: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -77,13 +77,11 @@ def renew(kept: Table, arrived: DataFrame) -> None:
 def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours: float) -> None:
     """Write the tables and the file that follow from the latest descriptions, in the place of those before."""
     sites = catalogue.sites(descriptions, now, stale_hours)
-    images, flavours = catalogue.vo_images(descriptions), catalogue.vo_flavours(descriptions)
     run.result("sites", catalogue.SITES).replace(sites)
-    run.result("endpoints", catalogue.SITE_ENDPOINTS).replace(catalogue.site_endpoints(descriptions))
-    run.result("shares", catalogue.SITE_SHARES).replace(catalogue.site_shares(descriptions))
-    run.result("images", catalogue.VO_IMAGES).replace(images)
-    run.result("flavours", catalogue.VO_FLAVOURS).replace(flavours)
-    put(run.work / "results" / "catalogue.json", catalogue.exported(sites, images, flavours, now, stale_hours).decode())
+    items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
+    for name, rows in items.items():
+        run.result(name, catalogue.ITEMS[name]).replace(rows)
+    put(run.work / "results" / "catalogue.json", catalogue.exported(sites, items, now, stale_hours).decode())
     descriptions.unpersist()
 
 

@@ -5,6 +5,7 @@ written in one transaction: readers see the old month or the new one.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -52,22 +53,16 @@ def replace(frame: DataFrame, to: str, name: str) -> int:
     """Put the rows of a result in the place of those of the same months; return how many there are now."""
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
     flat = frame.withColumns({each: F.to_json(each) for each in nested})
-    return write(flat, to, ["month"], _Replace(f"accounting_{name}", TABLES[name].names))
+    return write(flat, to, ["month"], partial(_replace, f"accounting_{name}", TABLES[name].names))
 
 
-class _Replace:
-    """Writes all rows of some months in one transaction."""
+def _replace(table: str, names: list[str], connection: "Connection[TupleRow]", rows: Iterator[pa.RecordBatch]) -> int:
+    """Write all rows of some months in one transaction."""
+    from psycopg.sql import SQL, Identifier
 
-    def __init__(self, table: str, names: list[str]) -> None:
-        self._table, self._names = table, names
-
-    def __call__(self, connection: "Connection[TupleRow]", rows: Iterator[pa.RecordBatch]) -> int:
-        from psycopg.sql import SQL, Identifier
-
-        listed = SQL(", ").join(map(Identifier, self._names))
-        into = {"table": identifier(self._table), "columns": listed}
-        with told(f"table {self._table}"), connection.cursor() as cursor:
-            load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), self._names, rows)
-            cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
-            cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
-            return cursor.rowcount
+    into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
+    with told(f"table {table}"), connection.cursor() as cursor:
+        load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)
+        cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
+        cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
+        return cursor.rowcount

@@ -22,14 +22,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, pkcs7
-from cryptography.x509.verification import (
-    Criticality,
-    ExtensionPolicy,
-    Policy,
-    PolicyBuilder,
-    Store,
-    VerificationError,
-)
+from cryptography.x509 import verification
 
 from ams.pipeline.errors import Broken, WrongOption
 from ams.pipeline.jobs.accounting.signatures import Signature, checked
@@ -63,7 +56,8 @@ class Trust:
         )
         for option, path, read in files:
             try:
-                _ = path and read(path)
+                if path:
+                    read(path)
             except OSError as error:
                 raise WrongOption(option, f"cannot read {path}: {error.strerror}") from error
             except (ValueError, TypeError) as error:
@@ -97,7 +91,9 @@ def opened(data: bytes, trust: Trust, depth: int = 0) -> Opened:
 
 def _opened_signed(headers: Message, body: bytes, trust: Trust) -> Opened:
     content, signature_part = _parts(body, headers.get_boundary() or "")
-    signature = checked(_with_line_ends(content), _decoded(*_headers_and_body(signature_part)))
+    # Line ends are CR LF when they are signed; transports change them.
+    signed = content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    signature = checked(signed, _decoded(*_headers_and_body(signature_part)))
     _check_certificate(signature, trust)
     return Opened(_decoded(*_headers_and_body(content)), signature.signer)
 
@@ -123,11 +119,6 @@ def _parts(body: bytes, boundary: str) -> tuple[bytes, bytes]:
         raise Broken("envelope: does not have one text and one signature")
     (_, first), (first_end, second), (second_end, _) = places
     return body[first:first_end], body[second:second_end]
-
-
-def _with_line_ends(content: bytes) -> bytes:
-    """Write line ends as CR LF, as they are when they are signed; transports change them."""
-    return content.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
 def _decoded(headers: Message, body: bytes) -> bytes:
@@ -162,17 +153,21 @@ def _check_certificate(signature: Signature, trust: Trust) -> None:
     if not trust.ca:
         return
     # Certificates of the grid are not those of web sites: what they may be used for is up to their authority.
-    policy = PolicyBuilder().store(Store(authorities(trust.ca))).time(signature.time)
-    authority = ExtensionPolicy.permit_all().require_present(x509.BasicConstraints, Criticality.AGNOSTIC, _is_authority)
-    policy = policy.extension_policies(ca_policy=authority, ee_policy=ExtensionPolicy.permit_all())
+    policy = verification.PolicyBuilder().store(verification.Store(authorities(trust.ca))).time(signature.time)
+    authority = verification.ExtensionPolicy.permit_all().require_present(
+        x509.BasicConstraints, verification.Criticality.AGNOSTIC, _is_authority
+    )
+    policy = policy.extension_policies(ca_policy=authority, ee_policy=verification.ExtensionPolicy.permit_all())
     others = [each for each in signature.certificates if each != certificate]
     try:
         policy.build_client_verifier().verify(certificate, others)
-    except VerificationError as error:
+    except verification.VerificationError as error:
         raise Broken("signature: its certificate is of no authority we know") from error
 
 
-def _is_authority(_policy: Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints) -> None:
+def _is_authority(
+    _policy: verification.Policy, _certificate: x509.Certificate, constraints: x509.BasicConstraints
+) -> None:
     if not constraints.ca:
         raise ValueError("not an authority")
 

@@ -8,19 +8,21 @@ from typing import Any
 import pytest
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.jobs.availability.inputs import Options, in_force, inputs
-from ams.pipeline.jobs.availability.parse import Lists
-from ams.pipeline.jobs.availability.profiles import Defaults, MetricProfile, ServiceMetrics
-from ams.pipeline.jobs.availability.timelines import Span
-from ams.pipeline.jobs.availability.topology import (
+from ams.pipeline.jobs.availability.documents import (
+    Defaults,
     Downtime,
     EndpointItem,
+    MetricProfile,
     Place,
     Request,
+    ServiceMetrics,
     Tags,
     overrides,
     sites_of,
 )
+from ams.pipeline.jobs.availability.inputs import Options, in_force, inputs
+from ams.pipeline.jobs.availability.parse import Lists
+from ams.pipeline.jobs.availability.timelines import Span
 from tests.pipeline.jobs.availability.support import PROFILES, WORKED
 
 NOW = 1_710_000_000

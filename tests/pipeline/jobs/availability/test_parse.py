@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.pipeline.errors import Broken
+from ams.pipeline.jobs.availability.documents import Downtime
 from ams.pipeline.jobs.availability.parse import LIST_SCHEMAS, Shape, lists, parse_lists, parse_results, response_time
-from ams.pipeline.jobs.availability.topology import Downtime
 from tests.pipeline.jobs.availability.support import datum, record
 
 RESULT = record(

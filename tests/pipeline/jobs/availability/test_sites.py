@@ -5,12 +5,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ams.pipeline.jobs.availability.documents import Defaults, Downtime, Group, Override, Place, Rules, overrides
 from ams.pipeline.jobs.availability.figures import site_rows
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.profiles import Defaults, Group, Rules
 from ams.pipeline.jobs.availability.sites import Result, timelines_of
 from ams.pipeline.jobs.availability.timelines import AND, DAY, OR, STATUSES
-from ams.pipeline.jobs.availability.topology import Downtime, Override, Place, overrides
 
 EVE, TODAY = "2024-03-04", "2024-03-05"
 RULES = Rules(

@@ -4,19 +4,17 @@ import json
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType
 
-from ams.pipeline.jobs.availability.columns import EVENT_LISTS, EVENT_WORDS, EVENTS, OUTBOX
+from ams.pipeline.jobs.availability.columns import EVENTS, OUTBOX
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.tables import Table
 from tests.pipeline.garden import Garden
 
 
 def events(spark: SparkSession, *times: str) -> DataFrame:
-    words = dict.fromkeys(EVENT_WORDS, "same")
-    rows = [
-        {**words, **{name: ["OK"] for name in EVENT_LISTS}, "ts_monitored": f"2024-03-05T{time}Z", "date": "2024-03-05"}
-        for time in times
-    ]
+    same = {each.name: ["OK"] if isinstance(each.dataType, ArrayType) else "same" for each in EVENTS}
+    rows = [{**same, "ts_monitored": f"2024-03-05T{time}Z", "date": "2024-03-05"} for time in times]
     return spark.createDataFrame([tuple(row[name] for name in EVENTS.names) for row in rows], EVENTS)
 
 

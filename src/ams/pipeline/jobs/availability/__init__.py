@@ -9,10 +9,8 @@ board       the figures as rows and plots
 Without Spark:
 
 parse       what messages hold
-inputs      options, and what holds on a day because of them: profiles, topology, downtimes, requests
-profiles    how statuses come together
-topology    what is monitored, and when it does not count
+documents   what is said of what is monitored: profiles, topology, downtimes, requests
+inputs      options, and what holds on a day because of them
 timelines   the algebra of a day
-sites       one site on one day
-events      what to tell of it
+sites       one site on one day, and its events
 """

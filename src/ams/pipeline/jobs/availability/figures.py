@@ -20,11 +20,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ams.pipeline.jobs.availability.columns import FIGURES, PERCENT, ROWS, STATUSES
-from ams.pipeline.jobs.availability.events import events_of
+from ams.pipeline.jobs.availability.documents import Place
 from ams.pipeline.jobs.availability.inputs import DayInputs, day_before
-from ams.pipeline.jobs.availability.sites import Result, Results, Timelines, timelines_of
+from ams.pipeline.jobs.availability.sites import Result, Results, Timelines, events_of, timelines_of
 from ams.pipeline.jobs.availability.timelines import DAY, SEVERITY
-from ams.pipeline.jobs.availability.topology import Place
 
 _METRIC = ("service", "hostname", "metric")
 _TOLD = ("status", "monitoring_host", "summary", "message")
@@ -35,13 +34,8 @@ _DECIMALS = 100_000
 def computed(results: DataFrame, days: Sequence[DayInputs], report: str, repeat: int) -> DataFrame:
     """Compute the timelines and the events of days.
 
-    Args:
-        results: stored results (`columns.RESULTS`) of those days and of the two days before each.
-        days: what holds on each of the days.
-        report: the name of the report, which events carry.
-        repeat: after how many seconds of a bad status an event is repeated.
-
-    Returns: `columns.ROWS`.
+    `results` are stored ones (`columns.RESULTS`) of those days and of the two days before each. Events carry the name
+    of the report; one of a bad status is repeated after each `repeat` seconds that it lasts. Returns `columns.ROWS`.
     """
     spark, everything = results.sparkSession, [*days, *(day.eve for day in days if day.eve)]
     endpoints = {(site, *place[:2]) for each in everything for site in each.sites for place in each.endpoints(site)}
@@ -147,11 +141,8 @@ def figures(rows: DataFrame, report: str) -> DataFrame:
 def figures_of_groups(counted: DataFrame, members: Sequence[tuple[str, str, str]]) -> DataFrame:
     """Compute the figures of the groups of sites: the plain mean of those of their sites that have one.
 
-    Args:
-        counted: figures of sites, among others (`columns.FIGURES`).
-        members: day, group and site of each membership.
-
-    Returns: `columns.FIGURES` of type `group`, without seconds, which a group does not have.
+    `members` are day, group and site of each membership. Returns `columns.FIGURES` of type `group`, without seconds,
+    which a group does not have.
     """
     known = counted.sparkSession.createDataFrame(list(members), "date string, region string, endpoint_group string")
     sites = counted.where("type = 'endpoint_group'").join(F.broadcast(known), on=["date", "endpoint_group"])

@@ -15,31 +15,14 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ams.pipeline.errors import WrongOption
+from ams.pipeline.jobs.availability import documents
+from ams.pipeline.jobs.availability.documents import MetricProfile, Place, Rules, midnight
 from ams.pipeline.jobs.availability.parse import Lists, Shape
-from ams.pipeline.jobs.availability.profiles import (
-    AggregationProfile,
-    MetricProfile,
-    NothingCounts,
-    OperationsProfile,
-    Rules,
-)
 from ams.pipeline.jobs.availability.timelines import DAY, Span
-from ams.pipeline.jobs.availability.topology import (
-    Downtime,
-    EndpointItem,
-    GroupItem,
-    Override,
-    Place,
-    Request,
-    midnight,
-    moment,
-    overrides,
-    sites_of,
-)
 
 T = TypeVar("T")
 R = TypeVar("R")
-Dated = TypeVar("Dated", EndpointItem, GroupItem)
+Dated = TypeVar("Dated", documents.EndpointItem, documents.GroupItem)
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,7 +72,7 @@ class DayInputs:
     rules: Rules
     sites: Mapping[str, Mapping[Place, str]]
     """The endpoints that count, of each site, and the page of each."""
-    overrides: tuple[Override, ...] = ()
+    overrides: tuple[documents.Override, ...] = ()
     distrusted: tuple[tuple[str, int, int, str], ...] = ()
     """Monitoring hosts, from when to when, in seconds since 1970, their results do not count, and what does instead."""
     members: tuple[tuple[str, str], ...] = ()
@@ -115,7 +98,7 @@ class Inputs:
     rules: Mapping[str, Rules]
     sites: Mapping[str, Mapping[str, Mapping[Place, str]]]
     lists: Lists
-    requests: tuple[Request, ...]
+    requests: tuple[documents.Request, ...]
     """Those to be followed."""
 
     @property
@@ -128,9 +111,9 @@ class Inputs:
         rules = in_force(self.rules, day)
         assert rules is not None
         begin, unknown = midnight(day), rules.defaults.unknown
-        over = overrides(day, in_force(self.lists.downtimes, day) or (), self.requests, rules.defaults)
+        over = documents.overrides(day, in_force(self.lists.downtimes, day) or (), self.requests, rules.defaults)
         hosts = (
-            (each.host, moment(each.start_time), moment(each.end_time), unknown)
+            (each.host, documents.moment(each.start_time), documents.moment(each.end_time), unknown)
             for request in self.requests
             for each in request.exclude_monitoring_source
         )
@@ -154,10 +137,10 @@ def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # 
         WrongOption: a file cannot be used; names the option, the file and the field.
     """
     lists = Lists._make(file or message for file, message in zip(_files(options), came, strict=True))
-    requests = _listed("recomputations", options.recomputations, Request)
+    requests = _listed("recomputations", options.recomputations, documents.Request)
     return Inputs(
         _rules(options, lists.profiles),
-        {date: sites_of(items) for date, items in lists.endpoints.items()},
+        {date: documents.sites_of(items) for date, items in lists.endpoints.items()},
         lists,
         tuple(each for each in requests if each.is_about(options.report)),
     )
@@ -177,26 +160,26 @@ def day_before(day: str, days: int = 1) -> str:
 def _files(options: Options) -> Lists:
     profile, downtimes = options.metric_profile, options.downtimes
     return Lists(
-        _by_date(_listed("topology", options.topology, EndpointItem)),
-        _by_date(_listed("groups", options.groups, GroupItem)),
+        _by_date(_listed("topology", options.topology, documents.EndpointItem)),
+        _by_date(_listed("groups", options.groups, documents.GroupItem)),
         {"": _single("metric_profile", profile, MetricProfile)} if profile else {},
-        {"": _listed("downtimes", downtimes, Downtime)} if downtimes else {},
+        {"": _listed("downtimes", downtimes, documents.Downtime)} if downtimes else {},
     )
 
 
 def _rules(options: Options, profiles: Mapping[str, MetricProfile]) -> dict[str, Rules]:
     """Return the rules by each metric profile; of those from messages only where something counts: none ends a run."""
-    aggregation = _single("aggregation_profile", options.aggregation_profile, AggregationProfile)
-    option, operations = "aggregation_profile", OperationsProfile()
+    aggregation = _single("aggregation_profile", options.aggregation_profile, documents.AggregationProfile)
+    option, operations = "aggregation_profile", documents.OperationsProfile()
     if options.operations_profile:
         option = "operations_profile"
-        operations = _single(option, options.operations_profile, OperationsProfile)
+        operations = _single(option, options.operations_profile, documents.OperationsProfile)
     found = {}
     for day, profile in profiles.items():
         try:
             found[day] = Rules.of(profile, aggregation, operations)
         except ValueError as error:
-            if options.metric_profile or not isinstance(error, NothingCounts):
+            if options.metric_profile or not isinstance(error, documents.NothingCounts):
                 raise WrongOption(option, str(error)) from error
     return found
 

@@ -16,9 +16,15 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.availability.profiles import MetricProfile, ServiceMetrics
+from ams.pipeline.jobs.availability.documents import (
+    Downtime,
+    EndpointItem,
+    GroupItem,
+    MetricProfile,
+    ServiceMetrics,
+    moment,
+)
 from ams.pipeline.jobs.availability.timelines import STATUSES
-from ams.pipeline.jobs.availability.topology import Downtime, EndpointItem, GroupItem, moment
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
 Parse = Callable[[bytes, Mapping[str, str]], Iterator[dict[str, Any]]]

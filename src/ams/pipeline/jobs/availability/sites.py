@@ -1,12 +1,29 @@
-"""One site on one day: from results to the timelines of its metrics, endpoints and services, and its own."""
+"""One site on one day: from results to the timelines of all its places, and from these to status events.
 
-from collections.abc import Iterable, Mapping
+An event tells that a status changed, and again that a bad one lasts. It belongs to a level (`metric`, `endpoint`,
+`service`, `endpoint_group`). On the higher levels it also names its cause: the metric whose change at that second moved
+the level, or only the endpoint if a downtime did.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import SEVERITY, Timeline, combined, holding, overridden
-from ams.pipeline.jobs.availability.topology import Place
+from ams.pipeline.jobs.availability.timelines import (
+    DAY,
+    SEVERITY,
+    Change,
+    Timeline,
+    combined,
+    holding,
+    joined,
+    overridden,
+)
 
 
 class Result(NamedTuple):
@@ -62,3 +79,134 @@ def _measured(today: Iterable[Result], day_before: Iterable[Result], missing: st
     """Make the day of a metric, which begins with its last status of the day before."""
     last = max(day_before, key=lambda result: (result.second, SEVERITY[result.status]), default=None)
     return holding(last.status if last else missing, ((result.second, result.status) for result in today))
+
+
+class Happening(NamedTuple):
+    """A change of a level, or its reminder."""
+
+    second: int
+    status: str
+    previous: Change
+    """What held before, and since when, at the earliest since the beginning of the day before."""
+    reminder: bool = False
+
+
+def events_of(
+    report: str, site: str, inputs: DayInputs, eve: Timelines, today: Timelines, results: Results, repeat: int
+) -> Iterator[dict[str, Any]]:
+    """Give the events of a site on a day, level by level, each with the fields of `columns.EVENTS`.
+
+    `eve` is the site on the day before. An event is repeated after each `repeat` seconds that a bad status lasts.
+    """
+    lines = {place: joined(eve.get(place), line) for place, line in today.items()}
+    teller = _Teller(report, site, inputs, lines, _below(lines), results)
+    for place, line in lines.items():
+        for happening in _happenings(line, inputs.rules.available, repeat):
+            # A reminder of a day that is not over must not be told before its time.
+            if happening.second <= inputs.until:
+                yield teller.event(place, happening)
+
+
+def _below(lines: Timelines) -> dict[Place, list[Place]]:
+    """List of each place its metrics, and then its endpoints."""
+    found: dict[Place, list[Place]] = {}
+    for each in lines:
+        for place in {*each.above()} if each.hostname else ():
+            found.setdefault(place, []).append(each)
+    return found
+
+
+def _happenings(line: Timeline, available: Collection[str], repeat: int) -> Iterator[Happening]:
+    """Give what happens on the day itself: changes, and each `repeat` seconds that a bad status has lasted."""
+    previous = None
+    for start, end, status in line.spans():
+        change = Change(start, status)
+        if start >= 0 and previous:
+            yield Happening(start, status, previous)
+        if status not in available:
+            for second in range(start + repeat, end, repeat):
+                if second >= 0:
+                    yield Happening(second, status, change, reminder=True)
+        previous = change
+
+
+@dataclass(frozen=True, slots=True)
+class _Teller:
+    report: str
+    site: str
+    inputs: DayInputs
+    lines: Timelines
+    """Of two days; seconds count from the midnight between."""
+    below: Mapping[Place, Sequence[Place]]
+    results: Results
+
+    def event(self, place: Place, happening: Happening) -> dict[str, Any]:
+        second, repeat = happening.second, str(happening.reminder).lower()
+        cause = self._cause(place, happening)
+        result = self._result(cause, second)
+        return {
+            "report": self.report,
+            "type": place.level,
+            "endpoint_group": self.site,
+            **cause._asdict(),
+            "status": happening.status,
+            "prev_status": happening.status if happening.reminder else happening.previous.status,
+            "ts_monitored": self._time(second),
+            "prev_ts": self._time(happening.previous.second),
+            "monitoring_host": result.monitoring_host,
+            "summary": result.summary,
+            "message": result.message,
+            "hostname_url": self.inputs.sites[self.site].get(cause.above()[1], ""),
+            "repeat": repeat,
+            "reminder": repeat,
+            **self._fours(cause, second),
+            **self._neighbours(place, cause, second),
+        }
+
+    def _cause(self, place: Place, happening: Happening) -> Place:
+        """Find what moved a level, or holds it: of what changed at that second, first what now has its status."""
+        now = {each: self._last_two(each, happening.second)[0] for each in self.below[place]}
+        moved = [each for each, change in now.items() if change.second == happening.second]
+        same = [each for each in moved or now if now[each].status == happening.status]
+        return (same or moved or [Place(place.service)])[0]
+
+    def _last_two(self, place: Place, second: int) -> tuple[Change, Change]:
+        """Return the status that holds at a second and the one before it, each with its beginning."""
+        changes = self.lines[place].changes
+        number = self.lines[place].number(second)
+        return changes[number], changes[max(number - 1, 0)]
+
+    def _result(self, place: Place, second: int) -> Result:
+        found = [each for each in self.results.get(place, ()) if each.second == second]
+        return max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
+
+    def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
+        """Tell of each level from the cause on up: status, previous status, and since when each."""
+        levels = {"metric": "metric", "endpoint": "endpoint", "service": "service", "egroup": "endpoint_group"}
+        pairs = zip(levels.items(), cause.above(), strict=True)
+        return {f"status_{name}": self._four(at, second) if at.level == level else [] for (name, level), at in pairs}
+
+    def _four(self, place: Place, second: int) -> list[str]:
+        now, previous = self._last_two(place, second)
+        return [now.status, previous.status, self._time(now.second), self._time(previous.second)]
+
+    def _neighbours(self, place: Place, cause: Place, second: int) -> dict[str, Sequence[str]]:
+        """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
+        metrics = [each for each in self.below[cause.above()[1]] if each.metric] if cause.hostname else []
+        around = [each for each in self.below[place] if not each.metric] if place == Place() else []
+        return {
+            "metric_names": [each.metric for each in metrics],
+            "metric_statuses": [self.lines[each].at(second) for each in metrics],
+            "group_endpoints": [each.hostname for each in around],
+            "group_services": [each.service for each in around],
+            "group_statuses": [self.lines[each].at(second) for each in around],
+        }
+
+    def _time(self, second: int) -> str:
+        return _written(self.inputs.day, second)
+
+
+@lru_cache(maxsize=DAY)
+def _written(day: str, second: int) -> str:
+    """Write a second of a day as a time; the same few are written over and over."""
+    return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,0 +1,318 @@
+"""What is said of what is monitored, in files and messages, and what follows from it.
+
+Three profiles say which metrics count, how they come together and what the statuses mean; the topology, which endpoints
+the sites have and which sites belong together. A downtime, announced before, covers an endpoint. A recomputation
+request, made afterwards, takes sites, metrics or monitoring hosts out for a time: what it names counts as unknown then.
+A request that is `pending` or `rejected` changes nothing, one that is withdrawn gives the figures back as they were.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+
+from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operation, Span
+
+_WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
+
+
+class ServiceMetrics(msgspec.Struct, frozen=True):
+    """The metrics of a service that count."""
+
+    service: str
+    metrics: list[str]
+
+
+class MetricProfile(msgspec.Struct, frozen=True):
+    """Which metrics of which services count."""
+
+    services: list[ServiceMetrics]
+
+
+class ServiceOperation(msgspec.Struct, frozen=True):
+    """How the endpoints of a service come together."""
+
+    name: str
+    operation: str
+
+
+class ServiceGroup(msgspec.Struct, frozen=True):
+    """Services that can stand in for each other, and how they come together."""
+
+    name: str
+    operation: str
+    services: list[ServiceOperation]
+
+
+class AggregationProfile(msgspec.Struct, frozen=True):
+    """How metrics become endpoints, endpoints services, services groups, and groups a site."""
+
+    groups: list[ServiceGroup]
+    metric_operation: str = "AND"
+    profile_operation: str = "AND"
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A line of a truth table: `a` and `b` give `x`."""
+
+    a: Status
+    b: Status
+    x: Status
+
+
+class TruthTable(msgspec.Struct, frozen=True):
+    """An operation as its truth table; a pair may stand in either order, a status with itself may be left out."""
+
+    name: str
+    truth_table: list[Row]
+
+    def operation(self) -> Operation:
+        """Return what it says; raises `ValueError` for a table that is not complete or depends on the order."""
+        pairs: dict[tuple[str, str], str] = {(status, status): status for status in STATUSES}
+        pairs.update({(row.b, row.a): row.x for row in self.truth_table})
+        pairs.update({(row.a, row.b): row.x for row in self.truth_table})
+        return Operation(self.name, pairs)
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """The statuses of what is in downtime, without any result, and not to be counted."""
+
+    down: Status = "DOWNTIME"
+    missing: Status = "MISSING"
+    unknown: Status = "UNKNOWN"
+
+
+class OperationsProfile(msgspec.Struct, frozen=True):
+    """What the statuses mean, and the truth tables of the operations."""
+
+    available_states: tuple[Status, ...] = ("OK", "WARNING")
+    defaults: Defaults = Defaults()
+    operations: tuple[TruthTable, ...] = ()
+
+
+class NothingCounts(ValueError):
+    """A metric profile has no service that is in a group of the aggregation profile."""
+
+
+class Group(NamedTuple):
+    """Services that can stand in for each other, with their operations."""
+
+    operation: Operation
+    services: Mapping[str, Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The profiles as a computation uses them."""
+
+    metrics: Mapping[str, tuple[str, ...]]
+    """The metrics of each service that counts: one that is in the metric profile and in a group."""
+    metric_operation: Operation
+    profile_operation: Operation
+    groups: tuple[Group, ...]
+    available: tuple[str, ...] = ("OK", "WARNING")
+    defaults: Defaults = Defaults()
+
+    def operation(self, service: str) -> Operation:
+        """Say how the endpoints of a service come together; of one in several groups as its first group says."""
+        return next(group.services[service] for group in self.groups if service in group.services)
+
+    def counts(self, status: str) -> dict[str, bool]:
+        """Say as what a status counts, by the columns that have its seconds."""
+        return {
+            "up_seconds": status in self.available,
+            "unknown_seconds": status in (self.defaults.unknown, self.defaults.missing),
+            "down_seconds": status == self.defaults.down,
+        }
+
+    @classmethod
+    def of(cls, metrics: MetricProfile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
+        """Put three profiles together.
+
+        Raises:
+            ValueError: an operation is named that is not defined, or whose truth table is not complete; nothing counts.
+        """
+        known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
+
+        def named(name: str) -> Operation:
+            if name not in known:
+                raise ValueError(f"operation {name} is not known; there are {', '.join(sorted(known))}")
+            return known[name]
+
+        groups = tuple(
+            Group(named(group.operation), {each.name: named(each.operation) for each in group.services})
+            for group in aggregation.groups
+        )
+        counting = {
+            each.service: tuple(sorted({*each.metrics} - {""})) for each in metrics.services if any(each.metrics)
+        }
+        grouped = {service for group in groups for service in group.services}
+        both = {service: counting[service] for service in sorted(counting.keys() & grouped)}
+        if not both:
+            raise NothingCounts("no service is both in the metric profile and in a group of the aggregation profile")
+        return cls(
+            both,
+            named(aggregation.metric_operation),
+            named(aggregation.profile_operation),
+            groups,
+            tuple(sorted(set(operations.available_states))),
+            operations.defaults,
+        )
+
+
+class Place(NamedTuple):
+    """Where in a site a status holds: at a metric of an endpoint, an endpoint, a service, or the site itself."""
+
+    service: str = ""
+    hostname: str = ""
+    metric: str = ""
+
+    @property
+    def level(self) -> str:
+        """What it is, in the word that tables and events have for it."""
+        return ("endpoint_group", "service", "endpoint", "metric")[sum(map(bool, self))]
+
+    def above(self) -> "tuple[Place, Place, Place, Place]":
+        """Return it, its endpoint, its service and its site."""
+        return self, Place(self.service, self.hostname), Place(self.service), Place()
+
+
+class Tags(msgspec.Struct, frozen=True):
+    """The tags of an endpoint that this computation reads."""
+
+    monitored: str = ""
+    production: str = ""
+    info_url: str = msgspec.field(name="info_URL", default="")
+
+
+class EndpointItem(msgspec.Struct, frozen=True):
+    """An endpoint of a site, as the topology lists it."""
+
+    group: str
+    service: str
+    hostname: str
+    date: str = ""
+    """Since which day, `2024-03-05`; items without one hold from ever on."""
+    tags: Tags = Tags()
+
+
+class GroupItem(msgspec.Struct, frozen=True):
+    """A site as part of a larger group."""
+
+    group: str
+    subgroup: str
+    date: str = ""
+
+
+def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
+    """Return of each site the endpoints that are monitored and in production, with their pages, which may be empty.
+
+    An item without service or host is no endpoint.
+    """
+    held: dict[str, dict[Place, str]] = {}
+    for item in items:
+        if item.service and item.hostname and item.tags.monitored == item.tags.production == "1":
+            held.setdefault(item.group, {})[Place(item.service, item.hostname)] = item.tags.info_url
+    return {site: dict(sorted(endpoints.items())) for site, endpoints in sorted(held.items())}
+
+
+def moment(text: str) -> int:
+    """Read a time in UTC, `2024-03-05T10:20:30Z`, as seconds since 1970.
+
+    Raises:
+        ValueError: it is written otherwise, or there is no such time.
+    """
+    if not _WRITTEN.fullmatch(text):
+        raise ValueError("a time is written as 2024-03-05T10:20:30Z")
+    return int(datetime.fromisoformat(text).timestamp())
+
+
+def midnight(day: str) -> int:
+    """Return the beginning of a day, `2024-03-05`, in seconds since 1970."""
+    return int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp())
+
+
+class Period(msgspec.Struct, frozen=True):
+    """From a time up to, and without, another, both written as `2024-03-05T10:20:30Z`."""
+
+    start_time: str
+    end_time: str
+
+    def __post_init__(self) -> None:
+        """Refuse times that cannot be read, or that end before they start."""
+        if moment(self.end_time) < moment(self.start_time):
+            raise ValueError("end_time lies before start_time")
+
+    def on(self, day: str, status: str) -> Span:
+        """Return it as seconds of a day, which may lie outside of the day."""
+        return Span(moment(self.start_time) - midnight(day), moment(self.end_time) - midnight(day), status)
+
+
+class Downtime(Period, frozen=True):
+    """When an endpoint was announced to be down."""
+
+    hostname: str
+    service: str
+
+
+class MetricScope(msgspec.Struct, frozen=True):
+    """A metric, everywhere or only on a host, for a service or in a site."""
+
+    metric: str
+    hostname: str = ""
+    service: str = ""
+    group: str = ""
+
+
+class MonitoringHost(Period, frozen=True):
+    """A monitoring host whose results are not to be trusted for a time."""
+
+    host: str
+
+
+class Request(Period, frozen=True):
+    """A request to compute a time anew without some of what was measured."""
+
+    reason: str = ""
+    status: Literal["pending", "approved", "rejected", "running", "done"] = "approved"
+    report: str = ""
+    exclude: list[str] = []
+    """Sites."""
+    exclude_metrics: list[MetricScope] = []
+    exclude_monitoring_source: list[MonitoringHost] = []
+
+    def is_about(self, report: str) -> bool:
+        """Whether it is to be followed for a report; one that names none is about all."""
+        return self.status not in ("pending", "rejected") and self.report in ("", report)
+
+
+class Override(NamedTuple):
+    """A status that holds for a time, whatever was measured."""
+
+    level: str
+    names: tuple[str | None, ...]
+    """Site, service, hostname and metric; None is any."""
+    span: Span
+
+    def covers(self, site: str, place: Place) -> bool:
+        """Whether it is about a place in a site."""
+        named = zip(self.names, (site, *place), strict=True)
+        return self.level == place.level and all(asked in (None, name) for asked, name in named)
+
+
+def overrides(
+    day: str, downtimes: Iterable[Downtime], requests: Iterable[Request], defaults: Defaults
+) -> Iterator[Override]:
+    """Give what downtimes and requests put in the place of what was measured, in seconds of a day."""
+    for each in downtimes:
+        yield Override("endpoint", (None, each.service, each.hostname, ""), each.on(day, defaults.down))
+    for request in requests:
+        span = request.on(day, defaults.unknown)
+        yield from (Override("endpoint_group", (site, "", "", ""), span) for site in request.exclude)
+        for scope in request.exclude_metrics:
+            names = (scope.group or None, scope.service or None, scope.hostname or None, scope.metric)
+            yield Override("metric", names, span)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.accounting import columns, database, summaries
@@ -100,7 +100,8 @@ class Results:
             self._replace("site_summaries", summaries.site_summaries(self._records("job_summary", months)))
         if months := touched["job"] | touched["job_summary"] | touched["sync"]:
             told = self._records("sync", months)
-            came = (self._result(name).read().where(_in(months)) for name in ("job_summaries", "site_summaries"))
+            partitions = [{"month": month} for month in sorted(months)]
+            came = (self._result(name).read(partitions) for name in ("job_summaries", "site_summaries"))
             self._replace("sync", summaries.comparison(told, *came))
         if months := touched["vm"]:
             self._replace("machines", summaries.machines(self._records("vm", months)))
@@ -142,7 +143,3 @@ class Results:
     @property
     def _mark(self) -> Path:
         return self.run.work / MARK
-
-
-def _in(months: Iterable[str]) -> Column:
-    return F.col("month").isin(sorted(months))

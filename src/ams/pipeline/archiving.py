@@ -9,7 +9,7 @@ deleted and made again is never taken for the old one.
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,12 +18,12 @@ from pathlib import Path
 
 from ams.client.errors import NotAms, NotFound
 from ams.pipeline.checkpoint import held
-from ams.pipeline.errors import DataLoss, WrongTable
+from ams.pipeline.errors import WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
 from ams.pipeline.options import Name
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
-from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost
+from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost, remade
 from ams.tables import upkeep
 from ams.tables.files import NewFile, Partition, batch_name
 from ams.tables.location import Location
@@ -34,6 +34,10 @@ _QUERY = "ams-archive/"
 """Before the project: what the table takes batches of."""
 _LOCK = "_lock"
 _WILD = frozenset("*?[")
+_WAY_ON = (
+    "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "
+    "the same ids"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,13 +163,13 @@ class Archiver:
         # Looked up each time: the table says where the work stands, even if somebody else was at work too.
         snapshot = self._table.snapshot() if self._table.exists() else None
         with _losses_told(self._say):
-            starts = {str(each.name): self._start(snapshot, each) for each in topics}
-        ends = {str(each.name): max(each.bounds.end, starts[str(each.name)]) for each in topics}
+            starts = {each: self._start(snapshot, each) for each in topics}
+        ends = {each: max(each.bounds.end, start) for each, start in starts.items()}
         stops = limited(starts, ends, self._wanted.batch_messages)
         parts = {
-            each.place: Part(each.name, starts[str(each.name)], stops[str(each.name)], each.id)
-            for each in topics
-            if starts[str(each.name)] < stops[str(each.name)]
+            each.place: Part(each.name, starts[each], stop, each.id)
+            for each, stop in stops.items()
+            if starts[each] < stop
         }
         if not parts:
             return False
@@ -188,8 +192,9 @@ class Archiver:
         at = snapshot.number(topic.place) if snapshot else None
         fail = not self._wanted.skip_lost
         if at is None:
-            if snapshot and _holds(snapshot, topic.name):
-                _remade(topic.name, fail=fail)
+            there = {"project": topic.name.project, "topic": topic.name.name}.items()
+            if snapshot and any(there <= file.partition.items() for file in snapshot.files):
+                remade(str(topic.name), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
             return oldest
         if at > end:  # a service that was put back to an earlier state
             lost(f"messages {end} to {at - 1} of topic {topic.name}", fail=fail)
@@ -238,21 +243,6 @@ def alone(location: Location) -> Iterator[None]:
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
     with held(Path(location.root), _LOCK, str(location), busy):
         yield
-
-
-def _remade(topic: Name, *, fail: bool) -> None:
-    text = f"topic {topic} was deleted and made again since it was archived"
-    if fail:
-        raise DataLoss(
-            f"{text}; archive it into another folder, or go on here with --skip-lost: then the archive holds the "
-            "messages of both under the same ids"
-        )
-    warnings.warn(f"{text}; what was not stored of the old one is lost", LostMessages, stacklevel=2)
-
-
-def _holds(snapshot: Snapshot, topic: Name) -> bool:
-    wanted: Mapping[str, str | None] = {"project": topic.project, "topic": topic.name}
-    return any(wanted.items() <= file.partition.items() for file in snapshot.files)
 
 
 @contextmanager

@@ -128,7 +128,7 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
     Raises `ChangedDefinition`. With `accept_change`, other options are taken over; what is read must stay the same.
     A folder in which nothing was begun yet is anybody's.
     """
-    known = read_identity(work)
+    known = read(work / DEFINITION, Identity)
     if known is None:
         if (work / CHECKPOINT).exists():
             raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
@@ -139,25 +139,20 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
         write(work / DEFINITION, identity)
 
 
-def read_identity(work: Path) -> Identity | None:
-    """Return what the checkpoint of a folder belongs to, None when there is none yet."""
-    return _read(work / DEFINITION, Identity)
-
-
 def read_standing(work: Path) -> Standing | None:
     """Return where the last run in a folder got to, None before its first batch."""
-    return _read(work / PROGRESS, Standing)
+    return read(work / PROGRESS, Standing)
 
 
 def read_begun(work: Path) -> Collection[str]:
     """Return the paths of tables that runs in a folder added to."""
-    found = _read(work / BEGUN, Begun) or Begun()
+    found = read(work / BEGUN, Begun) or Begun()
     return {os.path.join(work, each) if ":" not in each else each for each in found.tables}
 
 
 def read_expected(work: Path) -> Expected:
     """Return how often expectations held in a folder."""
-    return _read(work / EXPECTATIONS, Expected) or Expected()
+    return read(work / EXPECTATIONS, Expected) or Expected()
 
 
 def begin(work: Path, table: str) -> None:
@@ -200,7 +195,8 @@ def _plain(identity: Identity) -> Identity:
     return msgspec.json.decode(msgspec.json.encode(identity), type=Identity)
 
 
-def _read(path: Path, kind: type[T]) -> T | None:
+def read(path: Path, kind: type[T]) -> T | None:
+    """Return what a small file holds, None when it is absent; raise `ChangedDefinition` when it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.sink.writer import batch_writer, stream_writer
+from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 from ams.pipeline.source.options import reading
 from ams.pipeline.source.readers import BatchReader, FilteringReader, StreamReader
 
@@ -45,11 +45,11 @@ class AmsDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return what publishes a frame."""
-        return batch_writer(self.options, schema, overwrite)
+        return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
         """Return what publishes a stream."""
-        return stream_writer(self.options, schema, overwrite)
+        return StreamWriter(self.options, schema, overwrite)
 
     @staticmethod
     def _require_ours(schema: StructType) -> None:

@@ -1,18 +1,4 @@
-"""What may go wrong in a pipeline, as one tree; `ams.cli.exits` says with which exit code each ends.
-
-    PipelineError
-    ├── Unavailable           Java or a Spark of the right version is missing
-    ├── WrongOption           an option of format("ams"), of a job or of a session says what cannot be
-    ├── WrongDefinition       a definition file says what cannot be; knows all its findings and their lines
-    ├── ChangedDefinition     a checkpoint was made by another definition
-    ├── WrongTable            a folder or database table was written by something else, or does not fit
-    ├── DataLoss              messages that were to be read are kept no longer
-    ├── CheckFailed           what was to be checked is not as it should be; the findings were told before
-    ├── WrongRow              a row that was to be published is no message
-    ├── StaleCheckpoint       a batch was begun so long ago that the service may have forgotten what came of it
-    ├── Busy                  another run works in the same folder
-    ├── Interrupted           a signal ended Spark too, so that the run could not end in order
-    └── Failed                Spark gave up; the message is the root cause in one line
+"""What may go wrong in a pipeline, as one tree below `PipelineError`; `ams.cli.exits` has the exit code of each.
 
 No text of these holds a token, a password or a payload. `Broken` stands apart: it is about one message, which is set
 aside, and never ends a run.

@@ -73,13 +73,14 @@ def messages(records: DataFrame, topic: Name) -> DataFrame:
         headers.alias("headers"),
         F.transform(headers, lambda each: each["key"]).alias("names"),
     )
+    last_time = F.lit(LAST_TIME).cast("timestamp")
     kept = named.where(~F.coalesce(F.try_element_at("names", F.lit(1)) == HOLE, F.lit(False)))
     return kept.select(
         F.lit(topic.project).alias("project"),
         F.lit(topic.name).alias("topic"),
         "offset",
         F.col("offset").cast("string").alias("message_id"),
-        _time("timestamp").alias("publish_time"),
+        F.least(F.greatest("timestamp", F.timestamp_seconds(F.lit(0))), last_time).alias("publish_time"),
         _attributes().alias("attributes"),
         _data().alias("data"),
         _ordering_key().alias("ordering_key"),
@@ -91,19 +92,13 @@ def _first(topic: str) -> Column:
     return F.coalesce(F.regexp_extract(topic, "-([0-9]+)$", 1).try_cast("long"), F.lit(0))
 
 
-def _time(timestamp: str) -> Column:
-    return F.least(F.greatest(F.col(timestamp), F.timestamp_seconds(F.lit(0))), F.lit(LAST_TIME).cast("timestamp"))
-
-
 def _attributes() -> Column:
     """Return the attributes of a record: of several with one name the last, what is no UTF-8 with replacements."""
-    last = F.filter("headers", lambda each, number: ~F.array_contains(_after(number), each["key"]))
+    last = F.filter(
+        "headers", lambda each, at: ~F.array_contains(F.slice("names", at + 2, F.size("names")), each["key"])
+    )
     ours = F.filter(last, lambda each: ~each["key"].startswith(OURS) | each["key"].startswith(OURS + ":"))
     return F.map_from_entries(F.transform(ours, lambda each: F.struct(_name(each["key"]), _text(each["value"]))))
-
-
-def _after(number: Column) -> Column:
-    return F.slice("names", number + 2, F.size("names"))
 
 
 def _name(header: Column) -> Column:

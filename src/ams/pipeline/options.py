@@ -8,6 +8,7 @@ folder here, exactly as on the command line; it is resolved where the query is p
 import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from ams.client.bearer import Bearer
@@ -121,7 +122,9 @@ class Given:
             reason = "no service is named: give it, a profile, or AMS_ENDPOINT where Spark is started"
             raise WrongOption("endpoint", reason) from None
         except BadConnection as error:
-            raise WrongOption(_blamed(asked, self.text("profile")), error.message) from None
+            # The option that it most likely is about.
+            blamed = "profile" if self.text("profile") and not asked.endpoint else None
+            raise WrongOption(blamed or ("tokenFile" if asked.token_file else "endpoint"), error.message) from None
 
 
 def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
@@ -154,11 +157,13 @@ def _certificates(file: str | None) -> str | None:
         raise WrongOption("ca", f"{file}: {reason}") from None
 
 
-def _blamed(asked: Source, profile: str | None) -> str:
-    """Return the option that most likely is what the message of a `BadConnection` is about."""
-    if profile and not asked.endpoint:
-        return "profile"
-    return "tokenFile" if asked.token_file else "endpoint"
+def moment(text: str) -> datetime | None:
+    """Read a time of ISO 8601 that names its zone; None for what is none."""
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def shortened(text: str) -> str:

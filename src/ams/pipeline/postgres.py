@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ from ams.storage.postgresql import conninfo, is_passing, reason
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
     from psycopg.rows import TupleRow
-    from psycopg.sql import SQL, Composable, Composed, Identifier
+    from psycopg.sql import SQL, Composed, Identifier
 
     Session = Connection[TupleRow]
 
@@ -132,7 +132,45 @@ def upsert(frame: DataFrame, to: str, table: str, key: Sequence[str], newer: Seq
     columns = list(frame.columns)
     with connected(to) as connection:
         check_table(connection, table, columns, key)
-    return write(frame, to, key, _Upsert(table, columns, list(key), list(newer)))
+
+    def put(connection: "Session", rows: Rows) -> int:
+        shape, merge = _statements(table, columns, key, newer)
+        with told(f"table {table}"), connection.cursor() as cursor:
+            load(cursor, shape, columns, rows)
+            return cursor.execute(merge).rowcount
+
+    return write(frame, to, key, put)
+
+
+def _statements(
+    table: str, columns: Sequence[str], key: Sequence[str], newer: Sequence[str]
+) -> tuple["Composed", "Composed"]:
+    """Return the query that rows of the table are like, and the statement that puts rows of `incoming` into it."""
+    from psycopg.sql import SQL, Identifier
+
+    def listed(names: Sequence[str], of: str = "") -> "Composed":
+        return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in names)
+
+    rest = [name for name in columns if name not in key]
+    into = SQL("INSERT INTO {table} AS kept ({columns}) SELECT {distinct} {columns} FROM incoming ORDER BY {order} ")
+    nothing = SQL("ON CONFLICT ({key}) DO NOTHING")
+    put = SQL("ON CONFLICT ({key}) DO UPDATE SET ({rest}) = ROW({new}) WHERE ({old}) IS DISTINCT FROM ({new})")
+    unless_older = SQL(" AND ({old_time}) <= ({new_time})")
+    parts = [into, *([put, *([unless_older] if newer else [])] if rest else [nothing])]
+    words = {
+        "table": identifier(table),
+        "columns": listed(columns),
+        "distinct": SQL("DISTINCT ON ({})").format(listed(key)) if newer else SQL(""),
+        "order": SQL(", ").join([listed(key), *(SQL("{} DESC").format(Identifier(name)) for name in newer)]),
+        "key": listed(key),
+        "rest": listed(rest),
+        "old": listed(rest, "kept"),
+        "new": listed(rest, "excluded"),
+        "old_time": listed(newer, "kept"),
+        "new_time": listed(newer, "excluded"),
+    }
+    shape = SQL("SELECT {columns} FROM {table}").format(**words)
+    return shape, SQL("").join(part.format(**words) for part in parts)
 
 
 def check_table(connection: "Session", table: str, columns: Sequence[str], key: Sequence[str]) -> None:
@@ -167,73 +205,20 @@ def _unique_keys(connection: "Session", table: str) -> list[set[str]]:
     return [set(names) for (names,) in connection.execute(words, (identifier(table).as_string(),))]
 
 
-class _Upsert:
-    """Puts the rows of a task into a table by way of a temporary one, which takes them as fast as they come."""
-
-    def __init__(self, table: str, columns: list[str], key: list[str], newer: list[str]) -> None:
-        self._table, self._columns, self._key, self._newer = table, columns, key, newer
-
-    def __call__(self, connection: "Session", rows: Rows) -> int:
-        from psycopg.sql import SQL
-
-        with told(f"table {self._table}"), connection.cursor() as cursor:
-            shape = SQL("SELECT {} FROM {}").format(_listed(self._columns), identifier(self._table))
-            load(cursor, shape, self._columns, rows)
-            cursor.execute(self._merge())
-            return cursor.rowcount
-
-    def _merge(self) -> "Composed":
-        from psycopg.sql import SQL
-
-        words = """
-            INSERT INTO {table} AS kept ({columns})
-            SELECT {distinct} {columns} FROM incoming ORDER BY {order}
-            ON CONFLICT ({key}) DO {action}
-        """
-        order = [_name(name) for name in self._key] + [SQL("{} DESC").format(_name(name)) for name in self._newer]
-        distinct = SQL("DISTINCT ON ({})").format(_listed(self._key)) if self._newer else SQL("")
-        return SQL(words).format(
-            table=identifier(self._table),
-            columns=_listed(self._columns),
-            distinct=distinct,
-            order=SQL(", ").join(order),
-            key=_listed(self._key),
-            action=self._action(),
-        )
-
-    def _action(self) -> "Composable":
-        from psycopg.sql import SQL
-
-        rest = [name for name in self._columns if name not in self._key]
-        if not rest:
-            return SQL("NOTHING")
-        changes = SQL(", ").join(SQL("{0} = excluded.{0}").format(_name(name)) for name in rest)
-        condition = SQL("({}) IS DISTINCT FROM ({})").format(_listed(rest, "kept"), _listed(rest, "excluded"))
-        if self._newer:
-            older = SQL(" AND ({}) <= ({})").format(_listed(self._newer, "kept"), _listed(self._newer, "excluded"))
-            condition = SQL("{}{}").format(condition, older)
-        return SQL("UPDATE SET {} WHERE {}").format(changes, condition)
-
-
 def load(cursor: "Cursor[TupleRow]", shape: "SQL | Composed", columns: Sequence[str], rows: Rows) -> None:
     """Copy rows into the temporary table `incoming`, whose columns and types are those of the query `shape`.
 
     It is as fast as PostgreSQL takes rows, and gone at the end of the transaction.
     """
-    from psycopg.sql import SQL
-
-    cursor.execute(SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS {} WITH NO DATA").format(shape))
-    with cursor.copy(SQL("COPY incoming ({}) FROM STDIN").format(_listed(columns))) as copy:
-        for batch in rows:
-            for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
-                copy.write_row([_adapted(value) for value in row])
-
-
-def _adapted(value: Any) -> Any:
-    """Objects go as JSON; everything else the driver knows."""
+    from psycopg.sql import SQL, Identifier
     from psycopg.types.json import Jsonb
 
-    return Jsonb(value) if isinstance(value, dict) else value
+    names = SQL(", ").join(map(Identifier, columns))
+    cursor.execute(SQL("CREATE TEMPORARY TABLE incoming ON COMMIT DROP AS {} WITH NO DATA").format(shape))
+    with cursor.copy(SQL("COPY incoming ({}) FROM STDIN").format(names)) as copy:
+        for batch in rows:
+            for row in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+                copy.write_row([Jsonb(value) if isinstance(value, dict) else value for value in row])
 
 
 def identifier(table: str) -> "Identifier":
@@ -241,18 +226,6 @@ def identifier(table: str) -> "Identifier":
     from psycopg.sql import Identifier
 
     return Identifier(*table.split("."))
-
-
-def _name(column: str) -> "Identifier":
-    from psycopg.sql import Identifier
-
-    return Identifier(column)
-
-
-def _listed(columns: Sequence[str], of: str | None = None) -> "Composed":
-    from psycopg.sql import SQL, Identifier
-
-    return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in columns)
 
 
 def _in_short(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,54 +26,41 @@ class Batch:
 
 
 def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
-    """Read one progress report of Spark; `begin` is where a first batch begins, which Spark does not tell."""
+    """Read one progress report of Spark; `begin` is where a first batch begins, which Spark does not tell.
+
+    Messages are counted by the offsets: Spark counts rows as often as a batch is gone through, and cached ones never.
+    """
     sources: Sequence[Mapping[str, Any]] = told.get("sources") or ()
+    starts, ends, latest = (
+        [_numbers(each.get(name)) for each in sources] for name in ("startOffset", "endOffset", "latestOffset")
+    )
+    # Of a first batch Spark tells the start as the text "null".
+    read = _span([begin or None if start is None else start for start in starts], ends)
     return Batch(
         number=int(told.get("batchId", 0)),
-        messages=_read(told, sources, begin),
+        messages=int(told.get("numInputRows", 0)) if read is None else read,
         rate=float(told.get("processedRowsPerSecond") or 0.0),
-        lag=_lag(sources),
+        lag=_span(ends, latest),
     )
 
 
-def _read(told: Mapping[str, Any], sources: Sequence[Mapping[str, Any]], begin: Mapping[str, int]) -> int:
-    """Count by the offsets: Spark counts rows as often as a batch is gone through, and cached ones never."""
-    # Of a first batch Spark tells the start as the text "null".
-    starts = [_numbers(each.get("startOffset")) for each in sources]
-    spans = [
-        _behind(begin or None if start is None else start, each.get("endOffset"))
-        for start, each in zip(starts, sources, strict=True)
-    ]
-    known = [each for each in spans if each is not None]
-    return sum(known) if known and len(known) == len(spans) else int(told.get("numInputRows", 0))
-
-
-def _lag(sources: Sequence[Mapping[str, Any]]) -> int | None:
-    """Sum how far each source is behind: the offsets of its topics, as JSON of names and numbers."""
-    behind = [_behind(each.get("endOffset"), each.get("latestOffset")) for each in sources]
-    known = [each for each in behind if each is not None]
-    return sum(known) if known and len(known) == len(behind) else None
-
-
-def _behind(read: Any, latest: Any) -> int | None:
-    at, end = _numbers(read), _numbers(latest)
-    if at is None or end is None:
+def _span(begins: Sequence[Mapping[str, int] | None], ends: Sequence[Mapping[str, int] | None]) -> int | None:
+    """Sum how many messages are between the offsets of each source; None when one of them does not tell, or none is."""
+    pairs = [(begin, end) for begin, end in zip(begins, ends, strict=True) if begin is not None and end is not None]
+    if not pairs or len(pairs) < len(ends):
         return None
-    return sum(max(0, end[name] - at.get(name, 0)) for name in end)
+    return sum(max(0, at - begin.get(name, 0)) for begin, end in pairs for name, at in end.items())
 
 
 def _numbers(offset: Any) -> dict[str, int] | None:
+    """Return offsets as names and numbers; None of a source that is not `format("ams")`."""
     if isinstance(offset, str):
-        try:
+        with suppress(msgspec.DecodeError):
             offset = msgspec.json.decode(offset)
-        except msgspec.DecodeError:
-            return None
     if not isinstance(offset, dict):
         return None
     found = {name: at for name, at in offset.items() if name != "topics"}  # beside them, the ids of topics
-    if not all("/" in name and type(at) is int for name, at in found.items()):
-        return None  # not of format("ams"), whose offsets are {"PROJECT/TOPIC": number}
-    return found
+    return found if all("/" in name and type(at) is int for name, at in found.items()) else None
 
 
 @dataclass(slots=True)

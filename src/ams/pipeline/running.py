@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 from pyspark.sql import DataFrame, SparkSession
@@ -52,14 +52,6 @@ class Stopped(Exception):
     """The run was told to end; what is done is done, and the next run goes on behind it."""
 
 
-class Written(NamedTuple):
-    """A table that this run adds to."""
-
-    table: Table
-    before: int
-    """Rows that were in it."""
-
-
 def to_stderr(text: str) -> None:
     """Tell whoever watches, beside the results."""
     print(text, file=sys.stderr, flush=True)
@@ -91,7 +83,8 @@ class Run:
     progress: Progress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
-    _written: dict[str, "Written"] = field(default_factory=dict)
+    _written: dict[str, tuple[Table, int]] = field(default_factory=dict)
+    """The tables that this run adds to, and the rows that were in them."""
     _working: bool = False
     _failure: BaseException | None = None
 
@@ -111,7 +104,10 @@ class Run:
         those of `format("ams")`; `subscription` takes the place of names.
         """
         begin = {} if options.keys() & {"startingOffsets", "startingTimestamp"} else {"startingOffsets": "earliest"}
-        given = {**begin, **self._side_by_side(), **self.source, **options}
+        context = self.spark.sparkContext
+        # All cores of a cluster read a batch; on this machine, one task for each topic is quick enough.
+        spread = {} if is_local(context.master or "local") else {"minPartitions": str(context.defaultParallelism)}
+        given = {**begin, **spread, **self.source, **options}
         if self.skip_lost:
             given["failOnDataLoss"] = "false"
         if names:
@@ -119,11 +115,6 @@ class Run:
         if "topic" in given:
             self._note_beginning(names, given)
         return activated(self.spark).readStream.format("ams").options(**given).load()
-
-    def _side_by_side(self) -> dict[str, str]:
-        """Let a batch be read by all cores of a cluster; on this machine, one task for each topic is quick enough."""
-        context = self.spark.sparkContext
-        return {} if is_local(context.master or "local") else {"minPartitions": str(context.defaultParallelism)}
 
     def _note_beginning(self, names: Sequence[str], given: Mapping[str, str]) -> None:
         """Find out where a first batch begins, so that it can be counted."""
@@ -148,20 +139,16 @@ class Run:
         return Table(self.spark, str(self.work / "results" / name), schema, partition_by, keep=KEPT_RESULTS)
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
-        """Add a batch of this run's query to a table, exactly once."""
+        """Add a batch of this run's query to a table, exactly once; raise `WrongTable` for one that is gone."""
         if table.root not in self._written:
-            self._require_kept(table)
-            self._written[table.root] = Written(table, _rows(table))
+            if table.root in read_begun(self.work) and not table.exists():  # its rows would be missing
+                raise WrongTable(
+                    f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
+                    "give another folder with --work to begin anew"
+                )
+            self._written[table.root] = table, _rows(table)
         table.append(batch, batch_id, self._query)
         begin(self.work, table.root)
-
-    def _require_kept(self, table: Table) -> None:
-        """Raise `WrongTable` for a table that earlier runs added to, and that is gone: its rows would be missing."""
-        if table.root in read_begun(self.work) and not table.exists():
-            raise WrongTable(
-                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or give "
-                "another folder with --work to begin anew"
-            )
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
@@ -186,7 +173,7 @@ class Run:
 
     def counts(self) -> tuple[int, int]:
         """Return how many records this run added to tables, and how many things it set aside."""
-        added = {root: _rows(each.table) - each.before for root, each in self._written.items()}
+        added = {root: _rows(table) - before for root, (table, before) in self._written.items()}
         broken = added.pop(quarantine_of(self.spark, self.work).root, 0)
         return sum(added.values()), broken
 

@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from random import random
-from types import TracebackType
 from typing import NamedTuple, TypeVar
 
 import httpx
@@ -33,10 +32,10 @@ class Bounds(NamedTuple):
     end: int
 
 
-def bounds_told(answer: httpx.Response) -> Bounds:
-    """Read the bounds in the headers of a read; raise `NotAms` where there are none."""
+def offsets_told(answer: httpx.Response, *names: str) -> tuple[int, ...]:
+    """Read what the headers of a read say of it (`first`, `next`, `end`); raise `NotAms` where they do not."""
     try:
-        return Bounds(int(answer.headers["ams-first-offset"]), int(answer.headers["ams-end-offset"]))
+        return tuple(int(answer.headers[f"ams-{name}-offset"]) for name in names)
     except (KeyError, ValueError):
         raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
 
@@ -88,9 +87,7 @@ class Service:
     def __enter__(self) -> "Service":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -114,14 +111,12 @@ class Service:
         It is the answer to a read of nothing; a service of an older version tells no id.
         """
         query = {"to": "0", "max": "1"} | ({"subscription": subscription} if subscription else {})
-        patience = Patience(self.access.retry_seconds)
-        while True:
-            try:
-                with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
-                    headers = answer.headers
-                return bounds_told(answer), headers.get(TOPIC_ID, "")
-            except ClientError as error:
-                patience.after(error)
+
+        def ask() -> tuple[Bounds, str]:
+            with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
+                return Bounds(*offsets_told(answer, "first", "end")), answer.headers.get(TOPIC_ID, "")
+
+        return self._patiently(ask)
 
     def topics(self, project: str) -> list[Name]:
         """Ask for all topics of a project."""
@@ -148,10 +143,13 @@ class Service:
 
     def move(self, subscription: Name, offset: int) -> None:
         """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
+        self._patiently(lambda: self.call(wire.modify_offset(*subscription, offset)))
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
         patience = Patience(self.access.retry_seconds)
         while True:
             try:
-                return self.call(wire.modify_offset(*subscription, offset))
+                return ask()
             except ClientError as error:
                 patience.after(error)
 

@@ -42,7 +42,7 @@ class Setup:
     say: Callable[[str], None] = to_stderr
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What a run did."""
 
@@ -132,18 +132,9 @@ def _work(plan: Plan, run: Run) -> Ended:
         stopped = True
     except Exception as error:
         raise explained(error) from error
-    counted = run.progress
-    records, broken = run.counts()
-    return Ended(
-        name=plan.name,
-        messages=counted.messages,
-        records=records,
-        broken=broken,
-        expectations=run.expected(),
-        batches=counted.batches,
-        seconds=counted.seconds,
-        stopped=stopped and run.every is None,
-    )
+    done, (records, broken) = run.progress, run.counts()
+    stopped = stopped and run.every is None
+    return Ended(plan.name, done.messages, records, broken, run.expected(), done.batches, done.seconds, stopped)
 
 
 @contextmanager
@@ -171,11 +162,10 @@ def _stderr_in(file: Path | None) -> Iterator[None]:
         return
     sys.stderr.flush()
     ours = os.dup(2)
-    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(log, 2)
-    try:
-        yield
-    finally:
-        os.dup2(ours, 2)
-        os.close(ours)
-        os.close(log)
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)

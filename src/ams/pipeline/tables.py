@@ -8,21 +8,20 @@ Files are read by pyarrow, from the list of a snapshot and with the partition va
 object store are read in the same way, a version of the past like the newest, and Spark needs no jars for either.
 """
 
-import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from ams.tables import snapshot, table, upkeep
-from ams.tables.files import File, NewFile, Partition, Writer, batch_name, read
+from ams.tables.files import File, NewFile, Partition, batch_name, read
 from ams.tables.location import Location
 
 KEPT_ROWS = timedelta(days=30)
@@ -33,19 +32,8 @@ KEPT_RESULTS = timedelta(days=400)
 _TASK_BYTES = 64 * 2**20
 """Bytes of files that one task reads, at least."""
 
-_NEW_FILES = StructType(
-    [
-        StructField("path", StringType(), nullable=False),
-        StructField("size", LongType(), nullable=False),
-        StructField("rows", LongType(), nullable=False),
-        StructField("partition", StringType(), nullable=False),
-        StructField("stats", StringType(), nullable=False),
-    ]
-)
-_PART = StructType([StructField("files", StringType(), nullable=False)])
-"""Files that one task reads: a list of their paths and partitions, in JSON."""
-
-Arrow = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+_FILES = "files string"
+"""Files that one task has written, or reads, in JSON: what passes between the driver and tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +94,8 @@ class Table:
 
     def partitions_since(self, batch: int) -> list[Partition]:
         """Return the partitions that batches after number `batch` brought rows of; of -1 all."""
-        found = {_key(each.partition): None for each in self.files() if each.batch is None or each.batch > batch}
-        return [dict(each) for each in found]
+        new = (each for each in self.files() if each.batch is None or each.batch > batch)
+        return list({tuple(each.partition.items()): each.partition for each in new}.values())
 
     def merge(self, partitions: Iterable[Partition], *, file_bytes: int = upkeep.FILE_BYTES) -> int:
         """Put few large files in the place of the many of some partitions, with the same rows; return how many went."""
@@ -122,16 +110,35 @@ class Table:
         sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
         if sorted_by:
             rows = rows.sortWithinPartitions(*sorted_by)
-        return [_new_file(row) for row in rows.mapInArrow(_writer(self._table(), name), _NEW_FILES).collect()]
+        here = self._table()
+
+        def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with here.writer(name) as writer:
+                for batch in batches:
+                    writer.add(batch)
+                files = [asdict(each) for each in writer.close()]
+            yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)]})
+
+        told = rows.mapInArrow(write, _FILES).collect()
+        return [NewFile(**file) for row in told for file in json.loads(row.files)]
 
 
 def frame(spark: SparkSession, location: Location, files: Sequence[File], schema: StructType) -> DataFrame:
     """Return the rows of some files of a table; columns of `schema` that a file does not have are null."""
     if not files:
         return spark.createDataFrame([], schema)
-    parts = [(json.dumps([(each.path, each.partition) for each in part]),) for part in _parts(spark, files)]
-    shared = spark.createDataFrame(spark.sparkContext.parallelize(parts, len(parts)), _PART)
-    return shared.mapInArrow(_reader(location, schema), schema)
+    tasks = min(len(files), max(spark.sparkContext.defaultParallelism, sum(each.size for each in files) // _TASK_BYTES))
+    dealt = sorted(files, key=lambda file: -file.size)  # so that tasks have about as many bytes
+    parts = [(json.dumps([(each.path, each.partition) for each in dealt[task::tasks]]),) for task in range(tasks)]
+    arrow = _arrow(schema)
+
+    def read_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for part in batch.column(0).to_pylist():
+                yield from read(location, [File(path, 0, 0, of, {}, {}) for path, of in json.loads(part)], arrow)
+
+    shared = spark.createDataFrame(spark.sparkContext.parallelize(parts, tasks), _FILES)
+    return shared.mapInArrow(read_parts, schema)
 
 
 def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = None) -> DataFrame:
@@ -145,65 +152,22 @@ def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = N
 
 def count(path: Path) -> int:
     """Return how many rows a table has, 0 where there is none."""
-    return sum(file.rows for file in snapshot.open_table(Location.of(path)).files) if _exists(path) else 0
+    return (
+        sum(file.rows for file in snapshot.open_table(Location.of(path)).files)
+        if snapshot.exists(Location.of(path))
+        else 0
+    )
 
 
 def listed(
     path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of a small table without Spark; none where there is no table."""
-    if not _exists(path):
+    if not snapshot.exists(Location.of(path)):
         return []
     found = snapshot.open_table(Location.of(path))
     return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 
-def _exists(path: Path) -> bool:
-    return snapshot.exists(Location.of(path))
-
-
 def _arrow(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def _writer(of: table.Table, name: str) -> Arrow:
-    location, schema, partition_by = of.location, of.schema, of.partition_by
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with Writer(location, schema, partition_by, name) as writer:
-            for batch in batches:
-                writer.add(batch)
-            written = writer.close()
-        rows = [{**asdict(each), "partition": json.dumps(each.partition)} for each in written]
-        yield pa.RecordBatch.from_pylist(rows, schema=_arrow(_NEW_FILES))
-
-    return write
-
-
-def _new_file(row: Row) -> NewFile:
-    return NewFile(**{**row.asDict(), "partition": json.loads(row["partition"])})
-
-
-def _reader(location: Location, schema: StructType) -> Arrow:
-    def read_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in batch.column(0).to_pylist():
-                files = [File(path, 0, 0, partition, {}, {}) for path, partition in json.loads(part)]
-                yield from read(location, files, _arrow(schema))
-
-    return read_parts
-
-
-def _parts(spark: SparkSession, files: Sequence[File]) -> list[list[File]]:
-    """Share files among tasks: about as many bytes for each, no task without a file."""
-    wanted = max(spark.sparkContext.defaultParallelism, sum(each.size for each in files) // _TASK_BYTES)
-    parts: list[tuple[int, int, list[File]]] = [(0, number, []) for number in range(min(wanted, len(files)))]
-    for each in sorted(files, key=lambda file: -file.size):
-        size, number, part = parts[0]
-        part.append(each)
-        heapq.heapreplace(parts, (size + each.size, number, part))
-    return [part for _, _, part in sorted(parts, key=lambda found: found[1])]
-
-
-def _key(partition: Partition) -> tuple[tuple[str, str | None], ...]:
-    return tuple(partition.items())

@@ -210,17 +210,15 @@ def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
 
 
 def _complete(rows: pa.RecordBatch, wanted: pa.Schema, partition: Partition) -> pa.RecordBatch:
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.schema.names
-        else _same(partition.get(field.name), field.type, rows.num_rows)
-        for field in wanted
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=wanted)
+    def column(field: pa.Field) -> pa.Array:
+        if field.name in rows.schema.names:
+            return rows.column(field.name).cast(field.type)
+        value = partition.get(field.name)
+        if value is None:
+            return pa.nulls(rows.num_rows, field.type)
+        return pa.repeat(pa.scalar(value).cast(field.type), rows.num_rows)
 
-
-def _same(value: str | None, type_: pa.DataType, rows: int) -> pa.Array:
-    return pa.nulls(rows, type_) if value is None else pa.repeat(pa.scalar(value).cast(type_), rows)
+    return pa.RecordBatch.from_arrays([column(field) for field in wanted], schema=wanted)
 
 
 def _by_partition(

@@ -11,6 +11,7 @@ import urllib.parse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow.fs as pafs
 
@@ -25,6 +26,8 @@ class Location:
     """A folder, and the calls that tables need there; paths are below it, with `/`. Can be sent to other machines."""
 
     root: str
+    is_store: ClassVar[bool] = False
+    """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
 
     @classmethod
     def of(cls, path: "str | os.PathLike[str] | Location") -> "Location":
@@ -46,11 +49,6 @@ class Location:
 
     def __str__(self) -> str:
         return self.root
-
-    @property
-    def is_store(self) -> bool:
-        """Whether it is an object store: a file is there whole or not at all, and an answer to a write may be lost."""
-        return False
 
     def asking(self) -> AbstractContextManager[None]:
         """Raise `StoreFailed`, without what the server sent, when what is done in this context fails there."""
@@ -142,10 +140,7 @@ class Location:
 class Bucket(Location):
     """A prefix in a bucket of S3; the root is its address, `s3://BUCKET/PREFIX`."""
 
-    @property
-    def is_store(self) -> bool:
-        """It is."""
-        return True
+    is_store: ClassVar[bool] = True
 
     @contextmanager
     def asking(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Keeping tables in order: merging small files, removing old ones, going back to a version, and checking."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -192,16 +192,13 @@ def _worth_merging(files: Sequence[File], file_bytes: int, order: str | None) ->
         if file.size * 2 < file_bytes:
             small.setdefault(tuple(file.partition.items()), []).append(file)
     for found in small.values():
-        in_order = sorted(found, key=_place(order))
+        in_order = sorted(found, key=lambda file: _place(file, order))
         yield from (some for some in together(in_order, file_bytes) if len(some) > 1)
 
 
-def _place(order: str | None) -> Callable[[File], Any]:
-    def place(file: File) -> Any:
-        least = file.least.get(order) if order else None
-        return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
-
-    return place
+def _place(file: File, order: str | None) -> tuple[Any, ...]:
+    least = file.least.get(order) if order else None
+    return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
 
 
 def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[NewFile]:

@@ -1,7 +1,6 @@
 """The jobs `archive` and `archive-check`: topics as a table by project, topic and day, written exactly once."""
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -25,128 +24,9 @@ from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 
 ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
-_DAY_MILLISECONDS = 86_400_000
-
-
-def archive_table(spark: SparkSession, path: str) -> Table:
-    """Return the archive in a folder, for writing."""
-    return Table(spark, path, ARCHIVE, PARTITIONS, order="offset")
-
-
-def dated(messages: DataFrame) -> DataFrame:
-    """Return messages (`MESSAGES`, also of before there were ordering keys) as rows of an archive (`ARCHIVE`)."""
-    if "ordering_key" not in messages.columns:
-        messages = messages.withColumn("ordering_key", F.lit(None).cast("string"))
-    days = F.floor(F.unix_millis("publish_time") / _DAY_MILLISECONDS).cast("int")
-    date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: of whatever time zone the session is
-    return messages.withColumn("date", date).select(*ARCHIVE.names)
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which part of an archive is meant; the default is all of it."""
-
-    project: str = "*"
-    """A name or a pattern, such as `egi-*`."""
-    topics: tuple[str, ...] = ("*",)
-    """Names or patterns."""
-    first: str = ""
-    """The first day, `2024-03-05`."""
-    last: str = ""
-    """The last day, itself included."""
-
-    def holds(self, partition: Partition) -> bool:
-        """Whether a partition is meant."""
-        project, topic, date = (partition[name] or "" for name in PARTITIONS)
-        if not fnmatchcase(project, self.project) or not matches(topic, self.topics):
-            return False
-        return (not self.first or self.first <= date) and (not self.last or date <= self.last)
-
-
-def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
-    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
-
-    Raises `WrongTable` where there is no archive.
-    """
-    return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
-
-
-def selected(path: str, selection: Selection) -> list[File]:
-    """Return the files of a part of an archive; raise `WrongTable` where there is none, or another table."""
-    found = open_table(path)
-    if found.partition_by != PARTITIONS:
-        raise WrongTable(f"{path} is no archive: its partitions are {', '.join(found.partition_by) or 'none'}")
-    return found.select(where=lambda file: selection.holds(file.partition))
-
-
-def matches(name: str, patterns: Collection[str]) -> bool:
-    """Whether a name is one of some, or fits one of the patterns among them.
-
-    >>> matches("metric_data", ["alarms", "metric_*"])
-    True
-    """
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
-def selection(project: str, topics: tuple[str, ...], first: str, last: str) -> Selection:
-    """Return which part of an archive is meant; raise `WrongOption`."""
-    return Selection(project, topics, _day("first", first), _day("last", last))
-
-
-def _day(name: str, text: str) -> str:
-    try:
-        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
-    except ValueError:
-        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
-
-
 MOST = 1000
 """Steps in offsets that are told, at most."""
-
-
-def steps(messages: DataFrame) -> DataFrame:
-    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`.
-
-    Between `previous` and a larger `offset` messages are missing; an `offset` that is not larger came again.
-    """
-    in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
-    following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
-    return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
-
-
-def told(step: "tuple[str, str, int, int]") -> str:
-    """Say one step in words."""
-    project, topic, previous, offset = step
-    if offset == previous:
-        return f"{project}/{topic}: offset {offset} is there twice"
-    missing = f"offset {previous + 1} is" if offset == previous + 2 else f"offsets {previous + 1} to {offset - 1} are"
-    return f"{project}/{topic}: {missing} missing"
-
-
-def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
-    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for file in files:
-        name = f"{file.partition['project']}/{file.partition['topic']}"
-        first, last = file.least["offset"], file.greatest["offset"]
-        rows, least, greatest, size = found.get(name, (0, first, last, 0))
-        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
-    return found
-
-
-def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
-    """Return the files that were looked at, and all that is wrong with them, in words."""
-    found = selected(path, selection)
-    wrong = upkeep.check(path).wrong
-    if wrong:
-        return found, wrong
-    offsets = frame(
-        spark, Location.of(path), found, StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
-    )
-    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
-    return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]
-
-
+_DAY_MILLISECONDS = 86_400_000
 _MEBIBYTE = 2**20
 
 
@@ -170,16 +50,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self.topics:
             raise WrongOption("topics", "names no topic")
-        if self.closed_after < 0:
-            raise WrongOption("closed_after", f"{self.closed_after} is less than 0")
-        for name, value in (("file_mib", self.file_mib), ("batch_messages", self.batch_messages)):
-            if value < 1:
-                raise WrongOption(name, f"{value} is less than 1")
+        for name, least in (("closed_after", 0), ("file_mib", 1), ("batch_messages", 1)):
+            if getattr(self, name) < least:
+                raise WrongOption(name, f"{getattr(self, name)} is less than {least}")
 
 
 def run(run: Run, options: Options) -> None:
     """Archive what there is, then merge the days that are closed."""
-    archive = archive_table(run.spark, options.path or default_path(run))
+    archive = archive_table(run.spark, options.path or str(run.work / "tables" / "archive"))
     if archive.exists() and is_kept_here(open_table(archive.root).query):
         raise WrongTable(
             f"{archive.root} is written by `ams archive`, whose place is in the table; go on with that, or give "
@@ -189,36 +67,36 @@ def run(run: Run, options: Options) -> None:
     def handle(messages: DataFrame, batch_id: int) -> None:
         run.append(archive, dated(messages), batch_id)
 
-    run.stream(read(run, options), handle, lambda: refresh(run, archive, options))
+    def refresh() -> None:
+        if not options.merge:
+            return
+        days = closed(archive.partitions_since(-1), options.closed_after)
+        merged = archive.merge(days, file_bytes=options.file_mib * _MEBIBYTE)
+        if merged:
+            run.say(f"archive: merged {merged} files of days that are closed")
+
+    run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
-def read(run: Run, options: Options) -> DataFrame:
-    """Return the stream of all topics that are meant."""
-    return run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
+def archive_table(spark: SparkSession, path: str) -> Table:
+    """Return the archive in a folder, for writing."""
+    return Table(spark, path, ARCHIVE, PARTITIONS, order="offset")
 
 
-def refresh(run: Run, archive: Table, options: Options) -> None:
-    """Merge what is to be merged."""
-    if not options.merge:
-        return
-    days = closed(archive.partitions_since(-1), options.closed_after)
-    merged = archive.merge(days, file_bytes=options.file_mib * _MEBIBYTE)
-    if merged:
-        run.say(f"archive: merged {merged} files of days that are closed")
+def dated(messages: DataFrame) -> DataFrame:
+    """Return messages (`MESSAGES`, also of before there were ordering keys) as rows of an archive (`ARCHIVE`)."""
+    if "ordering_key" not in messages.columns:
+        messages = messages.withColumn("ordering_key", F.lit(None).cast("string"))
+    days = F.floor(F.unix_millis("publish_time") / _DAY_MILLISECONDS).cast("int")
+    date = F.date_add(F.lit("1970-01-01").cast("date"), days)  # by number: of whatever time zone the session is
+    return messages.withColumn("date", date).select(*ARCHIVE.names)
 
 
-def default_path(run: Run) -> str:
-    """Return where the archive of a run lies unless it is said."""
-    return str(run.work / "tables" / "archive")
+class Selection(msgspec.Struct, frozen=True):
+    """Which part of an archive is meant, as options of jobs say it; the default is all of it."""
 
-
-class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be said to `archive-check`."""
-
-    archive: str
-    """The folder of the archive."""
     project: str = "*"
-    """A project or a pattern."""
+    """A project of the archive, or a pattern."""
     topics: tuple[str, ...] = ("*",)
     """Topics or patterns."""
     first: str = ""
@@ -227,27 +105,109 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The last day, itself included."""
 
     def __post_init__(self) -> None:
-        self.selection()
+        for name in ("first", "last"):
+            msgspec.structs.force_setattr(self, name, _day(name, getattr(self, name)))
 
-    def selection(self) -> Selection:
-        """Return which part of the archive is meant; raise `WrongOption`."""
-        return selection(self.project, self.topics, self.first, self.last)
+    def holds(self, partition: Partition) -> bool:
+        """Whether a partition is meant."""
+        project, topic, date = (partition[name] or "" for name in PARTITIONS)
+        if not fnmatchcase(project, self.project) or not matches(topic, self.topics):
+            return False
+        return (not self.first or self.first <= date) and (not self.last or date <= self.last)
+
+
+def _day(name: str, text: str) -> str:
+    try:
+        return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
+    except ValueError:
+        raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
+
+
+def matches(name: str, patterns: Collection[str]) -> bool:
+    """Whether a name is one of some, or fits one of the patterns among them.
+
+    >>> matches("metric_data", ["alarms", "metric_*"])
+    True
+    """
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
+    """Return archived messages (`ARCHIVE`) as they are now; more may be archived, and days merged, meanwhile.
+
+    Raises `WrongTable` where there is no archive.
+    """
+    return frame(spark, Location.of(path), selected(path, selection or Selection()), ARCHIVE)
+
+
+def selected(path: str, selection: Selection) -> list[File]:
+    """Return the files of a part of an archive; raise `WrongTable` where there is none, or another table."""
+    found = open_table(path)
+    if found.partition_by != PARTITIONS:
+        raise WrongTable(f"{path} is no archive: its partitions are {', '.join(found.partition_by) or 'none'}")
+    return found.select(where=lambda file: selection.holds(file.partition))
+
+
+class CheckOptions(Selection, frozen=True, kw_only=True):
+    """What can be said to `archive-check`."""
+
+    archive: str
+    """The folder of the archive."""
 
 
 def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
-    found, wrong = check(run.spark, options.archive, options.selection())
+    found, wrong = check(run.spark, options.archive, options)
     rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
     run.count(sum(file.rows for file in found))
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
-        raise CheckFailed(_counted(wrong, options.archive))
+        count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+        more = ", and there may be more" if len(wrong) >= MOST else ""
+        raise CheckFailed(f"{count} not as it should be in {options.archive}{more}")
 
 
-def _counted(wrong: Sequence[str], path: str) -> str:
-    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
-    return f"{count} not as it should be in {path}" + (", and there may be more" if len(wrong) >= MOST else "")
+def check(spark: SparkSession, path: str, selection: Selection) -> tuple[list[File], list[str]]:
+    """Return the files that were looked at, and all that is wrong with them, in words."""
+    found = selected(path, selection)
+    wrong = upkeep.check(path).wrong
+    if wrong:
+        return found, wrong
+    columns = StructType([ARCHIVE[name] for name in ("project", "topic", "offset")])
+    offsets = frame(spark, Location.of(path), found, columns)
+    taken = steps(offsets).orderBy("project", "topic", "offset").limit(MOST).collect()
+    return found, [told((row.project, row.topic, row.previous, row.offset)) for row in taken]
+
+
+def steps(messages: DataFrame) -> DataFrame:
+    """Return where the offsets of a topic do not follow each other: `project`, `topic`, `previous`, `offset`.
+
+    Between `previous` and a larger `offset` messages are missing; an `offset` that is not larger came again.
+    """
+    in_order = Window.partitionBy("project", "topic").orderBy("offset").rowsBetween(-1, -1)
+    following = messages.select("project", "topic", "offset", F.max("offset").over(in_order).alias("previous"))
+    return following.where(F.col("offset") != F.col("previous") + 1).select("project", "topic", "previous", "offset")
+
+
+def told(step: tuple[str, str, int, int]) -> str:
+    """Say one step in words."""
+    project, topic, previous, offset = step
+    if offset == previous:
+        return f"{project}/{topic}: offset {offset} is there twice"
+    missing = f"offset {previous + 1} is" if offset == previous + 2 else f"offsets {previous + 1} to {offset - 1} are"
+    return f"{project}/{topic}: {missing} missing"
+
+
+def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
+    """Return of each topic its messages, first and last offset, and bytes, as the table's log has them."""
+    found: dict[str, tuple[int, int, int, int]] = {}
+    for file in files:
+        name = f"{file.partition['project']}/{file.partition['topic']}"
+        first, last = file.least["offset"], file.greatest["offset"]
+        rows, least, greatest, size = found.get(name, (0, first, last, 0))
+        found[name] = (rows + file.rows, min(least, first), max(greatest, last), size + file.size)
+    return found
 
 
 JOB = Job(

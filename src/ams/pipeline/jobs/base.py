@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -46,10 +47,9 @@ class Described(NamedTuple):
     meaning: str
 
 
-Read = tuple[msgspec.Struct | None, list[WrongOption]]
-
-
-def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
+def read_options(
+    kind: type[msgspec.Struct], given: Mapping[str, Any]
+) -> tuple[msgspec.Struct | None, list[WrongOption]]:
     """Read options as plain values; return them, or everything that is wrong with them."""
     fields = {each.name: each for each in msgspec.structs.fields(kind)}
     wrong: list[WrongOption] = []
@@ -61,7 +61,9 @@ def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
         try:
             read[name] = msgspec.convert(value, fields[name].type)
         except msgspec.ValidationError as error:
-            wrong.append(WrongOption(name, _reason(error)))
+            said = _MARKER.sub("", str(error)).replace("`", "")
+            hint = "; a list is written [one, another]" if said.startswith("Expected array") else ""
+            wrong.append(WrongOption(name, f"{said}{hint}"))
     absent = [name for name, field in fields.items() if field.required and name not in given]
     wrong += [WrongOption(name, "must be given") for name in absent]
     if wrong:
@@ -72,11 +74,6 @@ def read_options(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Read:
         return None, [error]
     except (ValueError, msgspec.ValidationError) as error:
         return None, [WrongOption("options", str(error))]
-
-
-def _reason(error: msgspec.ValidationError) -> str:
-    said = _MARKER.sub("", str(error)).replace("`", "")
-    return f"{said}; a list is written [one, another]" if said.startswith("Expected array") else said
 
 
 def takes_text(kind: type[msgspec.Struct], name: str) -> bool:
@@ -105,13 +102,13 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _docstrings(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read the texts that stand under the fields; Python keeps them in the source only."""
-    [class_] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
-    assert isinstance(class_, ast.ClassDef)
+    """Read the texts that stand under the fields, inherited ones too; Python keeps them in the source only."""
     found: dict[str, str] = {}
-    for field, below in zip(class_.body, class_.body[1:], strict=False):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-            found[field.target.id] = " ".join(str(below.value.value).split())
+    for each in (each for each in kind.__mro__ if issubclass(each, msgspec.Struct) and each is not msgspec.Struct):
+        [class_] = ast.parse(textwrap.dedent(inspect.getsource(each))).body
+        assert isinstance(class_, ast.ClassDef)
+        for field, below in pairwise(class_.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    found.setdefault(name, " ".join(text.split()))
     return found

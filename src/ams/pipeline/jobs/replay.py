@@ -5,7 +5,7 @@ How far it is, is kept in its folder, slice by slice, so that it goes on where i
 
 import hashlib
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -13,74 +13,19 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ams.core.names import is_name
-from ams.pipeline.checkpoint import write
+from ams.pipeline import checkpoint
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.options import moment
 from ams.pipeline.running import Run, Stopped
 from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish
 from ams.pipeline.sink.rows import marked
 
-FILE = "replay.json"
-
-
-class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """A replay under way. What it will publish is settled when it begins, however the archive grows meanwhile."""
-
-    replay: str
-    """Identity of what is replayed; its idempotency keys begin with it."""
-    messages: int
-    start: int
-    """The first offset."""
-    stop: int
-    """The first offset behind the last."""
-    next: int
-    """Where the slice at work begins."""
-    begun: float
-    """When that slice was begun, in seconds since 1970."""
-
-    @property
-    def done(self) -> bool:
-        """Whether everything is published."""
-        return self.next >= self.stop
-
-    def behind(self, offset: int) -> "Progress":
-        """Return the progress when all before `offset` is published and the next slice begins."""
-        return msgspec.structs.replace(self, next=offset, begun=time.time())
-
-
-def read_progress(work: Path, replay: str) -> Progress | None:
-    """Return how far the replay of a folder is, None before it began; raise `ChangedDefinition` for another one."""
-    file = work / FILE
-    if not file.exists():
-        return None
-    found = msgspec.json.decode(file.read_bytes(), type=Progress)
-    if found.replay != replay:
-        raise ChangedDefinition(
-            f"{work} is of a replay with other options; give those again, or another folder (--work) for this one"
-        )
-    return found
-
-
-def keep(work: Path, progress: Progress) -> None:
-    """Write down how far it is."""
-    work.mkdir(parents=True, exist_ok=True)
-    write(work / FILE, progress)
-
-
-def refuse_stale(progress: Progress, window: float) -> None:
-    """Raise `StaleCheckpoint` when the slice at work was begun longer ago than the service knows keys."""
-    age = time.time() - progress.begun
-    if not progress.done and age > window:
-        raise StaleCheckpoint(
-            f"the replay was left {age / 3600:.0f} hours ago within offsets {progress.next} and following, and the "
-            f"service knows keys for {window / 3600:.0f} (key_window), so some could be published twice; look what the "
-            "topic holds and replay the rest, by from_offset, in another folder"
-        )
-
-
 FROM, OFFSET, TIME = "ams-replayed-from", "ams-replayed-offset", "ams-replayed-time"
 """Attributes of a replayed message: where it was (PROJECT/TOPIC), its offset there, and when it was published."""
+FILE = "replay.json"
+HARMLESS = frozenset({"create_topics", "key_window"})
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,8 +62,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 raise WrongOption(option, f"{getattr(self, option)!r} is no name")
         if self.slice < 1:
             raise WrongOption("slice", "at least one offset is published at once")
-        _moment("start", self.start)
-        _moment("stop", self.stop)
+        for option in ("start", "stop"):
+            text = getattr(self, option)
+            if text and moment(text) is None:
+                raise WrongOption(option, f"{text!r} is no time such as 2024-03-05T10:20:30Z")
 
     @property
     def place(self) -> list[str]:
@@ -126,7 +73,29 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.topic.split("/")
 
 
-HARMLESS = frozenset({"create_topics", "key_window"})
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """A replay under way. What it will publish is settled when it begins, however the archive grows meanwhile."""
+
+    replay: str
+    """Identity of what is replayed; its idempotency keys begin with it."""
+    messages: int
+    start: int
+    """The first offset."""
+    stop: int
+    """The first offset behind the last."""
+    next: int
+    """Where the slice at work begins."""
+    begun: float
+    """When that slice was begun, in seconds since 1970."""
+
+    @property
+    def done(self) -> bool:
+        """Whether everything is published."""
+        return self.next >= self.stop
+
+    def behind(self, offset: int) -> "Progress":
+        """Return the progress when all before `offset` is published and the next slice begins."""
+        return msgspec.structs.replace(self, next=offset, begun=time.time())
 
 
 def run(run: Run, options: Options) -> None:
@@ -149,9 +118,8 @@ def run(run: Run, options: Options) -> None:
 def selected(spark: SparkSession, options: Options) -> DataFrame:
     """Return the archived messages that are meant."""
     project, topic = options.place
-    start, stop = _moment("start", options.start), _moment("stop", options.stop)
-    days = Selection(project=project, topics=(topic,), first=_day(start), last=_day(stop))
-    rows = archived(spark, options.archive, days)
+    start, stop = moment(options.start), moment(options.stop)
+    rows = archived(spark, options.archive, Selection(project, (topic,), _day(start), _day(stop)))
     rows = rows.where(F.col("offset").between(options.from_offset, options.to_offset - 1))
     if start is not None:
         rows = rows.where(F.col("publish_time") >= F.lit(start))
@@ -169,18 +137,44 @@ def replayed(messages: DataFrame) -> DataFrame:
     return messages.select("data", marked(marks).alias("attributes"), "ordering_key", "offset")
 
 
+def read_progress(work: Path, replay: str) -> Progress | None:
+    """Return how far the replay of a folder is, None before it began; raise `ChangedDefinition` for another one."""
+    found = checkpoint.read(work / FILE, Progress)
+    if found is not None and found.replay != replay:
+        raise ChangedDefinition(
+            f"{work} is of a replay with other options; give those again, or another folder (--work) for this one"
+        )
+    return found
+
+
+def keep(work: Path, progress: Progress) -> None:
+    """Write down how far it is."""
+    work.mkdir(parents=True, exist_ok=True)
+    checkpoint.write(work / FILE, progress)
+
+
+def refuse_stale(progress: Progress, window: float) -> None:
+    """Raise `StaleCheckpoint` when the slice at work was begun longer ago than the service knows keys."""
+    age = time.time() - progress.begun
+    if not progress.done and age > window:
+        raise StaleCheckpoint(
+            f"the replay was left {age / 3600:.0f} hours ago within offsets {progress.next} and following, and the "
+            f"service knows keys for {window / 3600:.0f} (key_window), so some could be published twice; look what the "
+            "topic holds and replay the rest, by from_offset, in another folder"
+        )
+
+
 def _begun(run: Run, options: Options) -> Progress:
     """Return how far the replay is; the first time, settle what it is."""
-    known = read_progress(run.work, _identity(options))
+    replay = _identity(options)
+    known = read_progress(run.work, replay)
     if known is not None:
         return known
     bounds = selected(run.spark, options).agg(F.min("offset"), F.max("offset"), F.count(F.lit(1))).collect()
     [(first, last, count)] = bounds
     if not count:
         first, last = 0, -1
-    progress = Progress(
-        replay=_identity(options), messages=count, start=first, stop=last + 1, next=first, begun=time.time()
-    )
+    progress = Progress(replay=replay, messages=count, start=first, stop=last + 1, next=first, begun=time.time())
     keep(run.work, progress)
     return progress
 
@@ -207,18 +201,6 @@ def _identity(options: Options) -> str:
     """Return what the keys of a replay begin with: others for whatever makes it another replay."""
     told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
     return f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
-
-
-def _moment(option: str, text: str) -> datetime | None:
-    if not text:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-        if found.tzinfo is not None:
-            return found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    raise WrongOption(option, f"{text!r} is no time such as 2024-03-05T10:20:30Z")
 
 
 def _day(moment: datetime | None) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -31,9 +31,15 @@ from ams.pipeline.sink.rows import marked
 
 SOURCE_TOPIC = "topic"
 """In a name between braces: the topic a message was read from, and no attribute."""
+ORDER = ("source", "offset", "copy")
+"""The order of the copies in a topic: that of the messages in the topic each was read from."""
+ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
+"""Attributes that tell where a copy comes from, where they are wanted."""
 
 _HOLE = re.compile(r"\{([^{}]+)\}")
 _LITERAL = re.compile(r"[a-zA-Z0-9_-]*")
+_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"
+_TARGETS = "array<struct<name:string,topic:string>>"
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,173 +57,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.values and not self.attribute:
             raise ValueError("values without an attribute: which one is looked at?")
         check_names(self.to)
-
-
-class Part(NamedTuple):
-    """A piece of a name: a text, or what an attribute says."""
-
-    text: str
-    attribute: str | None = None
-
-
-def parts(name: str) -> list[Part]:
-    """Return the pieces of a name; raise `ValueError` for one that can never be a topic's.
-
-    >>> parts("SITE_{site}")
-    [Part(text='SITE_', attribute=None), Part(text='', attribute='site')]
-    """
-    pieces = _HOLE.split(name)
-    texts, attributes = pieces[::2], pieces[1::2]
-    for text in texts:
-        if not _LITERAL.fullmatch(text):
-            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
-    found = [each for pair in zip(texts, [*attributes, None], strict=True) for each in _pair(*pair)]
-    if not found:
-        raise ValueError("a topic has a name")
-    return found
-
-
-def check_names(names: Sequence[str]) -> None:
-    """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
-    for name in names:
-        parts(name)
-    if len(set(names)) < len(names):
-        raise ValueError("a topic stands there twice")
-
-
-def _pair(text: str, attribute: str | None) -> list[Part]:
-    return [*([Part(text)] if text else []), *([Part("", attribute)] if attribute else [])]
-
-
-ORDER = ("source", "offset", "copy")
-"""The order of the copies in a topic: that of the messages in the topic each was read from."""
-ORIGIN_TOPIC, ORIGIN_OFFSET = "ams-origin-topic", "ams-origin-offset"
-"""Attributes that tell where a copy comes from, where they are wanted."""
-
-_NAME = r"^[a-zA-Z0-9_-]{1,255}\z"
-_TARGETS = "array<struct<name:string,topic:string>>"
-
-
-def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
-    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason`.
-
-    `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
-    is `barred`, because the messages come from there and would come again and again.
-    """
-    targets = _targets(default)
-    for rule in reversed(rules):
-        targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
-    copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
-    reason = _reason(F.col("target").getField("name"), F.col("target").getField("topic"), barred)
-    told = copies.withColumn("reason", reason)
-    to = F.when(F.col("reason").isNull(), F.col("target").getField("topic"))
-    return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
-
-
-def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
-    """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
-    going = copies.where(F.col("to").isNotNull())
-    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
-    return going.select(*sent, _source().alias("source"), "offset", "copy")
-
-
-def sent_attributes(*, origin: bool) -> Column:
-    """Return the attributes that copies are published with."""
-    marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
-    return marked(marks) if origin else F.col("attributes")
-
-
-def _source() -> Column:
-    return F.concat_ws("/", "project", "topic")
-
-
-def set_aside(copies: DataFrame) -> DataFrame:
-    """Return the copies that go nowhere though a rule sends them, as `columns.BROKEN`."""
-    return copies.where(F.col("reason").isNotNull()).select(*BROKEN.names)
-
-
-def _holds(rule: Rule) -> Column:
-    value = F.col("attributes").getItem(rule.attribute)
-    if not rule.attribute:
-        return F.lit(True)
-    return F.coalesce(value.isin(*rule.values), F.lit(False)) if rule.values else value.isNotNull()
-
-
-def _targets(names: Sequence[str]) -> Column:
-    found = [F.struct(F.lit(name).alias("name"), _topic(parts(name)).alias("topic")) for name in names]
-    return F.array(*found).cast(_TARGETS)
-
-
-def _topic(pieces: Sequence[Part]) -> Column:
-    """Return the name that pieces make, null when an attribute is missing."""
-    return F.concat(*(_piece(each) for each in pieces))
-
-
-def _piece(part: Part) -> Column:
-    if part.attribute is None:
-        return F.lit(part.text)
-    return F.col("topic") if part.attribute == SOURCE_TOPIC else F.col("attributes").getItem(part.attribute)
-
-
-def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
-    return (
-        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
-        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
-        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
-    )
-
-
-def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
-    """Ask what messages of topics must be, where anything is asked of them; raise a `ClientError`.
-
-    Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
-    """
-    access, project = Given(source).access(os.environ)
-    found = {}
-    with Service(access) as service:
-        for topic in topics:
-            try:
-                schema = service.call(wire.get_topic(project or "", topic)).schema
-                if schema:
-                    _, owner, _, name = schema.split("/")
-                    found[topic] = rules_named(service, owner, name)
-            except (NotFound, NotAllowed):
-                continue
-    return found
-
-
-def fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
-    """Return the copies of `routed`; those that their topic would refuse go nowhere, and say why.
-
-    `attributes` are those they are published with.
-    """
-
-    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with ExitStack() as stack:
-            verdicts = {topic: stack.enter_context(Verdicts(each)) for topic, each in rules.items()}
-            for batch in batches:
-                yield _judged(batch, verdicts)
-
-    return copies.withColumn("sent", attributes).mapInArrow(judge, copies.schema)
-
-
-def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.RecordBatch:
-    columns = {name: batch.column(name) for name in batch.schema.names if name != "sent"}
-    to, reasons = columns["to"].to_pylist(), columns["reason"].to_pylist()
-    rows = zip(
-        columns["offset"].to_pylist(), columns["data"].to_pylist(), batch.column("sent").to_pylist(), strict=True
-    )
-    for number, (offset, data, sent) in enumerate(rows):
-        refusal = _refusal(verdicts.get(to[number]), offset, data, sent)
-        if refusal is not None:
-            to[number], reasons[number] = None, f"topic {to[number]} refuses it: {refusal}"
-    columns["to"] = pa.array(to, columns["to"].type)
-    columns["reason"] = pa.array(reasons, columns["reason"].type)
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _refusal(verdicts: Verdicts | None, offset: int, data: bytes | None, sent: Any) -> str | None:
-    return None if verdicts is None else verdicts.refusal(offset, data or b"", dict(sent or ()))
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -282,6 +121,148 @@ def _barred(options: Options, project: str | None) -> list[str]:
     target = options.project or project
     parted = [name.rpartition("/") for name in options.topics]
     return [name for owner, _, name in parted if (owner or project) == target]
+
+
+class Part(NamedTuple):
+    """A piece of a name: a text, or what an attribute says."""
+
+    text: str
+    attribute: str | None = None
+
+
+def parts(name: str) -> list[Part]:
+    """Return the pieces of a name; raise `ValueError` for one that can never be a topic's.
+
+    >>> parts("SITE_{site}")
+    [Part(text='SITE_', attribute=None), Part(text='', attribute='site')]
+    """
+    pieces = [Part("", text) if number % 2 else Part(text) for number, text in enumerate(_HOLE.split(name))]
+    if not all(_LITERAL.fullmatch(each.text) for each in pieces):
+        raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+    if not name:
+        raise ValueError("a topic has a name")
+    return [each for each in pieces if each != Part("")]
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
+    for name in names:
+        parts(name)
+    if len(set(names)) < len(names):
+        raise ValueError("a topic stands there twice")
+
+
+def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
+    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason`.
+
+    `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
+    is `barred`, because the messages come from there and would come again and again.
+    """
+    targets = _targets(default)
+    for rule in reversed(rules):
+        targets = F.when(_holds(rule), _targets(rule.to)).otherwise(targets)
+    copies = messages.select(*MESSAGES.names, F.posexplode(targets).alias("copy", "target"))
+    told = copies.withColumn("reason", _reason(F.col("target.name"), F.col("target.topic"), barred))
+    to = F.when(F.col("reason").isNull(), F.col("target.topic"))
+    return told.select(*MESSAGES.names, "copy", to.alias("to"), "reason")
+
+
+def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
+    """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
+    going = copies.where(F.col("to").isNotNull())
+    sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
+    return going.select(*sent, _source().alias("source"), "offset", "copy")
+
+
+def sent_attributes(*, origin: bool) -> Column:
+    """Return the attributes that copies are published with."""
+    marks = {ORIGIN_TOPIC: _source(), ORIGIN_OFFSET: F.col("offset").cast("string")}
+    return marked(marks) if origin else F.col("attributes")
+
+
+def _source() -> Column:
+    return F.concat_ws("/", "project", "topic")
+
+
+def set_aside(copies: DataFrame) -> DataFrame:
+    """Return the copies that go nowhere though a rule sends them, as `columns.BROKEN`."""
+    return copies.where(F.col("reason").isNotNull()).select(*BROKEN.names)
+
+
+def _holds(rule: Rule) -> Column:
+    if not rule.attribute:
+        return F.lit(True)
+    value = F.col("attributes").getItem(rule.attribute)
+    return F.coalesce(value.isin(*rule.values), F.lit(False)) if rule.values else value.isNotNull()
+
+
+def _targets(names: Sequence[str]) -> Column:
+    """Return each name with the topic it makes, null when an attribute is missing."""
+    topics = ((name, F.concat(*(_piece(each) for each in parts(name)))) for name in names)
+    return F.array(*(F.struct(F.lit(name).alias("name"), topic.alias("topic")) for name, topic in topics)).cast(
+        _TARGETS
+    )
+
+
+def _piece(part: Part) -> Column:
+    if part.attribute is None:
+        return F.lit(part.text)
+    return F.col("topic") if part.attribute == SOURCE_TOPIC else F.col("attributes").getItem(part.attribute)
+
+
+def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
+    return (
+        F.when(topic.isNull(), F.concat(F.lit("it lacks an attribute that makes the name of the topic "), name))
+        .when(~topic.rlike(_NAME), F.concat(F.lit("its attributes make no name of a topic for "), name))
+        .when(topic.isin(*barred), F.concat(F.lit("it would go back to where it was read from, by "), name))
+    )
+
+
+def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
+    """Ask what messages of topics must be, where anything is asked of them; raise a `ClientError`.
+
+    Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
+    """
+    access, project = Given(source).access(os.environ)
+    found = {}
+    with Service(access) as service:
+        for topic in topics:
+            try:
+                schema = service.call(wire.get_topic(project or "", topic)).schema
+                if schema:
+                    _, owner, _, name = schema.split("/")
+                    found[topic] = rules_named(service, owner, name)
+            except (NotFound, NotAllowed):
+                continue
+    return found
+
+
+def fitting(copies: DataFrame, rules: Mapping[str, Rules], attributes: Column) -> DataFrame:
+    """Return the copies of `routed`; those that their topic would refuse go nowhere, and say why.
+
+    `attributes` are those they are published with.
+    """
+
+    def judge(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with ExitStack() as stack:
+            verdicts = {topic: stack.enter_context(Verdicts(each)) for topic, each in rules.items()}
+            for batch in batches:
+                yield _judged(batch, verdicts)
+
+    return copies.withColumn("sent", attributes).mapInArrow(judge, copies.schema)
+
+
+def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.RecordBatch:
+    to, reasons = batch.column("to").to_pylist(), batch.column("reason").to_pylist()
+    told = zip(*(batch.column(name).to_pylist() for name in ("offset", "data", "sent")), strict=True)
+    for number, (offset, data, sent) in enumerate(told):
+        known = verdicts.get(to[number])
+        refusal = known.refusal(offset, data or b"", dict(sent or ())) if known else None
+        if refusal is not None:
+            to[number], reasons[number] = None, f"topic {to[number]} refuses it: {refusal}"
+    columns = {name: batch.column(name) for name in batch.schema.names if name != "sent"}
+    changed = {name: pa.array(new, columns[name].type) for name, new in (("to", to), ("reason", reasons))}
+    return pa.RecordBatch.from_pydict({**columns, **changed})
 
 
 JOB = Job(

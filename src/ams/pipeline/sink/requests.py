@@ -140,25 +140,20 @@ class Publisher:
 
     def send(self, chunk: Chunk) -> None:
         """Store the messages of a request; raise a `ClientError` that names topic and rows when they are not stored."""
+        project, topic = self._writing.project, chunk.lane.topic
+        key = f"{self._key_prefix}/{chunk.lane.place}/{chunk.number}"
+        call = wire.publish_encoded(project, topic, chunk.body(), key=key)
         try:
-            self._publish_or_create(chunk)
+            try:
+                self._service.call(call)
+            except NotFound as error:
+                if not self._writing.create_topics:
+                    raise NotFound(f"{error.message} (createTopics=true makes it)") from None
+                self._create(topic)
+                self._service.call(call)
         except ClientError as error:
             # Of the same class, so that whoever gets it knows as much as from the service.
-            text = f"topic {self._writing.project}/{chunk.lane.topic}: {_reason(chunk, error)}"
-            raise type(error)(text) from None
-
-    def _publish_or_create(self, chunk: Chunk) -> None:
-        try:
-            self._publish(chunk)
-        except NotFound as error:
-            if not self._writing.create_topics:
-                raise NotFound(f"{error.message} (createTopics=true makes it)") from None
-            self._create(chunk.lane.topic)
-            self._publish(chunk)
-
-    def _publish(self, chunk: Chunk) -> None:
-        key = f"{self._key_prefix}/{chunk.lane.place}/{chunk.number}"
-        self._service.call(wire.publish_encoded(self._writing.project, chunk.lane.topic, chunk.body(), key=key))
+            raise type(error)(f"topic {project}/{topic}: {_reason(chunk, error)}") from None
 
     def _create(self, topic: str) -> None:
         """Make a topic, unless it is there: made by another task meanwhile, or by a call whose answer was lost."""

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -158,15 +158,12 @@ class Rows:
         given = data.encode() if isinstance(data, str) else data or b""
         if not is_ordering_key(key):
             raise self._wrong(f"has an ordering key of more than {MAX_ORDERING_KEY} bytes")
-        if not attributes:
-            return _encode(_Message(given, {}, key)) if given else self._no_content()
-        named = dict(attributes)
+        if not given and not attributes:
+            raise self._wrong("has neither data nor attributes")
+        named = dict(attributes or ())
         if None in named.values():
             raise self._wrong("has an attribute without a value")
         return _encode(_Message(given, named, key))
-
-    def _no_content(self) -> NoReturn:
-        raise self._wrong("has neither data nor attributes")
 
     def _wrong(self, reason: str) -> WrongRow:
         return WrongRow(f"{self.name(())} {reason}")

@@ -6,6 +6,7 @@ topic keeps its messages. No route tells these, so the option `keyWindow` does, 
 on from are refused. A checkpoint whose last batch is finished may be of any age.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -21,9 +21,9 @@ from pyspark.sql.types import StructType
 
 from ams.pipeline.errors import StaleCheckpoint, WrongOption
 from ams.pipeline.service import Service
-from ams.pipeline.sink.options import Writing, writing
+from ams.pipeline.sink.options import writing
 from ams.pipeline.sink.requests import Chunk, Chunker, Publisher, Sender, key_prefix
-from ams.pipeline.sink.rows import Layout, Rows, layout
+from ams.pipeline.sink.rows import Rows, layout
 
 
 def local_folder(checkpoint: str | None) -> Path | None:
@@ -56,16 +56,12 @@ def unfinished(offsets: Iterable[str], commits: Iterable[str]) -> int | None:
     return begun if begun > finished else None
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    batch_timestamp_ms: int
-
-
 def begun(entry: bytes) -> float:
     """Return when a batch was begun, in seconds since 1970, by its entry among the offsets of a checkpoint.
 
     The entry is a line with its version, one of JSON about the batch, and one for each source.
     """
-    return msgspec.json.decode(entry.split(b"\n")[1], type=_Metadata).batch_timestamp_ms / 1000
+    return float(json.loads(entry.split(b"\n")[1])["batchTimestampMs"]) / 1000
 
 
 def _names(folder: Path) -> list[str]:
@@ -87,9 +83,12 @@ class Published(WriterCommitMessage):
 class _Writer:
     """Publishes partitions. What a task sent stays sent when the job fails: trying again sends the same requests."""
 
-    def __init__(self, writing: Writing, layout: Layout) -> None:
-        self._writing = writing
-        self._layout = layout
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        """Raise `WrongOption` for options or columns that cannot be."""
+        if overwrite:
+            raise WrongOption("mode", "messages are only ever added to a topic: append")
+        self._writing = writing(options)
+        self._layout = layout(schema, self._writing.topic, self._writing.order_by)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Published:
         """Publish the rows of a partition in their order; raise `WrongRow` or a `ClientError`."""
@@ -111,28 +110,13 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Of `frame.writeStream`."""
+    """Of `frame.writeStream`; `StaleCheckpoint` is raised as well."""
 
-
-def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a frame; raise `WrongOption` for options or columns that cannot be."""
-    return BatchWriter(*_checked(options, schema, overwrite))
-
-
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream; raise `WrongOption` as for a frame, and `StaleCheckpoint`."""
-    wanted, columns = _checked(options, schema, overwrite)
-    folder = local_folder(wanted.checkpoint)
-    if folder is not None:
-        refuse_stale(folder, wanted.key_window)
-    return StreamWriter(wanted, columns)
-
-
-def _checked(options: Mapping[str, str], schema: StructType, overwrite: bool) -> tuple[Writing, Layout]:
-    if overwrite:
-        raise WrongOption("mode", "messages are only ever added to a topic: append")
-    wanted = writing(options)
-    return wanted, layout(schema, wanted.topic, wanted.order_by)
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        folder = local_folder(self._writing.checkpoint)
+        if folder is not None:
+            refuse_stale(folder, self._writing.key_window)
 
 
 def _chunks(batches: Iterator[pa.RecordBatch], rows: Rows, chunker: Chunker) -> Iterator[Chunk]:

@@ -5,35 +5,40 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import httpx
 import msgspec
 import pyarrow as pa
 
-from ams.client.errors import ClientError, InvalidInput, NotAms, Unreachable
+from ams.client.errors import ClientError, InvalidInput, Unreachable
 from ams.client.messages import data_of
 from ams.client.wire import ReadMessage
 from ams.client.wire.call import topics_path
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Name
-from ams.pipeline.service import TOPIC_ID, Patience, Service, bounds_told
+from ams.pipeline.service import TOPIC_ID, Patience, Service, offsets_told
+
+T = TypeVar("T")
 
 
 class LostMessages(UserWarning):
     """Messages that were to be read are kept no longer, and reading goes on without them, as it was told to."""
 
 
-def remade(topic: str, *, fail: bool) -> None:
+_WAY_ON = (
+    "begin with a new checkpoint (of a run, another --work), or with failOnDataLoss=false (of a run, --skip-lost) go "
+    "on at the oldest message of the new one"
+)
+
+
+def remade(topic: str, *, fail: bool, since: str = "the checkpoint", done: str = "read", way_on: str = _WAY_ON) -> None:
     """Raise `DataLoss` of a topic that is not the one that was read before, or only warn."""
-    text = f"topic {topic} was deleted and made again since the checkpoint"
+    text = f"topic {topic} was deleted and made again since {since}"
     if fail:
-        raise DataLoss(
-            f"{text}; begin with a new checkpoint (of a run, another --work), or with failOnDataLoss=false (of a run, "
-            "--skip-lost) go on at the oldest message of the new one"
-        )
-    warnings.warn(f"{text}; what was not read of the old one is lost", LostMessages, stacklevel=2)
+        raise DataLoss(f"{text}; {way_on}")
+    warnings.warn(f"{text}; what was not {done} of the old one is lost", LostMessages, stacklevel=2)
 
 
 def lost(what: str, *, fail: bool) -> None:
@@ -62,26 +67,21 @@ def parts(
     ids: Mapping[str, str] | None = None,
 ) -> list[Part]:
     """Return the ranges between offsets, split evenly into at least so many if there are as many messages."""
-    known = ids or {}
-    ranges = [Part(topic, starts[str(topic)], ends[str(topic)], known.get(str(topic), "")) for topic in topics]
+    ranges = [Part(topic, starts[str(topic)], ends[str(topic)], (ids or {}).get(str(topic), "")) for topic in topics]
     whole = [each for each in ranges if each.start < each.stop]
     total = sum(each.stop - each.start for each in whole)
-    return [piece for each in whole for piece in _split(each, _share(each, total, least or 1))]
+    return [piece for each in whole for piece in _split(each, total, least or 1)]
 
 
-def _share(part: Part, total: int, least: int) -> int:
-    """Return into how many pieces a part is split, by its share of all messages, rounded up."""
+def _split(part: Part, total: int, least: int) -> list[Part]:
+    """Split a part into as many pieces as is its share of all messages, rounded up."""
     size = part.stop - part.start
-    return min(size, max(1, -(-least * size // total)))
-
-
-def _split(part: Part, pieces: int) -> list[Part]:
-    size = part.stop - part.start
+    pieces = min(size, max(1, -(-least * size // total)))
     edges = [part.start + size * number // pieces for number in range(pieces + 1)]
     return [part._replace(start=start, stop=stop) for start, stop in pairwise(edges)]
 
 
-def limited(starts: Mapping[str, int], ends: Mapping[str, int], most: int | None) -> dict[str, int]:
+def limited(starts: Mapping[T, int], ends: Mapping[T, int], most: int | None) -> dict[T, int]:
     """Return ends at most so many messages behind the starts, shared out by what there is of each topic."""
     there = {topic: end - starts[topic] for topic, end in ends.items()}
     total = sum(there.values())
@@ -195,14 +195,6 @@ def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
     )
 
 
-class _Answered(NamedTuple):
-    """What the service says about the range it answers."""
-
-    first: int
-    next: int
-    end: int
-
-
 @dataclass(slots=True)
 class Fetch:
     """Reads one part, in order and each offset once; goes on behind the last message after an answer that was cut."""
@@ -241,10 +233,10 @@ class Fetch:
         path = topics_path(topic.project, topic.name, "read")
         try:
             with self.service.stream(path, query, ACCEPT) as response:
-                answered = _answered(response)
+                first, following, end = offsets_told(response, "first", "next", "end")
                 if self._is_another(response.headers.get(TOPIC_ID, "")):
                     return
-                self._skip_to(answered.first)
+                self._skip_to(first)
                 for batch in answered_batches(response, topic):
                     offsets = batch.column("offset")
                     self._note_gap(offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
@@ -253,7 +245,7 @@ class Fetch:
         except InvalidInput:  # beyond the end: a topic that was deleted, and made again with fewer messages
             self._pass_over(self._at)
         else:
-            self._finish(answered)
+            self._finish(first, following, end)
 
     def _is_another(self, found: str) -> bool:
         """Tell whether the topic is not the one that was planned, of which nothing is left then."""
@@ -272,14 +264,14 @@ class Fetch:
         if self._gap is None and last - self._at >= count:
             self._gap = self._at if first > self._at else first
 
-    def _finish(self, answered: _Answered) -> None:
+    def _finish(self, first: int, following: int, end: int) -> None:
         """Go on behind what was answered, which may be less than was asked for."""
-        if answered.next == answered.first:
-            self._pass_over(answered.end)
+        if following == first:
+            self._pass_over(end)
             return
-        if self._gap is None and self._at < answered.next:
+        if self._gap is None and self._at < following:
             self._gap = self._at
-        self._at = answered.next
+        self._at = following
 
     def _pass_over(self, end: int) -> None:
         if end < self.part.stop:
@@ -296,11 +288,3 @@ class Fetch:
 
     def _lost(self, what: str) -> None:
         lost(what, fail=self.fail_on_data_loss)
-
-
-def _answered(response: httpx.Response) -> _Answered:
-    bounds = bounds_told(response)
-    try:
-        return _Answered(bounds.oldest, int(response.headers["ams-next-offset"]), bounds.end)
-    except (KeyError, ValueError):
-        raise NotAms(f"{response.url.host} does not answer as AMS: a range without its bounds") from None

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.options import ACCESS, Access, Given, Name, names, shortened
+from ams.pipeline.options import ACCESS, Access, Given, Name, moment, names, shortened
 
 READING = (
     "topic",
@@ -143,11 +143,11 @@ def _moment(option: str, text: str) -> datetime:
     try:
         if text.isascii() and text.isdecimal():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
+        found = moment(text)
     except (ValueError, OverflowError, OSError):
-        pass
+        found = None
+    if found is not None:
+        return found
     raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 

@@ -4,9 +4,10 @@ Filters on offsets and publish times say that less needs to be read. Spark looks
 only used to leave out what cannot pass it.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -45,32 +46,17 @@ class Window:
 
 def window(filters: Iterable[Filter]) -> Window:
     """Return what may pass all the filters, taken a little too wide."""
-    found = Window()
+    starts, stops, sinces, untils = [0], list[int](), list[datetime](), list[datetime]()
     for each in filters:
-        attribute, value = getattr(each, "attribute", ()), getattr(each, "value", None)
-        if attribute == ("offset",) and isinstance(value, int):
-            found = _by_offset(found, each, value)
-        elif attribute == ("publish_time",) and isinstance(value, datetime) and value.tzinfo is not None:
-            found = _by_time(found, each, value)
-    return found
-
-
-def _by_offset(found: Window, given: Filter, value: int) -> Window:
-    if isinstance(given, _LOWER):
-        found = replace(found, start=max(found.start, value))
-    if isinstance(given, _UPPER):
-        found = replace(found, stop=value + 1 if found.stop is None else min(found.stop, value + 1))
-    return found
-
-
-def _by_time(found: Window, given: Filter, value: datetime) -> Window:
-    if isinstance(given, _LOWER):
-        since = value - SKEW
-        found = replace(found, since=since if found.since is None else max(found.since, since))
-    if isinstance(given, _UPPER):
-        until = value + SKEW
-        found = replace(found, until=until if found.until is None else min(found.until, until))
-    return found
+        lower, upper = isinstance(each, _LOWER), isinstance(each, _UPPER)
+        match getattr(each, "attribute", ()), getattr(each, "value", None):
+            case ("offset",), int(offset):
+                starts += [offset] if lower else []
+                stops += [offset + 1] if upper else []
+            case ("publish_time",), datetime(tzinfo=zone) as moment if zone is not None:
+                sinces += [moment - SKEW] if lower else []
+                untils += [moment + SKEW] if upper else []
+    return Window(max(starts), min(stops, default=None), max(sinces, default=None), min(untils, default=None))
 
 
 PROBED = 100
@@ -94,11 +80,12 @@ class Places:
 
     def look_again(self) -> None:
         """Find out which topics there are now, where they are not named."""
-        if self._reading.pattern is not None:
-            pattern = self._reading.pattern
+        pattern = self._reading.pattern
+        if pattern is not None:
             self.topics = [each for each in self._service.topics(pattern.project) if pattern.fits(each.name)]
         elif not self.topics:
-            self.topics = (self._service.topic_of(_subscription(self._reading)),)
+            assert self._reading.subscription is not None, "topics or a subscription"
+            self.topics = (self._service.topic_of(self._reading.subscription),)
 
     def bounds(self) -> dict[Name, Bounds]:
         """Ask what there is of each topic."""
@@ -178,16 +165,9 @@ def bisected(
 
     `published` gives the first message of a range; times never go backwards.
     """
-    while low < high:
-        middle = (low + high) // 2
-        found = published(middle, high)
-        if found is None or found[1] >= moment:
-            high = middle
-        else:
-            low = found[0] + 1
-    return low
 
+    def time_from(offset: int) -> datetime:
+        found = published(offset, high)
+        return found[1] if found else datetime.max.replace(tzinfo=UTC)
 
-def _subscription(reading: Reading) -> Name:
-    assert reading.subscription is not None, "topics or a subscription"
-    return reading.subscription
+    return low + bisect_left(range(low, high), moment, key=time_from)

@@ -23,29 +23,6 @@ from ams.pipeline.source.options import EARLIEST, LATEST, Reading
 from ams.pipeline.source.places import Offsets, Places, Window, window
 
 
-class Cursor:
-    """The cursor of a subscription that a streaming query reads: it follows the checkpoint and is never ahead of it.
-
-    Spark keeps the place of a query in its checkpoint, and that alone says what is read next. The cursor is moved
-    behind it so that offsets, lag and doctor tell how far the query is. It only goes forward: where somebody else
-    acknowledged more, it stays, and where somebody moved it back, it comes forward again with the next batch.
-    """
-
-    def __init__(self, service: Service, subscription: Name) -> None:
-        self._service = service
-        self._subscription = subscription
-        self._seen: int | None = None
-
-    def follow(self, offset: int) -> None:
-        """Move the cursor to an offset before which everything is in the checkpoint."""
-        if offset == self._seen:
-            return
-        found = self._service.offsets(self._subscription)
-        if found.current < offset <= found.max:
-            self._service.move(self._subscription, offset)
-        self._seen = offset
-
-
 class Partition(InputPartition):
     """A part as Spark hands it to a task."""
 
@@ -124,6 +101,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         """Where a query that reads what is available ends."""
         self._ends: Offsets | None = None
+        self._followed: int | None = None
+        """Where the cursor of the subscription was moved."""
 
     def __reduce__(self) -> tuple[type["StreamReader"], tuple[Reading]]:
         """Travel to executors without connections."""
@@ -195,11 +174,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _places(self) -> Places:
         return Places(self._service, self.reading)
 
-    @cached_property
-    def _cursor(self) -> Cursor | None:
-        subscription = self.reading.subscription
-        return Cursor(self._service, subscription) if subscription else None
-
     def _ends_now(self) -> Offsets:
         self._places.look_again()
         return {str(topic): bounds.end for topic, bounds in self._places.bounds().items()}
@@ -214,9 +188,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
 
     def _follow(self, start: Offsets) -> None:
-        if self._cursor is not None:
-            [offset] = start.values()
-            self._cursor.follow(offset)
+        """Move the cursor of a subscription to where everything before is in the checkpoint.
+
+        The checkpoint alone says what is read next; the cursor is moved behind it so that offsets, lag and doctor tell
+        how far the query is. It only goes forward: where somebody else acknowledged more, it stays, and where somebody
+        moved it back, it comes forward again with the next batch.
+        """
+        subscription = self.reading.subscription
+        if subscription is None:
+            return
+        [offset] = start.values()
+        if offset == self._followed:
+            return
+        found = self._service.offsets(subscription)
+        if found.current < offset <= found.max:
+            self._service.move(subscription, offset)
+        self._followed = offset
 
     def _require_known(self, start: Mapping[str, int]) -> None:
         if self.reading.pattern is not None:

@@ -7,7 +7,7 @@
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ams.pipeline.errors import Broken
@@ -135,8 +135,4 @@ def _status(word: str, name: str) -> str:
 
 
 def _details(*parts: str | None) -> str | None:
-    return "\n".join(_filled(parts)) or None
-
-
-def _filled(parts: Iterable[str | None]) -> Iterator[str]:
-    return (part for part in parts if part)
+    return "\n".join(filter(None, parts)) or None

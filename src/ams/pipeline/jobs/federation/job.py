@@ -66,6 +66,48 @@ DEPLOYMENTS = StructType([*VERSIONS.fields, StructField("deployed_version", Inte
 _CONFIGURED = ("deployment_type", "service_name", "tenant", "protocol", "environment")
 
 
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be said to the job."""
+
+    configurations: tuple[str, ...] = ("*_*_service_*_*",)
+    """Topics the registries configure by, or patterns of them. New ones are found by themselves."""
+    answers: tuple[str, ...] = ("*_deployment_results",)
+    """Topics the deployers answer by, or patterns of them."""
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 100_000
+    """Messages a batch at most."""
+
+
+def run(run: Run, options: Options) -> None:
+    """Keep what was said, without its secrets, and tell from it where each deployment stands."""
+    table = run.table("records", KEPT)
+
+    def handle(messages: DataFrame, batch_id: int) -> None:
+        with parsed(messages, parse, RECORD) as (records, broken):
+            run.append(table, placed(records), batch_id)
+            run.quarantine(without_secrets(broken), batch_id)
+
+    def refresh() -> None:
+        found = versions(table.read()).persist()
+        run.result("versions", VERSIONS).replace(found)
+        run.result("deployments", DEPLOYMENTS).replace(deployments(found))
+        found.unpersist()
+
+    names = (*options.configurations, *options.answers)
+    run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
+
+
+def without_secrets(broken: DataFrame) -> DataFrame:
+    """Return messages that were set aside with their secrets masked or cut off."""
+
+    def redact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            kept = [redacted(data) for data in batch.column("data").to_pylist()]
+            columns = {name: batch.column(name) for name in batch.schema.names}
+            yield pa.RecordBatch.from_pydict({**columns, "data": pa.array(kept, pa.binary())})
+
+    return broken.mapInArrow(redact, BROKEN)
+
+
 def placed(records: DataFrame) -> DataFrame:
     """Return records (`RECORD` and `source`) with their place and registry."""
     return records.select(
@@ -154,48 +196,6 @@ def _state() -> Column:
         .when((F.col("answered") == "deployed") & deletes, "deleted")
         .otherwise(F.col("answered"))
     )
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be said to the job."""
-
-    configurations: tuple[str, ...] = ("*_*_service_*_*",)
-    """Topics the registries configure by, or patterns of them. New ones are found by themselves."""
-    answers: tuple[str, ...] = ("*_deployment_results",)
-    """Topics the deployers answer by, or patterns of them."""
-    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 100_000
-    """Messages a batch at most."""
-
-
-def run(run: Run, options: Options) -> None:
-    """Keep what was said, without its secrets, and tell from it where each deployment stands."""
-    table = run.table("records", KEPT)
-
-    def handle(messages: DataFrame, batch_id: int) -> None:
-        with parsed(messages, parse, RECORD) as (records, broken):
-            run.append(table, placed(records), batch_id)
-            run.quarantine(without_secrets(broken), batch_id)
-
-    def refresh() -> None:
-        found = versions(table.read()).persist()
-        run.result("versions", VERSIONS).replace(found)
-        run.result("deployments", DEPLOYMENTS).replace(deployments(found))
-        found.unpersist()
-
-    names = (*options.configurations, *options.answers)
-    run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def without_secrets(broken: DataFrame) -> DataFrame:
-    """Return messages that were set aside with their secrets masked or cut off."""
-    return broken.mapInArrow(_redact, BROKEN)
-
-
-def _redact(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        place = batch.schema.get_field_index("data")
-        kept = [redacted(data) for data in batch.column(place).to_pylist()]
-        yield batch.set_column(place, batch.schema.field(place), pa.array(kept, batch.schema.field(place).type))
 
 
 JOB = Job(

@@ -134,6 +134,22 @@ def test_what_is_published_has_the_ordering_key_that_is_said(
     assert [[each.ordering_key for each in got] for got in pulls] == [["a", ""], ["", "bed 4"]]
 
 
+def test_items_of_a_list_become_rows_of_their_own_and_a_few_can_be_looked_at(
+    spark: SparkSession, garden: Garden, new_run: NewRun, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    garden.topic("walls", walls(wall("A", 1, 5, "x", "y"), wall("B", 2, 7), wall("C", 3, 9, "z")))
+    steps = "  - explode: {column: tags, as: tag}\n  - select: [tag, job]\n"
+
+    definition(tmp_path, f"{steps}sink: {{table: tags}}\n")(new_run())
+    definition(tmp_path, f"{steps}sink: {{console: 2}}\n")(
+        Run(spark, tmp_path / "look", garden.options, say=lambda _: None)
+    )
+
+    rows = rows_of(spark, tmp_path / "work/tables/tags").orderBy("job", "tag").collect()
+    assert [(row.tag, row.job, row.offset) for row in rows] == [("x", 1, 0), ("y", 1, 0), ("z", 3, 2)]
+    assert "only showing top 2 rows" in capsys.readouterr().out
+
+
 def test_a_batch_that_was_left_too_long_ago_is_not_published(garden: Garden, new_run: NewRun, tmp_path: Path) -> None:
     garden.topic("plants", numbered(2))
     garden.topic("out")

@@ -1,11 +1,15 @@
 """The section `steps` of a definition: what can be said of each step, and what it does to rows."""
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import yaml
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType
+from pyspark.sql.types import ArrayType, DataType
 
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.expect import expect_step
@@ -22,8 +26,9 @@ from ams.pipeline.definition.fields import (
 from ams.pipeline.definition.findings import Findings
 from ams.pipeline.definition.keys import one_of_each
 from ams.pipeline.definition.parse import parse_step
+from ams.pipeline.definition.payloads import from_text
 from ams.pipeline.definition.reading import Steps
-from ams.pipeline.definition.reference import read_reference
+from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
 
 
@@ -124,7 +129,7 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
             check_name(said["fields"], name, steps.columns)
     if not table.keys() >= set(by):
         return
-    values = read_reference(said["file"], steps.file(said["file"]), table, by)
+    values = _reference(said["file"], steps.file(said["file"]), table, by)
     steps.columns |= table
 
     def join(rows: DataFrame, _: object) -> DataFrame:
@@ -132,6 +137,28 @@ def _join(value: Value, steps: Steps, findings: Findings) -> None:
         return rows.join(F.broadcast(known), on=by, how="left")
 
     steps.add(join)
+
+
+def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by: Sequence[str]) -> list[dict[str, Any]]:
+    """Read a table in CSV with a line of names.
+
+    Raises `BadDocument` for columns it lacks, values of other types, and keys that are there twice.
+    """
+    try:
+        lines = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
+        absent = [name for name in fields if name not in (lines.fieldnames or ())]
+        if absent:
+            raise bad(value.place, f"{value.text()} has no column {', '.join(absent)}")
+        rows = [{name: from_text(line[name] or "", kind, name) for name, kind in fields.items()} for line in lines]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise bad(value.place, f"{value.text()} is no CSV in UTF-8: {error}") from None
+    except Broken as error:
+        raise bad(value.place, f"{value.text()}, line {lines.line_num}: {error}") from None
+    counted = Counter(tuple(row[name] for name in by) for row in rows)
+    for key, count in counted.items():
+        if count > 1:
+            raise bad(value.place, f"{value.text()} has {', '.join(map(str, key))[:80]} twice")
+    return rows
 
 
 def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:

@@ -92,14 +92,6 @@ def _literal(node: exp.Literal, _: _Scope) -> Expression:
     return Expression(DOUBLE, lambda: F.lit(number), number)
 
 
-def _boolean(node: exp.Boolean, _: _Scope) -> Expression:
-    return Expression(BOOLEAN, lambda: F.lit(bool(node.this)), bool(node.this))
-
-
-def _null(_: exp.Null, __: _Scope) -> Expression:
-    return Expression(NULL, lambda: F.lit(None))
-
-
 def _column(node: exp.Column, scope: _Scope) -> Expression:
     first, *fields = node.parts
     name = first.name
@@ -267,8 +259,8 @@ def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.E
 _EQUAL = (exp.EQ, exp.NEQ, exp.NullSafeEQ)
 _RULES: Mapping[type[exp.Expr], Callable[[Any, _Scope], Expression]] = {
     exp.Literal: _literal,
-    exp.Boolean: _boolean,
-    exp.Null: _null,
+    exp.Boolean: lambda node, _: Expression(BOOLEAN, lambda: F.lit(bool(node.this)), bool(node.this)),
+    exp.Null: lambda *_: Expression(NULL, lambda: F.lit(None)),
     exp.Column: _column,
     exp.Dot: _dot,
     exp.Bracket: _item,

@@ -2,25 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DoubleType,
-    LongType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as spark
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-STRING, BIGINT, DOUBLE, BOOLEAN = StringType(), LongType(), DoubleType(), BooleanType()
-TIMESTAMP, DATE, BINARY, NULL = TimestampType(), DateType(), BinaryType(), NullType()
-STRINGS = MapType(StringType(), StringType())
+STRING, BIGINT, DOUBLE, BOOLEAN = spark.StringType(), spark.LongType(), spark.DoubleType(), spark.BooleanType()
+TIMESTAMP, DATE, BINARY, NULL = spark.TimestampType(), spark.DateType(), spark.BinaryType(), spark.NullType()
+STRINGS = MapType(STRING, STRING)
 """Maps of text to text, such as the attributes of a message."""
 
 WORDS = {each.simpleString(): each for each in (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE, BINARY)}
@@ -44,7 +31,7 @@ _ORDERED = (STRING, BIGINT, DOUBLE, BOOLEAN, TIMESTAMP, DATE)
 
 def struct(columns: Mapping[str, DataType]) -> StructType:
     """Return the schema of columns; each may be null. What is always null is kept as text."""
-    return StructType([StructField(name, STRING if kind == NULL else kind) for name, kind in columns.items()])
+    return StructType([spark.StructField(name, STRING if kind == NULL else kind) for name, kind in columns.items()])
 
 
 def shown(given: DataType) -> str:

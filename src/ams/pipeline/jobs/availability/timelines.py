@@ -7,6 +7,7 @@ A timeline is kept as its changes, each to another status than the one before, s
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -110,8 +111,21 @@ def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
 
 def combined(operation: Operation, timelines: Sequence[Timeline]) -> Timeline:
     """Join timelines, at least one, second by second."""
-    seconds = sorted({change.second for each in timelines for change in each.changes})
-    return _shortest(Change(second, operation.over(each.at(second) for each in timelines)) for second in seconds)
+    steps = sorted(
+        (change.second, number, change.status)
+        for number, timeline in enumerate(timelines)
+        for change in timeline.changes[1:]
+    )
+    current = [timeline.changes[0].status for timeline in timelines]
+    # Counted, and not looked up in every line at every change: of 300 lines with 100 changes each that took 4 s.
+    present = Counter(current)
+    changes = [Change(0, operation.over(present))]
+    for second, number, status in steps:
+        present.subtract([current[number]])
+        present[status] += 1
+        current[number] = status
+        changes.append(Change(second, operation.over(+present)))
+    return _shortest(changes)
 
 
 def overridden(timeline: Timeline, spans: Iterable[Span]) -> Timeline:

@@ -20,6 +20,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="short and small; ratios are rough")
     parser.add_argument("--folder", type=Path, default=ROOT, help="where data folders are made: the disk to measure")
     parser.add_argument("--messages", type=int, metavar="N", help="how many spark-cluster moves, such as 10000000")
+    parser.add_argument(
+        "--records", type=int, metavar="N", help="how many each job of spark-jobs reads, such as 1000000"
+    )
     chosen = parser.parse_args()
     if unknown := [each for each in chosen.cases if each not in CASES]:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
@@ -35,6 +38,8 @@ def main() -> int:
     plan = QUICK if chosen.quick else FULL
     if chosen.messages:
         plan = dataclasses.replace(plan, numbered=chosen.messages)
+    if chosen.records:
+        plan = dataclasses.replace(plan, records=chosen.records)
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=chosen.folder) as folder:
         bench = Bench(plan, Path(folder))
         for name in chosen.cases or CASES:

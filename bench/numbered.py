@@ -4,7 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterator
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import duckdb
 import httpx
@@ -23,6 +23,15 @@ RANGE = 200_000
 """Messages that are asked for at a time."""
 HASHES = 'count(*)::BIGINT, coalesce(sum(hash("offset", data)), 0)::HUGEINT::VARCHAR'
 """Of rows in any order: how many, and what their hashes add up to."""
+
+
+class Reachable(Protocol):
+    """Where a service is, and how to come in."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
 
 
 class Held(NamedTuple):
@@ -85,7 +94,7 @@ def _columns(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     return {name: batch.column(name) for name in ("offset", "data")}
 
 
-def ranges(service: Service, topic: str) -> Iterator[pa.RecordBatch]:
+def ranges(service: Reachable, topic: str) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a topic, in their order."""
     headers = {"x-api-key": service.token, "Accept": "application/vnd.apache.arrow.stream"}
     at, end = 0, 1

@@ -43,6 +43,8 @@ class Plan:
     """Messages of which every second is acknowledged."""
     numbered: int
     """Messages of `spark-cluster`, each different from all others."""
+    records: int
+    """Records of each job of `spark-jobs`."""
 
 
 FULL = Plan(
@@ -55,6 +57,7 @@ FULL = Plan(
     overload_seconds=60,
     acknowledged=1_000_000,
     numbered=1_000_000,
+    records=100_000,
 )
 QUICK = Plan(
     pairs=3,
@@ -66,6 +69,7 @@ QUICK = Plan(
     overload_seconds=3,
     acknowledged=1_000_000,
     numbered=100_000,
+    records=10_000,
 )
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,11 +40,17 @@ class RunCost:
 
 
 def pipeline(
-    service: Service, project: str, work: Path, name: str, *options: str, flags: Sequence[str] = ()
+    service: Service,
+    project: str,
+    work: Path,
+    name: str,
+    *options: str,
+    flags: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> RunCost:
     """Run a job to its end, with flags of `ams pipeline run`; raise `Failed` when it fails."""
     settings = [word for option in options for word in ("--set", option)]
-    return ams(service, project, "pipeline", "run", name, "--work", str(work), *flags, *settings)
+    return ams(service, project, "pipeline", "run", name, "--work", str(work), *flags, *settings, **(environment or {}))
 
 
 def ams(service: Service, project: str, *words: str, **environment: str) -> RunCost:

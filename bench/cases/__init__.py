@@ -22,6 +22,7 @@ from bench.cases.push_latency import push_latency
 from bench.cases.push_one import push_batch, push_one
 from bench.cases.spark_archive import spark_archive
 from bench.cases.spark_cluster import spark_cluster
+from bench.cases.spark_jobs import spark_jobs
 from bench.cases.spark_publish import spark_publish
 from bench.cases.spark_read import spark_read
 from bench.cases.start import start
@@ -66,6 +67,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "spark-read": spark_read,
     "spark-archive": spark_archive,
     "spark-cluster": spark_cluster,
+    "spark-jobs": spark_jobs,
     "cluster-publish": cluster_publish,
     "cluster-pull": cluster_pull,
     "cluster-ack": cluster_ack,

@@ -1,11 +1,8 @@
 """Jobs on a cluster of Spark whose executors share nothing with the driver but the disk of the run's folder."""
 
 import json
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,29 +12,16 @@ from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
 from cluster.environment import site_packages
 from cluster.spark import SparkCluster
 from tests.pipeline import where
+from tests.pipeline.cluster_runs import SECONDS, command, environment, eventually
 from tests.pipeline.garden import Garden, numbered
 
 pytestmark = pytest.mark.spark
 
-SECONDS = 240
 NOTHING = Standing(batch=-1, time="", messages=0)
 COPY = """\
 source: {topic: plants, max_messages: 40}
 sink: {topic: copy, data: data}
 """
-
-
-def environment(garden: Garden) -> dict[str, str]:
-    """Return that of somebody whose sources and Python no executor is told."""
-    hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_") and name not in hidden}
-    source = {"AMS_ENDPOINT": garden.served.run.base_url, "AMS_TOKEN": garden.served.token, "AMS_PROJECT": garden.name}
-    return own | source
-
-
-def command(cluster: SparkCluster, *words: str) -> list[str]:
-    small = ["--memory", "512m", "--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1"]
-    return [sys.executable, "-m", "ams.cli.main", "pipeline", "run", *words, "--master", cluster.url, *small]
 
 
 def places(cluster: SparkCluster, garden: Garden, *settings: str) -> dict[str, str]:
@@ -81,11 +65,3 @@ def test_a_run_reads_and_publishes_and_ends_in_one_line_when_the_master_removes_
     assert last.startswith("ams: copy was ended by Spark's master: Master removed our application: KILLED;"), told
     assert "Traceback" not in told
     assert "\tat " not in told
-
-
-def eventually(true: Callable[[], object], run: "subprocess.Popen[str]") -> None:
-    give_up = time.monotonic() + SECONDS
-    while not true():
-        assert run.poll() is None, run.communicate()
-        assert time.monotonic() < give_up
-        time.sleep(0.1)

@@ -5,11 +5,12 @@
 disorder. It runs each job undisturbed into one folder and through kills into another, and says whether the two hold the
 same rows. The jobs of `egi` are held to oracles instead.
 With `--cluster` what is killed runs on a cluster of Spark with speculation, and each time an executor and a worker are
-killed too.
+killed too; but `ams-archive`, which is `ams archive`, never needs Spark.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from ams.client.wire.projects import create_project
 from demo.pipeline.samples import Sample, accounting, alarms, monitoring
 from demo.pipeline.samples.mishaps import Mishaps
 from tests.faults.pipeline import egi
-from tests.faults.pipeline.kills import run_through_kills
+from tests.faults.pipeline.kills import commit_appears, run_through_kills
 from tests.faults.pipeline.on_cluster import Kills, killing
 from tests.pipeline.delta import by_duckdb
 from tests.support.parts import scratch_database
@@ -35,6 +36,7 @@ DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 SPREAD = 6.0
 """Seconds of work within which a driver is killed."""
+WITHOUT_SPARK, SPREAD_WITHOUT_SPARK = "ams archive", 0.3
 
 Rows = list[str]
 Left = Mapping[str, Rows]
@@ -119,6 +121,8 @@ def run_case(
 
 def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) -> int:
     place.work.mkdir()
+    if case.job == WITHOUT_SPARK:
+        return _run_without_spark(case, place, kills, seed)
     told = place.work / "told.json"
     source = {
         "endpoint": place.service.base_url,
@@ -137,6 +141,24 @@ def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) ->
         spread=SPREAD,
         seed=seed,
         others=more.each if more else (),
+    ).kills
+
+
+def _run_without_spark(case: Case, place: Place, kills: int, seed: int) -> int:
+    """Run `ams archive`, whose batches are short: so are the times within which it is killed."""
+    path = place.work / "archive"
+    return run_through_kills(
+        [sys.executable, "-m", "ams.cli.main", "archive", str(path), "--batch-messages", str(case.batch)],
+        kills=kills,
+        working=commit_appears(path),
+        log=place.work / "log",
+        spread=SPREAD_WITHOUT_SPARK,
+        seed=seed,
+        environment={
+            "AMS_ENDPOINT": place.service.base_url,
+            "AMS_TOKEN": place.service.token,
+            "AMS_PROJECT": place.project,
+        },
     ).kills
 
 
@@ -191,6 +213,10 @@ def _archive(seed: int) -> Case:
     )
 
 
+def _archive_without_spark(seed: int) -> Case:
+    return dataclasses.replace(_archive(seed), job=WITHOUT_SPARK, batch=5)
+
+
 def _accounting(seed: int) -> Case:
     return Case(
         job="ams.pipeline.jobs.accounting.job:JOB",
@@ -228,6 +254,7 @@ def _republish(seed: int) -> Case:
 
 CASES: Mapping[str, Callable[[int], Case]] = {
     "archive": _archive,
+    "ams-archive": _archive_without_spark,
     "accounting": _accounting,
     "availability": _availability,
     "republish": _republish,

@@ -75,15 +75,24 @@ def run_through_kills(
 
 def batch_begins(checkpoint: Path) -> Callable[[], bool]:
     """Return what tells whether a batch began in a checkpoint since it was asked last: for `working`."""
+    return _appears(checkpoint / "offsets", "[0-9]*")
+
+
+def commit_appears(table: Path) -> Callable[[], bool]:
+    """Return what tells whether a Delta table was added to since it was asked last: for `working`."""
+    return _appears(table / "_delta_log", "*.json")
+
+
+def _appears(folder: Path, names: str) -> Callable[[], bool]:
     known: set[str] = set()
 
-    def begins() -> bool:
-        batches = {path.name for path in (checkpoint / "offsets").glob("[0-9]*")}
-        new = bool(batches - known)
-        known.update(batches)
+    def appears() -> bool:
+        there = {path.name for path in folder.glob(names)}
+        new = bool(there - known)
+        known.update(there)
         return new
 
-    return begins
+    return appears
 
 
 class _Driver:

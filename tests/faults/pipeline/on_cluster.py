@@ -60,4 +60,9 @@ def killing(folder: Path, seed: int, *, workers: int = 3) -> Iterator[Kills]:
     """Run a cluster until the block ends."""
     said: list[str] = []
     with SparkCluster(folder, workers=workers, memory="512m") as cluster, Caretaker(cluster, said.append):
-        yield Kills(cluster, random.Random(seed), said=said)
+        yield on_cluster(cluster, seed, said)
+
+
+def on_cluster(cluster: SparkCluster, seed: int, said: list[str] | None = None) -> Kills:
+    """Return kills on a cluster that runs already; `said` is what is told of parts that died."""
+    return Kills(cluster, random.Random(seed), said=[] if said is None else said)

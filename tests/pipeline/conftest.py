@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Client
-from cluster.jars import CannotFetch, connector_jars
 from cluster.spark import SparkCluster
 from tests.pipeline.garden import Garden, make_garden
 from tests.support.served import Served
@@ -22,8 +21,7 @@ def spark_session() -> Iterator[SparkSession]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        settings = {"spark.sql.shuffle.partitions": "1", "spark.jars": _connector()}
-        session = local_session("tests", memory="512m", settings=settings)
+        session = local_session("tests", memory="512m", settings={"spark.sql.shuffle.partitions": "1"})
     yield session
     session.stop()
 
@@ -48,11 +46,3 @@ def garden(service: Served) -> Iterator[Garden]:
     """A project of its own on that service."""
     with Client(service.run.base_url, service.token) as client:
         yield make_garden(service, client, f"garden-{next(_numbers)}")
-
-
-def _connector() -> str:
-    """Return the jars by which Spark reads Kafka; only tests that do so miss them where they are not to be had."""
-    try:
-        return ",".join(map(str, connector_jars()))
-    except CannotFetch:
-        return ""

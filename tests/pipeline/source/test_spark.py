@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from ams.client import Message
 from ams.pipeline.columns import MESSAGES
-from ams.pipeline.io import read_topic
 from ams.pipeline.source.readers import plain
 from tests.pipeline.garden import Garden, numbered
 
@@ -41,7 +40,8 @@ def test_filters_limit_what_is_read_and_still_decide(spark: SparkSession, garden
     garden.topic("plants", numbered(40), numbered(40, 40))
     middle = datetime.fromtimestamp(garden.served.clock.now / 1000 - 1, UTC)
 
-    found = read_topic(spark, "plants", **garden.options)
+    filters = {"pushFilters": "true"}
+    found = spark.read.format("ams").options(**garden.options, **filters).load("plants")
 
     assert found.where((F.col("offset") >= 30) & (F.col("offset") < 35)).count() == 5
     assert found.where(F.col("publish_time") >= F.lit(middle)).count() == 40

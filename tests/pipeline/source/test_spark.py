@@ -41,7 +41,7 @@ def test_filters_limit_what_is_read_and_still_decide(spark: SparkSession, garden
     middle = datetime.fromtimestamp(garden.served.clock.now / 1000 - 1, UTC)
 
     filters = {"pushFilters": "true"}
-    found = spark.read.format("ams").options(**garden.options, **filters).load("plants")
+    found = spark.read.format("ams").options(**garden.options, **filters, topic="plants").load()
 
     assert found.where((F.col("offset") >= 30) & (F.col("offset") < 35)).count() == 5
     assert found.where(F.col("publish_time") >= F.lit(middle)).count() == 40

@@ -123,10 +123,14 @@ def test_what_is_lost_is_told_in_numbers(spark_cluster: SparkCluster, garden: Ga
     assert archive("--skip-lost")[0] == 0
     assert by_duckdb(path, f"SELECT {OFFSETS} FROM rows") == [(6 * MANY, 4 * MANY, 0, 4 * MANY - 1)]
 
-    # A file that is cut or gone is named; a byte that changed within one is not, as files have no checksums.
+    # A file of which a byte changed, or that is cut or gone, is named.
     damaged = path / files_of(path)[0]
     content = damaged.read_bytes()
+    changed = len(content) // 2
     for what, harm in {
+        "changed": lambda: damaged.write_bytes(
+            content[:changed] + bytes([content[changed] ^ 1]) + content[changed + 1 :]
+        ),
         "cut": lambda: damaged.write_bytes(content[:-1]),
         "gone": damaged.unlink,
     }.items():

@@ -110,6 +110,27 @@ def test_it_is_merged_checked_restored_and_cleaned(anywhere: str) -> None:
     assert upkeep.check(anywhere).wrong == []
 
 
+def test_a_byte_that_changed_is_found_by_reading_or_changes_no_row(anywhere: str) -> None:
+    """Checksums are of the rows in a page, and not of all that is said before it."""
+    written = table(anywhere)
+    append(written, 0, [(number * number, MONDAY) for number in range(1000)])
+    [file] = written.snapshot().files
+    rows, whole = contents(anywhere), written.location.read(file.path)
+    end, found = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), 0
+
+    for place in range(4, end, end // 40):
+        written.location.write(file.path, whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        if wrong := upkeep.check(anywhere).wrong:
+            found += 1
+            assert file.path in wrong[0]
+            with pytest.raises(WrongTable, match="cannot be read"):
+                contents(anywhere)
+        else:
+            assert contents(anywhere) == rows
+
+    assert found > 30
+
+
 def test_vacuum_removes_what_no_version_needs(anywhere: str, monkeypatch: pytest.MonkeyPatch) -> None:
     append(table(anywhere), 0, [(1, MONDAY)])
     orphan = write(table(anywhere), [(9, MONDAY)])[0].path

@@ -142,6 +142,7 @@ class _Open:
             schema,
             filesystem=location.filesystem,
             compression="zstd",
+            write_page_checksum=True,
             metadata_collector=self._footers,
         )
 
@@ -196,12 +197,26 @@ def described(location: Location, file: File) -> NewFile:
     return NewFile(file.path, size or 0, footer.num_rows, file.partition, json.dumps(_statistics(footer)))
 
 
+def read_through(location: Location, file: File) -> None:
+    """Read all of a file, in flat memory; raises `WrongTable` when a page is not what was written.
+
+    Pages have checksums, but in files of before and of other writers, whose pages only have to be readable.
+    """
+    with opened(location, file.path) as parquet:
+        for group in range(parquet.num_row_groups):
+            for _ in parquet.iter_batches(row_groups=[group]):
+                pass
+
+
 @contextmanager
 def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
     """Open a file for reading; raises `WrongTable` when it is gone or damaged."""
     place = location.path(path)
     try:
-        with location.filesystem.open_input_file(location.place(path)) as source, pq.ParquetFile(source) as parquet:
+        with (
+            location.filesystem.open_input_file(location.place(path)) as source,
+            pq.ParquetFile(source, page_checksum_verification=True) as parquet,
+        ):
             yield parquet
     except FileNotFoundError:
         raise WrongTable(f"{place} is gone: no reader may be older than what vacuum keeps") from None

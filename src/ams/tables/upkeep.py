@@ -166,7 +166,7 @@ class Report:
 
 
 def check(location: Location | str) -> Report:
-    """Compare what the log says of each file with what the file says of itself."""
+    """Compare what the log says of each file with what the file says of itself, and read all of it."""
     location = Location.of(location)
     snapshot = open_table(location)
     report = Report()
@@ -174,6 +174,7 @@ def check(location: Location | str) -> Report:
         report.files, report.rows, report.size = report.files + 1, report.rows + file.rows, report.size + file.size
         try:
             found = parquet.described(location, file)
+            parquet.read_through(location, file)
         except WrongTable as error:
             report.wrong.append(error.message)
             continue

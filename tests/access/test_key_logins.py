@@ -117,6 +117,12 @@ async def test_a_token_that_was_seen_costs_no_look_into_the_registry(setup: Setu
     token = setup.signed()
     assert setup.logins.known(token) is None
     first = await setup.admit(token)
+    for _ in range(100):  # a node also hears of its own changes, a moment later, and forgets
+        if setup.logins.known(token) is not None:
+            break
+        await asyncio.sleep(0.05)
+        first = await setup.admit(token)
+    used = len(setup.used)
 
     known = setup.logins.known(token)
 
@@ -125,7 +131,7 @@ async def test_a_token_that_was_seen_costs_no_look_into_the_registry(setup: Setu
     assert first.login is not None
     assert setup.admission.is_still(Bearer(token), first.login)
     assert (await setup.admit(token)).login is first.login
-    assert len(setup.used) == 3
+    assert len(setup.used) == used + 2
 
 
 async def test_it_has_the_rights_and_the_end_of_the_named_token(setup: Setup, anna: User) -> None:

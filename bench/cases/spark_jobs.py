@@ -130,7 +130,9 @@ def _measured(
     beside = answered("bench.without_spark", asked, Answer, LONGEST)
     if beside.rows != found:
         raise Failed(f"{work.job} finds {found}, one process without Spark {beside.rows}")
-    seconds = max(run.seconds - start.seconds, 0.001)
+    seconds = run.seconds - start.seconds
+    if seconds <= 0:
+        raise Failed(f"{work.job} took no longer than a run with nothing to do: take more records")
     return Result(
         "spark-jobs",
         {"job": work.job, "records": records, "messages": messages, "cores": CORES},

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from ams.client import Client, wire
 from ams.pipeline.errors import PipelineError
-from ams.pipeline.plan import Plan
+from ams.pipeline.running import Plan
 from ams.pipeline.starting import Ended
 from cluster.processes import DidNotStart
 from demo import service

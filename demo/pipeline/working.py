@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.plan import Plan
+from ams.pipeline.running import Plan
 from ams.pipeline.starting import Ended, Setup, start
 from cluster.postgres import Postgres, is_installed
 from cluster.spark import SparkCluster

@@ -22,7 +22,6 @@ from ams.pipeline.options import Access
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch
 from ams.tables import log, upkeep
-from ams.tables.errors import WrongTable as NoTable
 from ams.tables.location import Location
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
@@ -348,7 +347,7 @@ def commits_come(path: Path) -> Callable[[], bool]:
 def rows(path: Path) -> int:
     try:
         return sum(file.rows for file in open_table(str(path)).files)
-    except NoTable:  # not made yet
+    except WrongTable:  # not made yet
         return 0
 
 

@@ -10,8 +10,8 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from ams.tables import commit as commits
 from ams.tables import log
+from ams.tables import table as tables
 from ams.tables.errors import WrongTable
 from ams.tables.files import NewFile
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
@@ -77,7 +77,7 @@ def test_who_is_always_beaten_gives_up_and_says_so(root: Path, monkeypatch: pyte
     def beaten(*_: object) -> None:
         raise CommitFailedError("no")
 
-    monkeypatch.setattr(commits, "_write", beaten)
+    monkeypatch.setattr(tables, "_write", beaten)
 
     with pytest.raises(WrongTable, match="is changed by others all the time; nothing was stored"):
         append(table(root), 1, [(2, MONDAY)])

@@ -46,8 +46,8 @@ def archive(
     need("tables")
     from ams.pipeline.archiving import Archiver, Wanted, alone
     from ams.pipeline.options import Given
+    from ams.pipeline.progress import told_by_signals
     from ams.pipeline.service import Service
-    from ams.pipeline.signals import told_by_signals
     from ams.tables.location import Location
 
     interval = _interval(every)

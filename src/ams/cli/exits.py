@@ -7,7 +7,6 @@ from enum import IntEnum
 from ams.client import errors
 from ams.core.errors import AmsError, BadDocument, BadSettings
 from ams.pipeline import errors as pipeline
-from ams.tables.errors import StoreFailed, WrongTable
 
 
 class Exit(IntEnum):
@@ -54,8 +53,6 @@ _CODES: dict[type[BaseException], Exit] = {
     Usage: Exit.USAGE,
     PipeClosed: Exit.PIPE_CLOSED,
     AmsError: Exit.REFUSED,
-    WrongTable: Exit.CONFLICT,
-    StoreFailed: Exit.UNAVAILABLE,
     BadSettings: Exit.USAGE,
     BadDocument: Exit.USAGE,
     errors.ClientError: Exit.REFUSED,
@@ -73,6 +70,7 @@ _CODES: dict[type[BaseException], Exit] = {
     pipeline.ChangedDefinition: Exit.CONFLICT,
     pipeline.StaleCheckpoint: Exit.CONFLICT,
     pipeline.WrongTable: Exit.CONFLICT,
+    pipeline.StoreFailed: Exit.UNAVAILABLE,
     pipeline.Busy: Exit.CONFLICT,
     pipeline.Interrupted: Exit.INTERRUPTED,
     BaseException: Exit.FAULT,

@@ -20,10 +20,10 @@ from ams.cli.extras import need
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.client.bearer import BearerFile
 from ams.client.connection import TOKEN_VARIABLES
-from ams.pipeline.errors import PipelineError, WrongDefinition
+from ams.pipeline.errors import PipelineError, StoreFailed, WrongDefinition, WrongTable
 
 if TYPE_CHECKING:
-    from ams.pipeline.plan import Plan
+    from ams.pipeline.running import Plan
 
 app = Group()
 app.add_typer(tables.app, name="table")
@@ -206,7 +206,7 @@ def _shown_when(debug: bool) -> Iterator[None]:
     """Show the whole of a failure before its one line."""
     try:
         yield
-    except PipelineError as error:
+    except (PipelineError, StoreFailed, WrongTable) as error:
         if debug:
             note("".join(traceback.format_exception(error)))
         raise

@@ -6,10 +6,10 @@ Rooms, from the ground up; each imports only what stands before it:
 - `options`, `service`, `source`, `sink`, `datasource`: `format("ams")`, which `pyspark_ams` registers with Spark;
 - `java`, `session`, `kafka`, `io`, `parsing`, `tables`, `postgres`: sessions, reading, broken messages, folders and
   tables that batches are written to exactly once;
-- `checkpoint`, `progress`, `failures`, `running`: one job at work in its folder, and what it tells;
+- `checkpoint`, `progress`, `failures`, `running`: one job, at work in its folder, and what it tells;
 - `jobs`: what is computed, as functions from DataFrames to DataFrames and a few lines that read and write;
 - `expressions`, `definition`: pipelines that people write down as YAML, checked before Spark starts;
-- `plan`, `starting`: from what is to be run to its end.
+- `starting`: from what is to be run to its end.
 
 It depends on the client and on values, never on the service's engines; a job runs wherever Spark runs.
 """

@@ -7,6 +7,9 @@ aside, and never ends a run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ams.tables.errors import StoreFailed as StoreFailed  # those of tables are raised by runs as they are
+from ams.tables.errors import WrongTable as WrongTable
+
 
 class PipelineError(Exception):
     """The root of everything the pipeline raises on purpose."""
@@ -56,10 +59,6 @@ class WrongDefinition(PipelineError):
 
 class ChangedDefinition(PipelineError):
     """A checkpoint was made by another definition; the message says what to do."""
-
-
-class WrongTable(PipelineError):
-    """A folder or a database table was written by something else, or has other columns; nothing was changed."""
 
 
 class DataLoss(PipelineError):

@@ -9,9 +9,8 @@ from pyspark.errors import PySparkException
 from ams.client import errors as client
 from ams.pipeline import errors
 from ams.pipeline.errors import Broken
-from ams.tables.errors import StoreFailed, WrongTable
 
-_KNOWN = (client.ClientError, errors.PipelineError, WrongTable, StoreFailed)
+_KNOWN = client.ClientError | errors.PipelineError | errors.WrongTable | errors.StoreFailed
 KILLED = "KILLED"
 """How the reason ends with which a master removes an application that somebody ended there."""
 _LONGEST = 500
@@ -27,17 +26,12 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 def explained(error: BaseException) -> Exception:
     """Return the error to tell of what Spark or a batch raised: its root cause; a fault of a job stays what it is."""
     known = next((each for each in _chain(error) if isinstance(each, _KNOWN)), None)
-    if isinstance(known, WrongTable):
-        return errors.WrongTable(known.message)
-    if isinstance(known, StoreFailed):
-        return errors.Failed(known.message)
-    if isinstance(known, Exception):
+    if known is not None:
         return known
     if isinstance(error, Exception) and not isinstance(error, PySparkException | Py4JError | OSError):
         return error
     text = _text(error)
-    found = _of_ours(text)
-    return found or errors.Failed(f"Spark gave up: {_cause(text)}")
+    return _of_ours(text) or errors.Failed(f"Spark gave up: {_cause(text)}")
 
 
 def why_removed(log: Path, error: BaseException) -> str | None:
@@ -71,15 +65,11 @@ def _of_ours(text: str) -> Exception | None:
     kind, said = matches[-1]["kind"], _shortened(matches[-1]["text"])
     if kind == Broken.__name__:
         return errors.Failed(f"a message could not be read, and was not set aside: {said}")
-    if kind == StoreFailed.__name__:
-        return errors.Failed(said)
     if kind == errors.WrongOption.__name__:
         option, _, reason = said.removeprefix("option ").partition(": ")
         return errors.WrongOption(option, reason)
     class_ = getattr(client, kind, None) or getattr(errors, kind, None)
-    if isinstance(class_, type) and issubclass(class_, client.ClientError | errors.PipelineError):
-        return class_(said)
-    return None
+    return class_(said) if isinstance(class_, type) and issubclass(class_, _KNOWN) else None
 
 
 def _cause(text: str) -> str:

@@ -1,16 +1,21 @@
-"""What a run tells of itself, as numbers and as lines for whoever watches."""
+"""What a run tells of itself, as numbers and as lines for whoever watches, and what it is told by signals."""
 
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any
 
 import msgspec
 
 EVERY_SECONDS = 5.0
 """How often progress is told at most."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +126,26 @@ class Progress:
 def now() -> str:
     """Return the time as UTC text."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def told_by_signals(stopping: threading.Event, say: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+    """Set `stopping` at the first signal and end at once at the second; yields what takes the signals (again)."""
+
+    def told(number: int, _frame: FrameType | None) -> None:
+        if stopping.is_set():
+            os._exit(130)
+        stopping.set()
+        say(f"{signal.Signals(number).name}: ending after the batch at work; once more ends at once")
+
+    def listen() -> None:
+        for each in _SIGNALS:
+            signal.signal(each, told)
+
+    before = [signal.getsignal(each) for each in _SIGNALS]
+    listen()
+    try:
+        yield listen
+    finally:
+        for each, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(each, handler)

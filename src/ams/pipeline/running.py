@@ -1,4 +1,4 @@
-"""One job at work: its folder, its checkpoint, its one streaming query, and its end."""
+"""One job: what is to be run, and it at work, with its folder, its checkpoint, its one streaming query and its end."""
 
 import os
 import sys
@@ -256,6 +256,23 @@ class Run:
         messages = (before.messages if before else 0) + last.messages
         standing = Standing(batch=last.number, time=now(), messages=messages, lag=last.lag)
         write(self.work / PROGRESS, standing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A run that can be started, after everything that can be checked was."""
+
+    name: str
+    summary: str
+    run: "Callable[[Run], None]"
+    rows: Mapping[str, Any] = field(default_factory=dict)
+    """What decides which rows are kept: see `ams.pipeline.checkpoint.Identity`."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """All else that can be said, as it is in effect."""
+    lines: Sequence[str] = ()
+    """What it will do, for `ams pipeline show`."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What of Spark's settings it needs."""
 
 
 def _rows(table: Table) -> int:

@@ -15,10 +15,9 @@ from pyspark.sql import SparkSession
 from ams.pipeline.checkpoint import SPARK_LOG, Counted, Identity, guard, locked
 from ams.pipeline.errors import Failed, Interrupted
 from ams.pipeline.failures import KILLED, explained, why_removed
-from ams.pipeline.plan import Plan
-from ams.pipeline.running import Run, Source, Stopped, to_stderr
+from ams.pipeline.progress import told_by_signals
+from ams.pipeline.running import Plan, Run, Source, Stopped, to_stderr
 from ams.pipeline.session import local_session
-from ams.pipeline.signals import told_by_signals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

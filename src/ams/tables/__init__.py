@@ -12,8 +12,7 @@ s3          what a location in a bucket of S3 needs
 files       Parquet files: writing them, and reading them
 log         the log, kept through a loss of power
 snapshot    versions of a table, and their rows
-commit      changing a table
-table       adding batches and replacing rows
+table       changing a table: adding batches, replacing rows
 upkeep      merging, vacuum, restore, history, check
 convert     tables of the format before
 """

@@ -21,12 +21,11 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ams.tables.commit import Change, commit
 from ams.tables.errors import WrongTable
 from ams.tables.files import ENDING, NULL, File, NewFile, opened, read
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, Snapshot, newest, no_table
-from ams.tables.table import Table
+from ams.tables.table import Change, Table, commit
 from ams.tables.upkeep import FILE_BYTES, merged_name, rewritten, together
 
 CONVERTED = f"{OLD_FORMAT}.converted"

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from ams.tables import files as parquet
 from ams.tables import log
-from ams.tables.commit import Change, commit
 from ams.tables.errors import WrongTable
 from ams.tables.files import File, NewFile, Partition, Writer
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot, open_table
+from ams.tables.table import Change, commit
 
 FILE_BYTES = 256 * 2**20
 """How large merged files become."""

@@ -16,10 +16,8 @@ from pyspark.sql import functions as F
 from ams.cli.exits import Exit, exit_code
 from ams.client import Message
 from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expected
-from ams.pipeline.definition.expectations import watching
-from ams.pipeline.definition.flow import Flow
-from ams.pipeline.definition.plans import read_plan
-from ams.pipeline.definition.reading import through
+from ams.pipeline.definition.plans import Flow, read_plan
+from ams.pipeline.definition.reading import through, watching
 from ams.pipeline.errors import CheckFailed
 from ams.pipeline.running import Run
 from ams.pipeline.starting import Ended

@@ -11,11 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from ams.core.yaml_tree import Value, bad
-from ams.pipeline.definition.expectations import FAIL, SET_ASIDE, WARN, Expectation
-from ams.pipeline.definition.fields import condition, known_column, known_columns, known_keys, values_of
-from ams.pipeline.definition.findings import Findings
-from ams.pipeline.definition.keys import place_among
-from ams.pipeline.definition.reading import Steps
+from ams.pipeline.definition.fields import Findings, condition, known_column, known_columns, known_keys, values_of
+from ams.pipeline.definition.reading import FAIL, SET_ASIDE, WARN, Expectation, Steps, place_among
 from ams.pipeline.expressions import Expression, expression, types
 
 Rule = tuple[str, Callable[[DataFrame, Column], Column]]
@@ -28,10 +25,7 @@ _LONGEST = 200
 def expect_step(value: Value, steps: Steps, findings: Findings) -> None:
     """Read `expect`: one expectation, or a list of them."""
     items = value.values() if isinstance(value.node, yaml.SequenceNode) else [value]
-    found: list[Expectation] = []
-    for item in items:
-        with findings.catch(item):
-            found += _expectation(item, steps, findings)
+    found = [made for some in findings.each(items, lambda item: _expectation(item, steps, findings)) for made in some]
     if not items:
         findings.add(value, "at least one expectation is expected here")
     steps.add(lambda rows, watch: watch.expect(found, rows))
@@ -117,10 +111,8 @@ def _share(value: Value, steps: Steps, findings: Findings) -> Rule:
     said = findings.mapping(value, ("condition", "at_least"))
     if len(said) < 2:
         raise bad(value.place, "condition and at_least must be said")
-    rule: Rule = "", lambda _, reached: reached
-    with findings.catch(said["condition"]):
-        rule = _condition(said["condition"], steps, findings)
-    return rule  # noqa: RET504  # what is caught is remembered, and ends here too
+    rule: list[Rule] = findings.each([said["condition"]], lambda each: _condition(each, steps, findings))
+    return rule[0] if rule else ("", lambda _, reached: reached)
 
 
 def _at_least(value: Value) -> Decimal:

@@ -1,17 +1,22 @@
-"""Names, types and expressions as a definition file says them."""
+"""What a definition file says: its names, types and expressions, and everything that is wrong with it, told at once."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NoReturn
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn, TypeVar
 
 import yaml
 from pyspark.sql.types import ArrayType, DataType
 
+from ams.core.errors import BadDocument
+from ams.core.names import is_name
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.columns import PLACE
-from ams.pipeline.definition.findings import Findings
-from ams.pipeline.expressions import Expression, expression, hint, types
+from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
+from ams.pipeline.expressions import Expression, WrongExpression, expression, hint, types
 from ams.pipeline.expressions.types import BINARY, STRINGS, struct
+
+T = TypeVar("T")
 
 SOURCE, ATTRIBUTES = "source", "attributes"
 """Columns every row has besides those of its record: where its message stands, and the attributes of that."""
@@ -21,7 +26,94 @@ PLACED = {field.name: field.dataType for field in PLACE.fields}
 MESSAGE_TYPES: Mapping[str, DataType] = {**PLACED, ATTRIBUTES: STRINGS, "data": BINARY, SOURCE: struct(PLACED)}
 """The columns a definition begins with."""
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+"""Of a definition, or of a table of its run."""
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}", re.ASCII)
+
+
+class Findings:
+    """Gathers what is wrong, so that reading can go on with the rest."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._found: list[Finding] = []
+
+    def add(self, value: Value, reason: str) -> None:
+        """Remember something wrong with a value."""
+        self._found.append(Finding(value.place.line, reason))
+
+    @contextmanager
+    def catch(self, value: Value) -> Iterator[None]:
+        """Remember what is raised while a value is read, and go on behind it."""
+        try:
+            yield
+        except BadDocument as error:
+            self._found.append(Finding(error.line or value.place.line, error.reason))
+        except WrongExpression as error:
+            line, column = _place(value, error.position)
+            self._found.append(Finding(line, error.reason, column))
+        except WrongOption as error:
+            self.add(value, error.reason)
+
+    def mapping(self, value: Value, allowed: Collection[str], needed: Collection[str] = ()) -> Mapping[str, Value]:
+        """Read names and values, of which those not `allowed` and those `needed` and absent are wrong."""
+        said: Mapping[str, Value] = {}
+        with self.catch(value):
+            said = value.mapping()
+        for name, each in said.items():
+            if name not in allowed:
+                self.add(each, f"unknown key {name!r}; there are {', '.join(allowed)}")
+        for name in needed:
+            if name not in said:
+                self.add(value, f"{name!r} must be said")
+        return {name: each for name, each in said.items() if name in allowed}
+
+    def read(
+        self, value: Value, readers: Mapping[str, Callable[[Value], Any]], needed: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """Read names and values, each value by the reader of its name; what is wrong or not said is left out."""
+        return self.values(self.mapping(value, readers, needed), readers)
+
+    def values(self, said: Mapping[str, Value], readers: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
+        """Read those values that there is a reader for, in the order of the readers."""
+        found: dict[str, Any] = {}
+        for name in [each for each in readers if each in said]:
+            with self.catch(said[name]):
+                found[name] = readers[name](said[name])
+        return found
+
+    def each(self, values: Iterable[Value], read: Callable[[Value], T]) -> list[T]:
+        """Return what is read of those values that can be."""
+        found: list[T] = []
+        for value in values:
+            with self.catch(value):
+                found.append(read(value))
+        return found
+
+    def end(self) -> None:
+        """Raise `WrongDefinition` when something was wrong, in the order of the lines."""
+        if self._found:
+            unique = dict.fromkeys(sorted(self._found, key=lambda each: each.line))
+            raise WrongDefinition(self.file, list(unique))
+
+
+def _place(value: Value, position: int) -> tuple[int, int]:
+    """Return line and column of a character of a text, which may be quoted or folded in the file.
+
+    As many characters that are no blanks stand before it there as in the text.
+    """
+    node, text = value.node, value.text()
+    start, end = node.start_mark, node.end_mark
+    raw = (start.buffer or "")[start.pointer : end.pointer]
+    style = node.style if isinstance(node, yaml.ScalarNode) else None
+    at = raw.find("\n") + 1 if style in ("|", ">") else len(style or "")
+    before = len("".join(text[: position - 1].split()))
+    while at < len(raw) and (before or raw[at].isspace()):
+        escaped = (style, raw[at : at + 2]) == ("'", "''") or (style == '"' and raw[at] == "\\")
+        before -= not raw[at].isspace() and (not escaped or raw[at + 1 : at + 2] not in "nt \n")
+        at += 2 if escaped else 1
+    lines = raw[:at].split("\n")
+    return start.line + len(lines), len(lines[-1]) + 1 + (start.column if len(lines) == 1 else 0)
 
 
 def check_name(value: Value, name: str, beside: Iterable[str] = (), taken: Collection[str] = (SOURCE,)) -> None:
@@ -29,13 +121,21 @@ def check_name(value: Value, name: str, beside: Iterable[str] = (), taken: Colle
 
     To Spark, upper and lower case are one.
     """
-    if not _NAME.fullmatch(name):
+    if not _COLUMN.fullmatch(name):
         raise bad(value.place, f"{name[:64]!r} is no name of a column: letters, digits and _, 64 of them at most")
     if name.lower() in taken:
         raise bad(value.place, f"{name!r} is taken: every row has it")
     for other in beside:
         if other != name and other.lower() == name.lower():
             raise bad(value.place, f"{name!r} and {other!r} are one to Spark, which takes A for a")
+
+
+def resource_name(value: Value) -> str:
+    """Read the name of a topic or a subscription."""
+    name = value.text()
+    if not is_name(name):
+        raise bad(value.place, f"{name[:64]!r} is no name: letters, digits, - and _")
+    return name
 
 
 def known_column(value: Value, columns: Iterable[str]) -> str:
@@ -49,11 +149,14 @@ def known_column(value: Value, columns: Iterable[str]) -> str:
 def known_columns(value: Value | None, columns: Iterable[str], findings: Findings) -> list[str]:
     """Read a list of columns there are, or one of them; none where nothing is said."""
     known, found = list(columns), list[str]()
-    for each in values_of(value) if value else []:
-        with findings.catch(each):
-            found.append(known_column(each, known))
-            if found.count(found[-1]) > 1:
-                raise bad(each.place, f"{found.pop()!r} is said twice")
+
+    def read(each: Value) -> None:
+        name = known_column(each, known)
+        if name in found:
+            raise bad(each.place, f"{name!r} is said twice")
+        found.append(name)
+
+    findings.each(values_of(value) if value else [], read)
     return found
 
 

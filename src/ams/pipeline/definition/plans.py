@@ -1,23 +1,34 @@
 """From a definition file, or the name of a job, to a plan that can be run."""
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
-from ams.core.yaml_tree import Value, bad, read_tree
-from ams.pipeline.definition.findings import Findings
-from ams.pipeline.definition.flow import Flow
-from ams.pipeline.definition.jobs import plan_of_file, plan_of_job
-from ams.pipeline.definition.sinks import read_sink
-from ams.pipeline.definition.source import read_source
+import msgspec
+import yaml
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from ams.core.errors import BadDocument
+from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
+from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings
+from ams.pipeline.definition.reading import Steps, through, watching
+from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
+from ams.pipeline.definition.source import Source, read_source
 from ams.pipeline.definition.steps import read_steps
-from ams.pipeline.errors import Finding, WrongDefinition
-from ams.pipeline.plan import Plan
+from ams.pipeline.errors import Finding, WrongDefinition, WrongOption
+from ams.pipeline.expressions.types import struct
+from ams.pipeline.jobs import load
+from ams.pipeline.jobs.base import Job, in_effect, read_options, takes_text
+from ams.pipeline.parsing import parsed
+from ams.pipeline.running import Plan, Run
 
 OF_JOBS = ("name", "job", "options")
 OF_STEPS = ("name", "source", "steps", "sink")
 _ENDINGS = (".yaml", ".yml")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 
 
 def is_file(target: str) -> bool:
@@ -31,7 +42,7 @@ def read_plan(target: str, settings: Sequence[str] = ()) -> Plan:
     Raises `WrongDefinition` with everything that is wrong with a file, and `WrongOption` for options of a job.
     """
     if not is_file(target):
-        return plan_of_job(target, settings)
+        return _plan_of_job(target, settings)
     root = read_tree(target)
     if root is None:
         raise WrongDefinition(target, [Finding(1, "it says nothing")])
@@ -47,7 +58,7 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
     said = findings.mapping(root, dict.fromkeys((*OF_JOBS, *OF_STEPS)))
     if "job" in said:
         findings.mapping(root, OF_JOBS)
-        return plan_of_file(said, settings, findings, _name(said, said["job"].text(), findings))
+        return _plan_of_file(said, settings, findings, _name(said, said["job"].text(), findings))
     findings.mapping(root, OF_STEPS, ("source", "sink"))
     if settings:
         findings.add(root, "--set is for options of jobs; a definition of steps has none")
@@ -83,6 +94,123 @@ def _name(said: Mapping[str, Value], otherwise: str, findings: Findings) -> str:
     if "name" in said:
         with findings.catch(said["name"]):
             name = said["name"].text()
-            if not _NAME.fullmatch(name):
+            if not NAME.fullmatch(name):
                 raise bad(said["name"].place, f"{name[:64]!r} is no name: letters, digits, - and _, 64 of them at most")
     return name
+
+
+def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
+    """Plan a job with options written KEY=VALUE; raise `WrongOption` for what cannot be."""
+    job = load(name)
+    options, wrong = read_options(job.options, _settings(job, settings))
+    if options is None:
+        raise WrongOption(wrong[0].option, "; ".join([wrong[0].reason, *map(str, wrong[1:])]))
+    return _plan_of(job, job.name, options)
+
+
+def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:
+    """Plan the job that a file names, `--set` winning over its options; None when something is wrong with it."""
+    made: Plan | None = None
+    with findings.catch(said["job"]):
+        job = load(said["job"].text())
+        places = said["options"].mapping() if "options" in said else {}
+        given = {**_values(places, job, findings), **_settings(job, settings)}
+        options, wrong = read_options(job.options, given)
+        for each in wrong:
+            findings.add(
+                places.get(each.option, said.get("options", said["job"])), f"option {each.option}: {each.reason}"
+            )
+        if options is not None:
+            made = _plan_of(job, name or job.name, options)
+    return made
+
+
+def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
+    shown = {name: msgspec.json.encode(value).decode() for name, value in msgspec.to_builtins(options).items()}
+    return Plan(
+        name=name,
+        summary=job.summary,
+        run=lambda run: job.run(run, options),
+        rows={"job": job.name},
+        options=in_effect(job, options),
+        lines=[f"job      {job.name}: {job.summary}", *(f"option   {key} = {value}" for key, value in shown.items())],
+    )
+
+
+def _settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Read options written KEY=VALUE: as YAML, but for those that are text; raise `WrongOption` for what is none."""
+    found: dict[str, Any] = {}
+    for each in settings:
+        name, equals, text = each.partition("=")
+        if not equals:
+            raise WrongOption("--set", f"{each!r} must look like KEY=VALUE")
+        try:
+            found[name] = text if takes_text(job.options, name) else _plain(parse_tree(text, f"--set {name}"))
+        except BadDocument as error:
+            raise WrongOption(name, error.reason) from None
+    return found
+
+
+def _plain(tree: Value | None) -> Any:
+    return tree.plain() if tree else None
+
+
+def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dict[str, Any]:
+    """Return the options of a file as plain values; text stays text, also if it looks like a number."""
+    found: dict[str, Any] = {}
+    for name, value in said.items():
+        with findings.catch(value):
+            is_scalar = isinstance(value.node, yaml.ScalarNode) and not value.is_null
+            found[name] = value.text() if is_scalar and takes_text(job.options, name) else value.plain()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A definition, ready to run.
+
+    Rows are made of each batch by itself. With steps on all rows, they are kept in a table, and what the sink gets is
+    computed from all of it, so that doubled and late messages change nothing that they should not.
+    """
+
+    source: Source
+    steps: Steps
+    sink: Sink
+
+    def run(self, run: Run) -> None:
+        """Read, make, and hand over, until it has caught up."""
+        subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
+        messages = run.topic(*self.source.topics, **self.source.options, **subscribed)
+        if not self.steps.whole:
+            run.stream(
+                messages,
+                lambda batch, number: self._batch(run, batch, number, lambda rows: self.sink.add(run, rows, number)),
+            )
+            return
+        table = run.table(ROWS, struct(self.steps.row_columns))
+        run.stream(
+            messages,
+            lambda batch, number: self._batch(run, batch, number, lambda rows: run.append(table, rows, number)),
+            lambda: self._result(run, table.read()),
+        )
+
+    def _batch(self, run: Run, batch: DataFrame, number: int, take: Callable[[DataFrame], None]) -> None:
+        """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
+        steps = self.steps
+        with watching(f"batch {number}", run.say) as watch:
+            rows = through(steps.before, batch.withColumn(SOURCE, F.struct(*PLACED)), watch)
+            if steps.parse is not None:
+                read = parsed(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
+                rows, broken = watch.stack.enter_context(read)
+                watch.aside.append(broken)
+            rows = through(steps.rows, rows, watch)
+            if watch.aside:
+                run.quarantine(reduce(DataFrame.union, watch.aside), number)
+            take(rows)
+            run.expect(watch.counts, number)
+
+    def _result(self, run: Run, rows: DataFrame) -> None:
+        """Compute the result of all rows there are, and put it in the place of the one before."""
+        with watching("the result", run.say) as watch:
+            self.sink.replace(run, through(self.steps.whole, rows, watch))
+            run.expect(watch.counts)

@@ -2,19 +2,25 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
-from ams.core.names import is_name
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.checkpoint import CHECKPOINT
-from ams.pipeline.definition.fields import ORDERING_KEY, PLACED, SOURCE, expressions, known_columns
-from ams.pipeline.definition.findings import Findings
-from ams.pipeline.definition.keys import ORDER, one_of_each
-from ams.pipeline.definition.reading import Steps
+from ams.pipeline.definition.fields import (
+    NAME,
+    ORDERING_KEY,
+    PLACED,
+    SOURCE,
+    Findings,
+    expressions,
+    known_columns,
+    resource_name,
+)
+from ams.pipeline.definition.reading import ORDER, Steps, one_of_each
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.running import Run
 
@@ -28,7 +34,6 @@ KINDS: Mapping[str, Sequence[str]] = {
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
 _LINEAGE = ("topic", "offset")
@@ -71,7 +76,7 @@ def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
     Rows of single messages say from which: in `topic` and `offset`, unless the definition has columns of these names.
     """
     name, columns = said["table"].text(), steps.columns
-    if not _NAME.fullmatch(name) or name == ROWS:
+    if not NAME.fullmatch(name) or name == ROWS:
         raise bad(said["table"].place, f"a name in the folder of the run is expected, such as sites, and not {ROWS}")
     by = tuple(known_columns(said.get("partition_by"), columns, findings))
     for each in by:
@@ -119,33 +124,25 @@ def _postgres(said: Said, steps: Steps, findings: Findings) -> Sink:
 
 def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
     """Read a topic of the project: each row is published as a message, exactly once."""
-    name = said["topic"].text()
-    if not is_name(name):
-        raise bad(said["topic"].place, f"{name[:64]!r} is no name: letters, digits, - and _")
+    name = resource_name(said["topic"])
     if steps.whole:
         raise bad(
             said["topic"].place, "what deduplicate and aggregate make is made anew each time: it cannot be published"
         )
+    readers: dict[str, Callable[[Value], Any]] = {
+        "data": lambda each: _of_type(
+            each, steps.columns, "a message holds string or binary", types.STRING, types.BINARY
+        ),
+        "attributes": lambda each: _attributes(each, steps, findings),
+        ORDERING_KEY: lambda each: _of_type(
+            each, steps.key_columns, "an ordering key is string", types.STRING, types.NULL
+        ),
+        "create": Value.switch,
+        "key_window": lambda each: each.number(1, _LONGEST_WINDOW),
+    }
+    read = findings.values(said, readers)
     columns = [name for name in steps.columns if name != SOURCE]
-    data, key = None, None
-    if "data" in said:
-        with findings.catch(said["data"]):
-            data = expression(said["data"].text(), steps.columns)
-            if data.type not in (types.STRING, types.BINARY):
-                raise bad(said["data"].place, f"a message holds string or binary, not {types.shown(data.type)}")
-    attributes: Mapping[str, Expression] = {}
-    if "attributes" in said:
-        attributes = expressions(said["attributes"], lambda text: expression(text, steps.columns), findings)
-    for each, made in attributes.items():
-        if not types.fits(made.type, types.STRING):
-            findings.add(said["attributes"], f"attribute {each} is {_no_text(made)}")
-    if "ordering_key" in said:
-        with findings.catch(said["ordering_key"]):
-            key = expression(said["ordering_key"].text(), steps.key_columns)
-            if not types.fits(key.type, types.STRING):
-                raise bad(said["ordering_key"].place, f"an ordering key is string, not {_no_text(key)}")
-    create = said["create"].switch() if "create" in said else False
-    window = said["key_window"].number(1, _LONGEST_WINDOW) if "key_window" in said else None
+    data, key = read.get("data"), read.get(ORDERING_KEY)
 
     def put(run: Run, rows: DataFrame, _: int) -> None:
         """Publish the rows of a batch, in the order of the messages they come from.
@@ -154,17 +151,33 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
         """
         from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
 
-        refuse_stale(run.work / CHECKPOINT, window or KEY_WINDOW_SECONDS)
+        refuse_stale(run.work / CHECKPOINT, read.get("key_window", KEY_WINDOW_SECONDS))
         order = {f"_{each}": F.col(SOURCE).getField(each) for each in ORDER}
         parts = {
             "data": data.column() if data else F.to_json(F.struct(*columns)),
-            "attributes": _not_null(attributes),
+            "attributes": _not_null(read.get("attributes", {})),
             ORDERING_KEY: (key.column() if key else F.lit(None)).cast("string"),
         }
-        options = {**run.source, "topic": name, "createTopics": str(create).lower()}
+        options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
         publish(rows.select(*(made.alias(each) for each, made in {**parts, **order}.items())), options, tuple(order))
 
     return Sink(put, _never)
+
+
+def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
+    """Read an expression of one of some types; `needed` says in words what they are for."""
+    found = expression(value.text(), columns)
+    if found.type not in kinds:
+        raise bad(value.place, f"{needed}, not {_no_text(found)}")
+    return found
+
+
+def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Expression]:
+    found = expressions(value, lambda text: expression(text, steps.columns), findings)
+    for name, made in found.items():
+        if not types.fits(made.type, types.STRING):
+            findings.add(value, f"attribute {name} is {_no_text(made)}")
+    return found
 
 
 def _never(_: Run, __: DataFrame) -> NoReturn:

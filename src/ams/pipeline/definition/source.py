@@ -1,16 +1,14 @@
 """The section `source` of a definition: what it reads."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
-from ams.core.names import is_name
 from ams.core.yaml_tree import Value, bad
-from ams.pipeline.definition.fields import values_of
-from ams.pipeline.definition.findings import Findings
+from ams.pipeline.definition.fields import Findings, resource_name, values_of
 
 _WHAT = ("topic", "topics", "subscription")
-_NUMBERS = {"max_messages": "maxOffsetsPerTrigger", "partitions": "minPartitions"}
 _STARTS = ("earliest", "latest")
 _MOST = 10**9
 
@@ -38,47 +36,25 @@ class Source:
 
 def read_source(value: Value, findings: Findings) -> Source:
     """Read the section `source`."""
-    said = findings.mapping(value, (*_WHAT, "from", *_NUMBERS, "fail_on_data_loss"))
-    chosen = [name for name in _WHAT if name in said]
+    readers: dict[str, Callable[[Value], Any]] = {name: lambda each: _names(each, findings) for name in _WHAT}
+    said = findings.read(value, {**readers, **_OPTIONS})
+    chosen = [name for name in _WHAT if name in value.mapping()]
     if len(chosen) != 1:
         findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
         return Source()
-    names: list[str] = []
-    with findings.catch(said[chosen[0]]):
-        names = _names(said[chosen[0]], findings)
-    options = _options(said, findings)
+    names = said.pop(chosen[0], ())
+    options = dict(sorted(option for each in said.values() for option in each.items()))
     if chosen[0] != "subscription":
-        return Source(topics=tuple(names), options=options)
+        return Source(topics=names, options=options)
     if len(names) > 1:
-        findings.add(said["subscription"], "only one subscription can be read")
+        findings.add(value.mapping()["subscription"], "only one subscription can be read")
     return Source(subscription="".join(names[:1]), options=options)
 
 
-def _names(value: Value, findings: Findings) -> list[str]:
-    found: list[str] = []
-    for each in values_of(value):
-        with findings.catch(each):
-            if not is_name(each.text()):
-                raise bad(each.place, f"{each.text()[:64]!r} is no name: letters, digits, - and _")
-            found.append(each.text())
+def _names(value: Value, findings: Findings) -> tuple[str, ...]:
     if not values_of(value):
-        findings.add(value, "at least one name is expected here")
-    return found
-
-
-def _options(said: Mapping[str, Value], findings: Findings) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in (*_NUMBERS, "fail_on_data_loss", "from"):
-        if name not in said:
-            continue
-        with findings.catch(said[name]):
-            if name in _NUMBERS:
-                found[_NUMBERS[name]] = str(said[name].number(1, _MOST))
-            elif name == "from":
-                found |= _start(said[name])
-            else:
-                found["failOnDataLoss"] = str(said[name].switch()).lower()
-    return found
+        raise bad(value.place, "at least one name is expected here")
+    return tuple(findings.each(values_of(value), resource_name))
 
 
 def _start(value: Value) -> dict[str, str]:
@@ -94,3 +70,12 @@ def _start(value: Value) -> dict[str, str]:
             value.place, f"{text[:40]!r} is neither earliest, latest nor a time such as 2024-03-05T10:00Z"
         ) from None
     return {"startingTimestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+
+
+_OPTIONS: Mapping[str, Callable[[Value], dict[str, str]]] = {
+    "from": _start,
+    "max_messages": lambda each: {"maxOffsetsPerTrigger": str(each.number(1, _MOST))},
+    "partitions": lambda each: {"minPartitions": str(each.number(1, _MOST))},
+    "fail_on_data_loss": lambda each: {"failOnDataLoss": str(each.switch()).lower()},
+}
+"""How messages are read, as options of `format("ams")`."""

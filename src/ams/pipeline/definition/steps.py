@@ -15,6 +15,7 @@ from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.expect import expect_step
 from ams.pipeline.definition.fields import (
     SOURCE,
+    Findings,
     check_name,
     condition,
     expressions,
@@ -23,11 +24,9 @@ from ams.pipeline.definition.fields import (
     known_columns,
     known_keys,
 )
-from ams.pipeline.definition.findings import Findings
-from ams.pipeline.definition.keys import one_of_each
 from ams.pipeline.definition.parse import parse_step
 from ams.pipeline.definition.payloads import from_text
-from ams.pipeline.definition.reading import Steps
+from ams.pipeline.definition.reading import Steps, one_of_each
 from ams.pipeline.errors import Broken
 from ams.pipeline.expressions import Expression, aggregate, expression, hint, types
 
@@ -35,13 +34,9 @@ from ams.pipeline.expressions import Expression, aggregate, expression, hint, ty
 def read_steps(value: Value | None, folder: str, findings: Findings) -> Steps:
     """Read the section `steps`."""
     steps = Steps(folder)
-    items: list[Value] = []
     if value is not None:
         with findings.catch(value):
-            items = value.values()
-    for item in items:
-        with findings.catch(item):
-            _step(item, steps, findings)
+            findings.each(value.values(), lambda item: _step(item, steps, findings))
     return steps
 
 
@@ -162,14 +157,17 @@ def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by:
 
 
 def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
-    said = findings.mapping(value, ("by", "keep"), ("by",))
     if SOURCE not in steps.columns:
         raise bad(value.place, "behind aggregate there is one row for each key already")
-    by = known_keys(said.get("by"), steps.columns, findings)
-    keep = said["keep"].text() if "keep" in said else "first"
-    if keep not in ("first", "last"):
-        raise bad(said["keep"].place, f"first or last can be kept, not {keep[:40]!r}")
-    steps.add_whole(lambda rows, _: one_of_each(rows, by, last=keep == "last"))
+    readers = {"by": lambda each: known_keys(each, steps.columns, findings), "keep": _is_last}
+    said = findings.read(value, readers, ("by",))
+    steps.add_whole(lambda rows, _: one_of_each(rows, said["by"], last=said.get("keep", False)))
+
+
+def _is_last(keep: Value) -> bool:
+    if keep.text() not in ("first", "last"):
+        raise bad(keep.place, f"first or last can be kept, not {keep.text()[:40]!r}")
+    return keep.text() == "last"
 
 
 def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:

@@ -66,8 +66,14 @@ async def test_1_4_a_page_may_send_a_bearer_token_and_read_why_it_was_refused() 
     allowed = await preflight(PUT, (b"access-control-request-headers", b"authorization"))
 
     assert (allowed["status"], allowed[b"access-control-allow-headers"]) == (200, b"authorization")
-    assert (await answered(NotAuthenticated()))[b"access-control-expose-headers"] == b"www-authenticate"
-    assert b"access-control-expose-headers" not in await answered(NotAllowed())
+    exposed = (await answered(NotAuthenticated()))[b"access-control-expose-headers"]
+    assert exposed == b"x-request-id, date, retry-after, www-authenticate"
+
+
+async def test_1_4_a_page_may_read_how_to_report_an_error_and_when_to_ask_again() -> None:
+    assert (await answered(NotAllowed()))[b"access-control-expose-headers"] == b"x-request-id, date, retry-after"
+    allowed = await preflight(PUT, (b"access-control-request-headers", b"idempotency-key"))
+    assert allowed[b"access-control-allow-headers"] == b"idempotency-key"
 
 
 async def answered(error: Exception) -> dict[bytes, bytes]:

@@ -267,6 +267,10 @@ class Settings(SettingsTable):
     issuers_leeway: Seconds = setting(
         Seconds(30.0), "How far the clocks of issuers, and of programs with keys, may be off; at most 5m."
     )
+    console: bool = setting(True, "Serve the console, pages for a browser, at /console/ of the API's port.")
+    console_logins: Pairs = setting(
+        (), 'Issuers at which people log in to the console, and its client id at each: {"egi": "ams-console"}.'
+    )
     roles_file: str = setting(
         "", "JSON or TOML file that says which roles may do what, for the actions it names; empty = the default table."
     )

@@ -42,7 +42,11 @@ CHALLENGE = b"www-authenticate"
 _SIMPLE_METHODS = frozenset({b"GET", b"HEAD", b"POST"})
 _METHODS = _SIMPLE_METHODS | {b"OPTIONS", b"PUT", b"DELETE"}
 _SIMPLE_HEADERS = frozenset({b"accept", b"accept-language", b"content-language", b"origin"})
-_HEADERS = _SIMPLE_HEADERS | {b"x-requested-with", b"content-type", b"x-api-key", b"authorization"}
+_HEADERS = _SIMPLE_HEADERS | {
+    b"x-requested-with", b"content-type", b"x-api-key", b"authorization", b"idempotency-key", b"x-request-id",
+}  # fmt: skip
+_EXPOSED = b"x-request-id, date, retry-after"
+"""What pages of other origins may read of every answer: how an error is reported, and when to ask again."""
 
 
 REQUEST_ID = b"x-request-id"
@@ -70,6 +74,7 @@ class App:
         rows: Iterable[Row],
         auditor: Auditor,
         forwarder: Forwarder | None = None,
+        pages: Iterable[Route] = (),
     ) -> None:
         self._gate = gate
         self._auditor = auditor
@@ -80,7 +85,7 @@ class App:
         rows = list(rows)
         self._description = functools.cache(lambda: encoded([*OPERATIONS, *(row.operation for row in rows)]))
         routes = [self._route(row) for row in rows]
-        self._router = Router([*routes, Route("/openapi.json", self._describe)], redirect_slashes=False)
+        self._router = Router([*routes, Route("/openapi.json", self._describe), *pages], redirect_slashes=False)
         self.answered = [0] * 6
         """Requests by the first digit of their answers' status."""
         self._prefix = secrets.token_hex(4)
@@ -313,10 +318,9 @@ def _lines(headers: list[Header], name: bytes) -> list[bytes]:
 def _opened(send: Send) -> Send:
     async def opened(event: Event) -> None:
         if event["type"] == "http.response.start":
-            headers = [*event["headers"], ANY_ORIGIN]
-            if any(name == CHALLENGE for name, _ in headers):
-                headers.append((b"access-control-expose-headers", CHALLENGE))
-            event["headers"] = headers
+            said = any(name == CHALLENGE for name, _ in event["headers"])
+            exposed = _EXPOSED + b", " + CHALLENGE if said else _EXPOSED
+            event["headers"] = [*event["headers"], ANY_ORIGIN, (b"access-control-expose-headers", exposed)]
         await send(event)
 
     return opened

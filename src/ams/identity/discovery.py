@@ -3,6 +3,7 @@
 What issuers answer is JSON objects that are read with care, and there is one error for all that is wrong with them.
 """
 
+import contextlib
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -27,6 +28,7 @@ SECONDS = 5.0
 """For one answer of an issuer."""
 MOST_BYTES = 1024 * 1024
 """Of one answer."""
+FOR_TOKENS, FOR_PEOPLE = ("jwks_uri", "introspection_endpoint"), ("authorization_endpoint", "token_endpoint")
 ACCEPT = {"Accept": "application/json"}
 
 Description = Mapping[str, str]
@@ -70,6 +72,10 @@ class Discovery:
         """Return where to ask about tokens; raise `IssuerFailed`."""
         return issuer.introspection_url or await self._described(issuer, "introspection_endpoint")
 
+    async def login_urls(self, issuer: Issuer) -> tuple[str, str]:
+        """Return where people log in, and where the code they bring is exchanged for a token; raise `IssuerFailed`."""
+        return await self._described(issuer, "authorization_endpoint"), await self._described(issuer, "token_endpoint")
+
     def forget(self, issuer: Issuer) -> None:
         """Ask for the description again the next time: what it led to was not there."""
         self._known.discard(issuer.url)
@@ -82,7 +88,7 @@ class Discovery:
         known = self._known.get(issuer.url)
         if known is None:
             known = await self._going_on.result(issuer.url, lambda: self._asked(issuer.url))
-        if not known[name]:
+        if not known.get(name):
             raise IssuerFailed(f"its description has no {name}")
         return known[name]
 
@@ -94,7 +100,10 @@ class Discovery:
         said = read_object(data, "its description")
         if said.get("issuer") != url:  # else one issuer could pass its keys off as another's (4.3)
             raise IssuerFailed(f"its description is of another issuer: {shown(str(said.get('issuer')))}")
-        found = {name: _url(said, name, url) for name in ("jwks_uri", "introspection_endpoint")}
+        found = {name: _url(said, name, url) for name in FOR_TOKENS}
+        for name in FOR_PEOPLE:  # a mistake there is no reason to refuse tokens
+            with contextlib.suppress(IssuerFailed):
+                found[name] = _url(said, name, url)
         self._known.put(url, found)
         return found
 

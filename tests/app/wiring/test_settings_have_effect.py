@@ -525,6 +525,21 @@ def test_an_issuer_of_the_settings_is_asked_and_believed_a_while_after_its_token
             assert httpx.get(f"{given.run.base_url}/v1/users/profile", headers=headers).status_code == 200
 
 
+@shows("console", "console_logins")
+def test_the_console_names_the_issuers_it_is_a_client_of_and_can_be_switched_off(tmp_path: Path) -> None:
+    with ExampleIssuer() as issuer:
+        file = tmp_path / "issuers.toml"
+        file.write_text(f'[[issuer]]\nname = "egi"\nurl = "{issuer.url}"\naudiences = ["ams"]\n')
+        place = {"issuers_file": str(file), "issuers_allow": "127.0.0.0/8"}
+        with served(tmp_path / "on", console_logins=(("egi", "pages"), ("other", "pages")), **place) as given:
+            said = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).json()
+    with served(tmp_path / "off", console=False) as given:
+        status = httpx.get(f"{given.run.base_url}/console/config.json", timeout=SECONDS).status_code
+
+    assert [(each["name"], each["client_id"]) for each in said["issuers"]] == [("egi", "pages")]
+    assert status == 404
+
+
 @shows("issuers_ca_file")
 def test_an_issuer_is_believed_by_the_authorities_that_are_set(tmp_path: Path) -> None:
     made = tmp_path / "made"

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from ams.access.admission import Admission
 from ams.access.permissions import RoleTable
@@ -16,6 +17,7 @@ from ams.core.names import SubscriptionId
 from ams.core.settings import Settings
 from ams.http.app import App
 from ams.http.auditing import SERVICE, Auditor, Traced
+from ams.http.console import Console
 from ams.http.fast import FastRoutes, Gate
 from ams.http.lane import Lane
 from ams.http.limits import Bodies, affordable
@@ -206,7 +208,9 @@ def assemble(
     )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     auditor = Auditor(trail, logins, gate, engines.clock, proxies)
-    api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder)
+    logins_of_console = partial(identity.console_logins, settings.console_logins)
+    pages = Console(logins_of_console).routes() if settings.console else []
+    api = App(gate, bodies, unread, fast, table, auditor, nodes.forwarder, pages)
     watched = Watched(working, log, engines.clock, by_name=settings.metrics_labels)
     is_traced = settings.log_level == "debug"
     app = Traced(api) if is_traced else api

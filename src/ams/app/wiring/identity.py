@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
 import structlog
 
 from ams.access.key_logins import KeyLogins
@@ -13,9 +14,10 @@ from ams.app.wiring.engines import Engines
 from ams.core.errors import AmsError
 from ams.core.issuer import Issuer, read_issuers
 from ams.core.observing import SCOPE
-from ams.core.settings import Settings
+from ams.core.settings import Pairs, Settings
 from ams.http.asgi import client_address
-from ams.identity.discovery import Discovery, issuer_client
+from ams.http.console import ConsoleLogin
+from ams.identity.discovery import Discovery, IssuerFailed, issuer_client
 from ams.identity.introspection import Introspection
 from ams.identity.keys import Keys
 from ams.identity.verifier import CachedToken, Verifier
@@ -48,6 +50,21 @@ class Identity:
     logins: Logins
     introspection: Introspection
     keys: Keys
+    discovery: Discovery
+
+    async def console_logins(self, clients: Pairs) -> Sequence[ConsoleLogin]:
+        """Return where people log in to the console; `clients` are its client ids by the names of issuers."""
+        by_name = {str(each.name): each for each in await self.issuers.all()}
+        return [await self._console_login(by_name[name], client) for name, client in clients if name in by_name]
+
+    async def _console_login(self, issuer: Issuer, client: str) -> ConsoleLogin:
+        login = ConsoleLogin(issuer.name, issuer.url, client)
+        try:
+            authorization, token = await self.discovery.login_urls(issuer)
+        except IssuerFailed as error:
+            await logger.awarning("console.issuer_away", issuer=issuer.name, reason=str(error))
+            return msgspec.structs.replace(login, error="The issuer does not say now where to log in")
+        return msgspec.structs.replace(login, authorization_endpoint=authorization, token_endpoint=token)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -87,7 +104,7 @@ def identity_of(
     registry.invalidations.on(ISSUERS, keys.look_again)
     keys_of_tokens = KeyLogins(registry, clock, settings.issuers_leeway)
     logins = Logins(registry, issuers, verifier, keys_of_tokens, trail, clock, partial(_address, proxies))
-    return Identity(issuers, logins, introspection, keys)
+    return Identity(issuers, logins, introspection, keys, discovery)
 
 
 def _address(proxies: Sequence[Network]) -> str:

@@ -1,0 +1,157 @@
+"""The console: pages for a browser at `/console/`, which ask the public API and nothing else.
+
+The files are made from the folder `console/` of the repository when a wheel is built or a clone is set up; they are the
+same for everybody, so no token is asked for. What a page may do is narrowed by its content security policy: scripts and
+styles of this service only, requests to this service and to the issuers at which one may log in, no frames around it.
+"""
+
+import gzip
+import hashlib
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from ams import __version__
+
+FILES = Path(__file__).parent / "console_files"
+PAGE = "index.html"
+NOT_BUILT = "The console is not in this installation. In a clone of the repository, `make console` builds it.\n"
+
+_HASHED = re.compile(r"[.-][0-9A-Za-z]{8,}\.[a-z0-9]+$")
+"""The end of a file's name that changes with what is in it, so that a browser may keep it."""
+_FOREVER, _ASK_AGAIN = "public, max-age=31536000, immutable", "no-cache"
+_SMALLEST_GZIPPED = 256
+"""Bytes."""
+
+
+class ConsoleLogin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An issuer at which people log in to the console, by the authorization code flow with PKCE (RFC 7636)."""
+
+    name: str
+    issuer: str
+    client_id: str
+    scope: str = "openid"
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    error: str = ""
+    """Why nobody can log in there now; then there are no endpoints."""
+
+
+class ConsoleConfig(msgspec.Struct, frozen=True):
+    """What the page asks for first, `config.json`."""
+
+    version: str
+    issuers: Sequence[ConsoleLogin]
+
+
+Logins = Callable[[], Awaitable[Sequence[ConsoleLogin]]]
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it is sent."""
+
+    body: bytes
+    gzipped: bytes
+    """Empty where that would be no smaller."""
+    etag: str
+    media_type: str
+    caching: str
+
+
+class Console:
+    """Serves the console's files; reads them once, when they are first asked for."""
+
+    def __init__(self, logins: Logins, folder: Path = FILES) -> None:
+        self._logins = logins
+        self._folder = folder
+
+    def routes(self) -> list[Route]:
+        """Return what is served, below the root of the service."""
+        return [
+            Route("/console", self._to_page),
+            Route("/console/config.json", self._config),
+            Route("/console/{name:path}", self._file),
+        ]
+
+    @cached_property
+    def _files(self) -> Mapping[str, File]:
+        paths = sorted(path for path in self._folder.rglob("*") if path.is_file())
+        return {path.relative_to(self._folder).as_posix(): _read(path) for path in paths}
+
+    async def _to_page(self, _request: Request) -> Response:
+        return RedirectResponse("console/", 308)  # relative: a proxy may serve this below a path of its own
+
+    async def _config(self, _request: Request) -> Response:
+        config = ConsoleConfig(__version__, await self._logins())
+        return Response(msgspec.json.encode(config), headers=_headers(_ASK_AGAIN), media_type="application/json")
+
+    async def _file(self, request: Request) -> Response:
+        file = self._files.get(request.path_params["name"] or PAGE)
+        if file is None:
+            text = "There is no such file of the console.\n" if self._files else NOT_BUILT
+            return Response(text, 404, _headers(_ASK_AGAIN), "text/plain")
+        headers = _headers(file.caching) | {"ETag": file.etag, "Vary": "Accept-Encoding"}
+        if file.media_type == "text/html":
+            headers["Content-Security-Policy"] = policy(await self._logins())
+        if file.etag in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+        body = file.body
+        if file.gzipped and "gzip" in request.headers.get("accept-encoding", ""):
+            body, headers["Content-Encoding"] = file.gzipped, "gzip"
+        return Response(body, headers=headers, media_type=file.media_type)
+
+
+def policy(logins: Iterable[ConsoleLogin]) -> str:
+    """Return the content security policy of the page: requests go to this service, and to where tokens are fetched."""
+    origins = sorted({_origin(each.token_endpoint) for each in logins if each.token_endpoint})
+    return "; ".join(
+        [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            " ".join(["connect-src 'self'", *origins]),
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+        ]
+    )
+
+
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _headers(caching: str) -> dict[str, str]:
+    return {
+        "Cache-Control": caching,
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    }
+
+
+def _read(path: Path) -> File:
+    body = path.read_bytes()
+    gzipped = gzip.compress(body, 9, mtime=0) if len(body) >= _SMALLEST_GZIPPED else b""
+    return File(
+        body=body,
+        gzipped=gzipped if len(gzipped) < len(body) else b"",
+        etag=f'"{hashlib.sha256(body).hexdigest()[:32]}"',
+        media_type=mimetypes.guess_type(path.name)[0] or "application/octet-stream",
+        caching=_FOREVER if _HASHED.search(path.name) else _ASK_AGAIN,
+    )

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster console setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -58,20 +58,25 @@ test: ## What must hold: style, types, layers, tests but the long ones (what is 
 test-long: ## What takes long: guides line by line, long kills, generated days against oracles, a cluster with kills
 	@scripts/test long
 
+console: .venv/core ## Build the console, the pages that the service serves at /console/, anew from console/
+	@scripts/console
+
 setup: .venv/dev ## Make .venv with the command line (.venv/bin/ams) and all that tests need
 
 system: ## Install what comes from Debian and is missing (as root), or name the command
 	@scripts/system
 
-check: .venv/dev ## Style, format, strict types, and which layer may import which
+check: .venv/dev ## Style, format, strict types, also of the console, and which layer may import which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
 	@MYPYPATH=src $(BIN)/mypy -p ams -p pyspark_ams -p demo -p cluster
 	@PYTHONPATH=src $(BIN)/lint-imports --no-logo
+	@scripts/console check
 
-fmt: .venv/dev ## Format the code by ruff
+fmt: .venv/dev ## Format the code by ruff, and that of the console by biome
 	@$(BIN)/ruff check --fix --quiet
 	@$(BIN)/ruff format --quiet
+	@scripts/console fmt
 
 openapi: .venv/dev ## Write docs/reference/openapi.json anew from the code
 	@$(BIN)/python -m tests.support.description
@@ -128,7 +133,7 @@ dist: .venv/dev ## Build the wheel, install it outside the clone, and see it ser
 	@scripts/dist
 
 clean: ## Remove .venv, caches and builds; data folders stay
-	@rm -rf .venv dist build .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv dist build console/node_modules src/ams/http/console_files .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/core: pyproject.toml requirements/constraints.txt

@@ -40,7 +40,7 @@ NEEDS = {
     "soak": "",
 }
 """Debian packages by the target that needs them."""
-WITHOUT_PARTS = {"help", "test", "test-long", "setup", "check", "fmt", "pins", "dist", "clean"}
+WITHOUT_PARTS = {"help", "test", "test-long", "setup", "console", "check", "fmt", "pins", "dist", "clean"}
 """Targets that need nothing but Python, or, for `test`, list by themselves what is missing."""
 
 

@@ -1,0 +1,188 @@
+/**
+ * Requests to the service: the token in a header, errors in the API's own words, waiting where it asks to wait, and a new
+ * token where the old one has ended, so that nothing typed on a page is lost.
+ */
+import { store } from "./store";
+import type { User } from "./types";
+
+export interface Session {
+  /** Where the service is, without `/v1`. */
+  service: string;
+  token: string;
+  user: User;
+}
+
+export class ApiError extends Error {
+  constructor(
+    /** The status of HTTP; 0: there was no answer. */
+    readonly code: number,
+    message: string,
+    readonly requestId = "",
+    readonly retryAfter = 0,
+  ) {
+    super(message);
+  }
+}
+
+export const session = store<Session | null>(null);
+/** Why a new token is asked for while somebody is at work; null while none is. */
+export const tokenWanted = store<{ reason: string; answer: (token: string | null) => void } | null>(null);
+/** What is being waited for, in a sentence; empty for nothing. */
+export const waiting = store("");
+/** How much later the service's clock is than ours, in milliseconds. */
+export const clockSkew = store(0);
+
+export interface Request {
+  method?: string;
+  body?: unknown;
+  query?: Record<string, string | number | boolean | undefined>;
+  headers?: Record<string, string>;
+  signal?: AbortSignal | undefined;
+}
+
+const MOST_WAITS = 5;
+const LONGEST_WAIT = 30;
+
+/** Ask the API; return what it answers, or raise `ApiError`. */
+export async function call<T>(path: string, request: Request = {}): Promise<T> {
+  const answer = await open(path, request);
+  const text = await read(answer);
+  return (text ? JSON.parse(text) : {}) as T;
+}
+
+async function read(answer: Response): Promise<string> {
+  try {
+    return await answer.text();
+  } catch {
+    throw unreachable("the answer ended in the middle");
+  }
+}
+
+/** Ask the API; return the answer with its body still to be read, or raise `ApiError`. */
+export async function open(path: string, request: Request = {}): Promise<Response> {
+  for (let turn = 0; ; turn++) {
+    const now = session.get();
+    if (!now) throw new ApiError(401, "Nobody is logged in");
+    try {
+      return await send(now.service, now.token, path, request);
+    } catch (error) {
+      if (!(error instanceof ApiError) || turn >= MOST_WAITS) throw error;
+      if (error.code === 401) await renew(now, error);
+      else if (isToBeRepeated(error, request)) await wait(error, request.signal);
+      else throw error;
+    }
+  }
+}
+
+/** Of these the API says that nothing was done; another 503 may have been in the middle of something. */
+function isToBeRepeated(error: ApiError, request: Request): boolean {
+  if (error.code === 429) return true;
+  return error.code === 503 && error.retryAfter > 0 && (request.method ?? "GET") === "GET";
+}
+
+async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
+  const seconds = Math.min(LONGEST_WAIT, Math.max(1, error.retryAfter));
+  waiting.set(`The service asks to wait ${seconds} s: ${error.message}`);
+  await new Promise((done) => setTimeout(done, seconds * 1000));
+  waiting.set("");
+  signal?.throwIfAborted();
+}
+
+/** One request without any of this, for a token that is not known to be good. */
+export async function send(service: string, token: string, path: string, request: Request): Promise<Response> {
+  const headers: Record<string, string> = { Authorization: `Bearer ${token}`, ...request.headers };
+  if (request.body !== undefined) headers["Content-Type"] = "application/json";
+  let answer: Response;
+  try {
+    answer = await fetch(address(service, path, request.query), {
+      method: request.method ?? "GET",
+      headers,
+      credentials: "omit",
+      cache: "no-store",
+      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
+      ...(request.signal ? { signal: request.signal } : {}),
+    });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw unreachable(String(error instanceof Error ? error.message : error));
+  }
+  noteClock(answer);
+  if (!answer.ok) throw await refusal(answer);
+  return answer;
+}
+
+function unreachable(why: string): ApiError {
+  return new ApiError(0, `The service cannot be reached (${why})`);
+}
+
+export function address(service: string, path: string, query: Request["query"] = {}): string {
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return `${service}/v1${path}${text ? `?${text}` : ""}`;
+}
+
+async function refusal(answer: Response): Promise<ApiError> {
+  const id = answer.headers.get("X-Request-Id") ?? "";
+  const after = Number(answer.headers.get("Retry-After")) || 0;
+  const text = await answer.text().catch(() => "");
+  let message = "";
+  try {
+    message = String(JSON.parse(text).error.message);
+  } catch {
+    message = text.slice(0, 300) || answer.statusText || "The service answered without a word";
+  }
+  return new ApiError(answer.status, message, id, after);
+}
+
+function noteClock(answer: Response): void {
+  const date = Date.parse(answer.headers.get("Date") ?? "");
+  if (!Number.isNaN(date)) clockSkew.set(date - Date.now());
+}
+
+/** Time by the service's clock, which what it answers is measured by. */
+export function serviceNow(): number {
+  const skew = clockSkew.get();
+  return Date.now() + (Math.abs(skew) > 2000 ? skew : 0);
+}
+
+let renewing: Promise<void> | null = null;
+
+/** Ask for a new token, once for all requests that wait for one; raise the error where the token is not to blame. */
+export async function renew(from: Session, error: ApiError): Promise<void> {
+  if (session.get()?.token !== from.token) return;
+  renewing ??= askForToken(from, error).finally(() => {
+    renewing = null;
+  });
+  await renewing;
+}
+
+async function askForToken(from: Session, error: ApiError): Promise<void> {
+  try {
+    // Not being a member of a project is a 401, too: a token that is known to the service is not to blame.
+    await profile(from.service, from.token);
+    throw error;
+  } catch (second) {
+    if (!(second instanceof ApiError) || second.code !== 401 || second === error) throw second;
+  }
+  let reason = error.message === "Unauthorized" ? "The token is not good any more" : error.message;
+  for (;;) {
+    const token = await new Promise<string | null>((answer) => tokenWanted.set({ reason, answer }));
+    if (token === null) {
+      tokenWanted.set(null);
+      throw error;
+    }
+    try {
+      const user = await profile(from.service, token);
+      session.set({ ...from, token, user });
+      tokenWanted.set(null);
+      return;
+    } catch (refused) {
+      reason = refused instanceof Error ? refused.message : String(refused);
+    }
+  }
+}
+
+export async function profile(service: string, token: string): Promise<User> {
+  const answer = await send(service, token, "/users/profile", {});
+  return (await answer.json()) as User;
+}

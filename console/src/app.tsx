@@ -1,0 +1,145 @@
+/** The frame of all pages: who is logged in, which project, where to go, and what is being waited for. */
+import { useEffect, useRef } from "preact/hooks";
+import { clockSkew, session, tokenWanted, waiting } from "./api";
+import { span } from "./format";
+import { type Config, logOut } from "./login";
+import { PAGES, pageAt } from "./pages";
+import { Login, Logo } from "./pages/login";
+import { Link, Note, Page } from "./parts/basics";
+import { Dialog } from "./parts/dialog";
+import { Field, Form } from "./parts/form";
+import { href, useRoute } from "./router";
+import { useStore } from "./store";
+import { visible } from "./text";
+import type { User } from "./types";
+
+const SKEW_TO_NAME = 60_000;
+
+export function App(props: { config: Config; problem: Error | null }) {
+  const now = useStore(session);
+  if (!now) return <Login {...props} />;
+  return (
+    <>
+      <button type="button" class="skip" onClick={() => document.querySelector<HTMLElement>("main")?.focus()}>
+        Skip to the page
+      </button>
+      <Frame user={now.user} version={props.config.version} />
+      <TokenDialog user={now.user} />
+    </>
+  );
+}
+
+function Frame(props: { user: User; version: string | undefined }) {
+  const { path } = useRoute();
+  const found = pageAt(path);
+  const project = found?.params.project ?? "";
+  const main = useRef<HTMLElement>(null);
+  const place = path.join("/");
+  const shown = useRef(place);
+  useEffect(() => {
+    document.title = `${path.at(-1) ?? "Projects"} – AMS console`;
+    // A new page is read from its heading on; the first one is where the browser puts the focus.
+    if (shown.current !== place) main.current?.querySelector("h1")?.focus();
+    shown.current = place;
+  }, [place]);
+  const may = found?.entry.may(props.user, project) ?? false;
+  const Shown = found?.entry.page;
+  return (
+    <div class="frame">
+      <header class="top">
+        <a class="brand" href={href([])}>
+          <Logo /> AMS
+        </a>
+        {project && (
+          <Link to={["p", project]}>
+            <strong>{visible(project)}</strong>
+          </Link>
+        )}
+        <span class="fill" />
+        <span class="quiet">{visible(props.user.name)}</span>
+        <button type="button" onClick={logOut}>
+          Log out
+        </button>
+      </header>
+      <Navigation user={props.user} project={project} place={found?.entry.path ?? ""} />
+      <main id="main" ref={main} tabIndex={-1}>
+        <Notices />
+        {Shown && may ? (
+          <Shown key={place} params={found.params} />
+        ) : (
+          <Page title={found ? "Not for you" : "No such page"}>
+            <p>
+              {found ? `${props.user.name} has no role that is for this page.` : "There is nothing at this address."}{" "}
+              <Link to={[]}>Go to the projects</Link>
+            </p>
+          </Page>
+        )}
+      </main>
+      <footer class="quiet">ARGO Messaging Service {props.version}</footer>
+    </div>
+  );
+}
+
+function Navigation(props: { user: User; project: string; place: string }) {
+  const shown = PAGES.filter((entry) => entry.label && entry.may(props.user, props.project));
+  const ofProject = shown.filter((entry) => entry.path.startsWith("p/"));
+  const ofService = shown.filter((entry) => !entry.path.startsWith("p/"));
+  const item = (entry: (typeof PAGES)[number]) => {
+    const to = entry.path
+      .split("/")
+      .filter(Boolean)
+      .map((part) => (part === ":project" ? props.project : part));
+    const here = entry.path === props.place || (to.length > 2 && props.place.startsWith(`${entry.path}/`));
+    return (
+      <li key={entry.path}>
+        <a href={href(to)} aria-current={here ? "page" : undefined}>
+          {entry.label}
+        </a>
+      </li>
+    );
+  };
+  return (
+    <nav class="side" aria-label="Pages">
+      {props.project && <ul aria-label={`Project ${props.project}`}>{ofProject.map(item)}</ul>}
+      <ul aria-label="Service">{ofService.map(item)}</ul>
+    </nav>
+  );
+}
+
+function Notices() {
+  const wait = useStore(waiting);
+  const skew = useStore(clockSkew);
+  return (
+    <>
+      {wait && <Note tone="warn">{wait}</Note>}
+      {Math.abs(skew) > SKEW_TO_NAME && (
+        <Note tone="warn">
+          This computer's clock is {span(Math.abs(skew) / 1000)} {skew > 0 ? "behind" : "ahead of"} the service's: ages
+          are shown by the service's.
+        </Note>
+      )}
+    </>
+  );
+}
+
+/** Asks for a new token over the page, which stays as it is with all that was typed. */
+function TokenDialog(props: { user: User }) {
+  const wanted = useStore(tokenWanted);
+  if (!wanted) return null;
+  return (
+    <Dialog title="Please log in again" onClose={() => wanted.answer(null)}>
+      <Note tone="warn">{visible(wanted.reason)}</Note>
+      <p>
+        What you typed is kept. Give a token of {visible(props.user.name)}, for instance one that{" "}
+        <code>ams open --print</code> shows, to go on where you were.
+      </p>
+      <Form
+        button="Go on"
+        onSubmit={async ({ token = "" }) => wanted.answer(token.trim())}
+        onCancel={() => wanted.answer(null)}
+      >
+        <Field name="token" label="Token" type="password" required autofocus />
+      </Form>
+    </Dialog>
+  );
+}

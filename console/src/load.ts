@@ -1,0 +1,52 @@
+/** What pages load: asked when shown, again when told to, and kept while a newer answer is on its way. */
+import { useCallback, useEffect, useState } from "preact/hooks";
+import { type ApiError, call, session } from "./api";
+import { useStore } from "./store";
+
+export interface Loaded<T> {
+  data: T | null;
+  error: ApiError | Error | null;
+  /** True until the first answer. */
+  loading: boolean;
+  reload: () => void;
+}
+
+/** Load by a function of one's own; `key` says what is loaded, null: nothing. `every`: again after so many seconds. */
+export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
+  const [state, setState] = useState<{ key: string | null; data: T | null; error: Error | null }>({
+    key,
+    data: null,
+    error: null,
+  });
+  const [turn, setTurn] = useState(0);
+  useStore(session);
+  const token = session.get()?.token;
+  useEffect(() => {
+    if (key === null) return;
+    const leaving = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const again = async () => {
+      try {
+        const data = await load(leaving.signal);
+        if (!leaving.signal.aborted) setState({ key, data, error: null });
+      } catch (error) {
+        if (leaving.signal.aborted) return;
+        setState((last) => ({ key, data: last.key === key ? last.data : null, error: error as Error }));
+      }
+      if (every > 0 && !leaving.signal.aborted) timer = setTimeout(again, every * 1000);
+    };
+    void again();
+    return () => {
+      clearTimeout(timer);
+      leaving.abort();
+    };
+  }, [key, turn, token, every]);
+  const reload = useCallback(() => setTurn((last) => last + 1), []);
+  const current = state.key === key ? state : { data: null, error: null };
+  return { ...current, loading: key !== null && !current.data && !current.error, reload };
+}
+
+/** Load what a GET answers; a path of null loads nothing. */
+export function useGet<T>(path: string | null, every = 0): Loaded<T> {
+  return useLoad<T>(path, (signal) => call<T>(path ?? "", { signal }), every);
+}

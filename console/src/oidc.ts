@@ -1,0 +1,89 @@
+/** Logging in at an issuer: OpenID Connect's authorization code with PKCE (RFC 7636), without a secret. */
+
+export interface Issuer {
+  name: string;
+  issuer: string;
+  client_id: string;
+  scope?: string;
+  /** As the service found them; left out where nobody can log in now, with the reason. */
+  authorization_endpoint?: string;
+  token_endpoint?: string;
+  error?: string;
+}
+
+interface Started {
+  state: string;
+  verifier: string;
+  issuer: Issuer;
+  service: string;
+  hash: string;
+}
+
+const KEPT = "ams-login";
+
+function random(): string {
+  return urlSafe(crypto.getRandomValues(new Uint8Array(32)));
+}
+
+function urlSafe(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes))
+    .replace(/\+/g, "-")
+    .replace(/\//g, "_")
+    .replace(/=/g, "");
+}
+
+/** What is sent ahead of a verifier: its SHA-256 (`S256`). */
+export async function challenge(verifier: string): Promise<string> {
+  return urlSafe(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(verifier))));
+}
+
+/** Leave for the issuer's page; what the way back needs is kept in this tab until then, and is no token. */
+export async function startLogin(issuer: Issuer, service: string): Promise<void> {
+  if (!issuer.authorization_endpoint) throw new Error(issuer.error ?? `${issuer.name} does not say where to log in`);
+  const started: Started = { state: random(), verifier: random(), issuer, service, hash: location.hash };
+  sessionStorage.setItem(KEPT, JSON.stringify(started));
+  const query = new URLSearchParams({
+    response_type: "code",
+    client_id: issuer.client_id,
+    redirect_uri: here(),
+    scope: issuer.scope ?? "openid",
+    state: started.state,
+    code_challenge: await challenge(started.verifier),
+    code_challenge_method: "S256",
+  });
+  const to = new URL(issuer.authorization_endpoint);
+  for (const [name, value] of query) to.searchParams.set(name, value);
+  location.assign(to);
+}
+
+function here(): string {
+  return location.origin + location.pathname;
+}
+
+/** On the way back: take the code out of the address and exchange it; null when this is no way back. */
+export async function finishLogin(): Promise<{ token: string; service: string } | null> {
+  const query = new URLSearchParams(location.search);
+  const kept = sessionStorage.getItem(KEPT);
+  if (!kept || !query.has("state")) return null;
+  sessionStorage.removeItem(KEPT);
+  const started = JSON.parse(kept) as Started;
+  history.replaceState(null, "", here() + started.hash);
+  if (query.get("state") !== started.state) throw new Error("The answer of the issuer is of another login");
+  if (query.has("error")) throw new Error(query.get("error_description") ?? query.get("error") ?? "");
+  const answer = await fetch(started.issuer.token_endpoint ?? "", {
+    method: "POST",
+    credentials: "omit",
+    body: new URLSearchParams({
+      grant_type: "authorization_code",
+      code: query.get("code") ?? "",
+      redirect_uri: here(),
+      client_id: started.issuer.client_id,
+      code_verifier: started.verifier,
+    }),
+  });
+  const said = await answer.json().catch(() => ({}));
+  if (!answer.ok || !said.access_token) {
+    throw new Error(said.error_description ?? said.error ?? `${started.issuer.name} gave no token (${answer.status})`);
+  }
+  return { token: said.access_token as string, service: started.service };
+}

@@ -1,0 +1,51 @@
+/**
+ * All pages: where they are, what they are called in the navigation, and who has them. A new page is a row here.
+ * `:name` in a path stands for a part of the address, and is given to the page.
+ */
+import type { ComponentType } from "preact";
+import { consumes, publishes } from "../rights";
+import type { User } from "../types";
+import { Overview } from "./overview";
+import { Projects } from "./projects";
+import { SubscriptionPage } from "./subscription";
+import { Subscriptions } from "./subscriptions";
+import { TopicPage } from "./topic";
+import { Topics } from "./topics";
+
+export type Params = Record<string, string>;
+
+export interface PageEntry {
+  path: string;
+  /** What it is called in the navigation; without it, it is reached from another page. */
+  label?: string;
+  /** Whether this user has the page; `project` is empty for pages of no project. */
+  may: (user: User, project: string) => boolean;
+  page: ComponentType<{ params: Params }>;
+}
+
+const everybody = () => true;
+
+export const PAGES: PageEntry[] = [
+  { path: "", label: "Projects", may: everybody, page: Projects },
+  { path: "p/:project", label: "Overview", may: everybody, page: Overview },
+  { path: "p/:project/topics", label: "Topics", may: publishes, page: Topics },
+  { path: "p/:project/topics/:topic", may: publishes, page: TopicPage },
+  { path: "p/:project/subscriptions", label: "Subscriptions", may: consumes, page: Subscriptions },
+  { path: "p/:project/subscriptions/:subscription", may: consumes, page: SubscriptionPage },
+];
+
+/** The page of an address, and what its path says. */
+export function pageAt(path: string[]): { entry: PageEntry; params: Params } | null {
+  for (const entry of PAGES) {
+    const parts = entry.path.split("/").filter(Boolean);
+    if (parts.length !== path.length) continue;
+    const params: Params = {};
+    const fits = parts.every((part, at) => {
+      const said = path[at] ?? "";
+      if (part.startsWith(":")) params[part.slice(1)] = said;
+      return part.startsWith(":") || part === said;
+    });
+    if (fits) return { entry, params };
+  }
+  return null;
+}

@@ -1,0 +1,151 @@
+/** The message browser of a topic: by id, by time, by attribute, or as they come. */
+import { call } from "../api";
+import { number, plural } from "../format";
+import { useTail } from "../live";
+import { useGet, useLoad } from "../load";
+import { Empty, ErrorNote, Note, Shown } from "../parts/basics";
+import { Field, Form, type Values } from "../parts/form";
+import { MessageCard, VIEWS, type View } from "../parts/message";
+import { attributeFilter, find } from "../reading";
+import { setQuery, useQuery } from "../router";
+import type { Offsets, Schema, Topic } from "../types";
+
+const AT_ONCE = 25;
+const TAILED = 200;
+
+export function Messages(props: { project: string; topic: Topic; name: string }) {
+  const base = `/projects/${props.project}/topics/${props.name}`;
+  const [view] = useQuery("view", "auto");
+  const [tail] = useQuery("tail");
+  const schema = useGet<Schema>(props.topic.schema ? `/${props.topic.schema}` : null);
+  const shown = { view: view as View, schema: schema.data };
+  return (
+    <>
+      <Controls base={base} />
+      {tail ? (
+        <Tail {...props} {...shown} />
+      ) : (
+        <Browse base={base} project={props.project} name={props.name} {...shown} />
+      )}
+    </>
+  );
+}
+
+function Controls({ base }: { base: string }) {
+  const [from] = useQuery("from");
+  const [attributes] = useQuery("attr");
+  const [view, setView] = useQuery("view", "auto");
+  const [tail] = useQuery("tail");
+  const show = async ({ id = "", time, attr = "" }: Values) => {
+    let start = id.trim();
+    if (time) {
+      const query = { time: new Date(time).toISOString() };
+      start = String((await call<{ offset: number }>(`${base}:timeToOffset`, { query })).offset);
+    }
+    setQuery({ from: start, before: null, attr: attr.trim(), tail: null });
+  };
+  const follow = () => setQuery({ tail: tail ? null : "1", from: null, before: null });
+  return (
+    <Form inline button="Show" onSubmit={show}>
+      <Field name="id" label="From id" type="number" min={0} value={from} placeholder="newest" />
+      <Field name="time" label="or from a time (local)" type="datetime-local" />
+      <Field name="attr" label="Attributes" value={attributes} placeholder="lang=en site" />
+      <Field name="view" label="Show bodies" value={view} onInput={setView} options={VIEWS} />
+      <button type="button" class="beside" aria-pressed={tail !== ""} onClick={follow}>
+        {tail ? "Stop following" : "Follow live"}
+      </button>
+    </Form>
+  );
+}
+
+interface Showing {
+  view: View;
+  schema: Schema | null;
+}
+
+function Browse(props: Showing & { base: string; project: string; name: string }) {
+  const { base } = props;
+  const [from] = useQuery("from");
+  const [before] = useQuery("before");
+  const [attr] = useQuery("attr");
+  const loaded = useLoad([base, from, before, attr].join(" "), async (signal) => {
+    const bounds = await call<Offsets>(`${base}:offsets`, { signal });
+    const backward = from === "";
+    const at = backward ? (before === "" ? bounds.max : Number(before)) : Number(from);
+    return { bounds, ...(await find(base, bounds, at, backward, AT_ONCE, attributeFilter(attr), signal)) };
+  });
+  return (
+    <Shown of={loaded}>
+      {({ bounds, messages, first, next }) => (
+        <>
+          <nav class="pager" aria-label="Messages">
+            <button
+              type="button"
+              disabled={bounds.min >= first}
+              onClick={() => setQuery({ from: String(bounds.min), before: null })}
+            >
+              Oldest
+            </button>
+            <button
+              type="button"
+              disabled={bounds.min >= first}
+              onClick={() => setQuery({ before: String(first), from: null })}
+            >
+              Older
+            </button>
+            <span class="quiet">
+              {next > first ? `Ids ${number(first)} to ${number(next - 1)}` : "No ids"} of {number(bounds.min)} to{" "}
+              {number(bounds.max - 1)}
+              {attr && `, ${plural(messages.length, "message")} found`}
+            </span>
+            <button
+              type="button"
+              disabled={next >= bounds.max}
+              onClick={() => setQuery({ from: String(next), before: null })}
+            >
+              Newer
+            </button>
+            <button
+              type="button"
+              onClick={() => (from || before ? setQuery({ from: null, before: null }) : loaded.reload())}
+            >
+              Newest
+            </button>
+          </nav>
+          {messages.toReversed().map((message) => (
+            <MessageCard key={message.offset} message={message} {...props} />
+          ))}
+          {messages.length === 0 &&
+            (bounds.max === bounds.min ? (
+              <Empty command={`ams publish ${props.name} --project ${props.project} --data "hello"`}>
+                There are no messages in this topic now. Publish one on the tab beside, or in a terminal:
+              </Empty>
+            ) : (
+              <Empty>None of these messages is what is searched for. Go on with “Older” or “Newer”.</Empty>
+            ))}
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Tail(props: Showing & { project: string; name: string }) {
+  const [attr] = useQuery("attr");
+  const tail = useTail(props.project, props.name, true, TAILED);
+  const wanted = attributeFilter(attr);
+  const shown = wanted ? tail.messages.filter(({ message }) => wanted(message)) : tail.messages;
+  return (
+    <>
+      {tail.error && <ErrorNote error={tail.error} />}
+      <p class="quiet" role="status">
+        {tail.state === "connecting"
+          ? "Connecting…"
+          : "Following: messages appear here as they are published, the newest first."}
+      </p>
+      {tail.skipped > 0 && <Note tone="warn">{plural(tail.skipped, "message")} came too fast to be shown here.</Note>}
+      {shown.map(({ offset, message }) => (
+        <MessageCard key={offset} message={message} {...props} />
+      ))}
+    </>
+  );
+}

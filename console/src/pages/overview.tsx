@@ -1,0 +1,149 @@
+/** A project at a glance: what is wrong first, then what comes in and goes out, then what there is. */
+import { useMemo } from "preact/hooks";
+import { call, session } from "../api";
+import { number, plural, rate, short, shortName, span } from "../format";
+import { useCounts } from "../live";
+import { useGet, useLoad } from "../load";
+import { Badge, Card, Empty, Link, Page, Stat } from "../parts/basics";
+import { Plots, rateLine, SpanChoice } from "../parts/history";
+import type { Line } from "../parts/plot";
+import { administers, consumes, publishes } from "../rights";
+import { useStore } from "../store";
+import { visible } from "../text";
+import type { Counts, Doctor, History, Subscription, Topic, User } from "../types";
+import type { Params } from ".";
+import { MOST_WATCHED } from "./topics";
+
+/** How long the oldest message may wait before a subscription is looked at. */
+const LONG_WAIT = 600;
+const MOST_DOCTORED = 5;
+
+export function Overview(props: { params: Params }) {
+  const project = props.params.project ?? "";
+  const user = useStore(session)?.user as User;
+  const topics = useGet<{ topics: Topic[] }>(publishes(user, project) ? `/projects/${project}/topics` : null);
+  const subscriptions = useGet<{ subscriptions: Subscription[] }>(
+    consumes(user, project) ? `/projects/${project}/subscriptions` : null,
+  );
+  const topicNames = namesOf(topics.data?.topics);
+  const subscriptionNames = namesOf(subscriptions.data?.subscriptions);
+  const live = useCounts(project, topicNames, subscriptionNames);
+  const sample = live.sample;
+  const now = sample ? Object.values(sample.rates).reduce((sum, each) => sum + each, 0) : undefined;
+  const lag = sample ? Object.values(sample.counts.subscriptions).reduce((sum, each) => sum + each.lag, 0) : undefined;
+  return (
+    <Page title={project} kind="Project" actions={<SpanChoice />}>
+      {sample && subscriptions.data && (
+        <Wrong project={project} counts={sample.counts} subscriptions={subscriptions.data.subscriptions} />
+      )}
+      <dl class="stats">
+        <Stat
+          label="Published now"
+          value={rate(now)}
+          note={live.state === "live" ? "live" : live.state === "off" ? "not live" : ""}
+        />
+        <Stat label="Waiting to be taken" value={short(lag)} />
+        {topics.data && (
+          <Stat label="Topics" value={<Link to={["p", project, "topics"]}>{number(topics.data.topics.length)}</Link>} />
+        )}
+        {subscriptions.data && (
+          <Stat
+            label="Subscriptions"
+            value={<Link to={["p", project, "subscriptions"]}>{number(subscriptions.data.subscriptions.length)}</Link>}
+          />
+        )}
+      </dl>
+      {administers(user, project) && <Plots project={project} plots={plotsOf} />}
+      {topics.data && <Busiest project={project} sample={sample} all={topics.data.topics} />}
+    </Page>
+  );
+}
+
+function namesOf(all: { name: string }[] | undefined): string[] {
+  return (all ?? []).slice(0, MOST_WATCHED).map((each) => shortName(each.name));
+}
+
+function plotsOf(history: History) {
+  const all = history.project;
+  if (!all) return [];
+  const lines = [rateLine("published", all.published, history), rateLine("delivered", all.delivered, history, 2)];
+  const lag: Line = { label: "messages", values: all.lag, colour: 3, filled: true };
+  return [
+    { title: "Messages a second", lines, format: rate },
+    { title: "Waiting to be taken", lines: [lag] },
+  ];
+}
+
+/** Subscriptions that are worth a look, by what the stream says of them. */
+export function suspicious(counts: Counts): string[] {
+  const all = Object.entries(counts.subscriptions).filter(
+    ([, each]) =>
+      (each.oldestUnackedSeconds ?? 0) > LONG_WAIT ||
+      (each.push !== null && each.push !== "" && !/active/i.test(each.push)),
+  );
+  all.sort(([, a], [, b]) => (b.oldestUnackedSeconds ?? 0) - (a.oldestUnackedSeconds ?? 0));
+  return all.map(([name]) => name);
+}
+
+function Wrong(props: { project: string; counts: Counts; subscriptions: Subscription[] }) {
+  const { project, counts } = props;
+  const names = useMemo(() => suspicious(counts), [counts]);
+  const asked = names.slice(0, MOST_DOCTORED);
+  const doctors = useLoad(asked.length > 0 ? asked.join(" ") : null, (signal) =>
+    Promise.all(asked.map((name) => call<Doctor>(`/projects/${project}/subscriptions/${name}:doctor`, { signal }))),
+  );
+  if (names.length === 0) return null;
+  return (
+    <Card title="Worth a look" wide>
+      <ul class="findings">
+        {names.map((name, at) => (
+          <li key={name}>
+            <Link to={["p", project, "subscriptions", name]}>{name}</Link>{" "}
+            <Badge tone="warn">{plural(counts.subscriptions[name]?.lag ?? 0, "message")} behind</Badge>{" "}
+            <span>oldest waits {span(counts.subscriptions[name]?.oldestUnackedSeconds)}</span>
+            {(doctors.data?.[at]?.findings ?? []).slice(0, 2).map((finding) => (
+              <p key={finding.text} class={finding.wrong ? "wrong" : "quiet"}>
+                {visible(finding.text)}
+              </p>
+            ))}
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+const SHOWN = 8;
+
+function Busiest(props: {
+  project: string;
+  sample: { counts: Counts; rates: Record<string, number> } | null;
+  all: Topic[];
+}) {
+  const { project, sample, all } = props;
+  if (all.length === 0) {
+    return (
+      <Empty command={`ams topics create readings --project ${project}`}>
+        There are no topics yet. Make one on the page of topics, or in a terminal:
+      </Empty>
+    );
+  }
+  const rows = Object.entries(sample?.counts.topics ?? {})
+    .map(([name, { messages }]) => ({ name, messages, rate: sample?.rates[name] ?? 0 }))
+    .sort((a, b) => b.rate - a.rate || b.messages - a.messages)
+    .slice(0, SHOWN);
+  if (rows.length === 0) return null;
+  return (
+    <Card title="Busiest topics" wide>
+      <ol class="bars">
+        {rows.map((row) => (
+          <li key={row.name}>
+            <Link to={["p", project, "topics", row.name]}>{row.name}</Link>
+            <span>{rate(row.rate)}</span>
+            <span class="quiet">{plural(row.messages, "message")} ever</span>
+          </li>
+        ))}
+      </ol>
+    </Card>
+  );
+}

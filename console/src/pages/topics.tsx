@@ -1,0 +1,117 @@
+/** The topics of a project, with what comes in to those in sight. */
+import { useState } from "preact/hooks";
+import { call, session } from "../api";
+import { number, rate, shortName, span } from "../format";
+import { useCounts } from "../live";
+import { useGet } from "../load";
+import { Empty, Link, Page, Shown, Time } from "../parts/basics";
+import { Opens } from "../parts/dialog";
+import { type Choice, Field, Form, type Values } from "../parts/form";
+import { type Column, Table } from "../parts/table";
+import { administers } from "../rights";
+import { go } from "../router";
+import { useStore } from "../store";
+import type { Schema, Topic, User } from "../types";
+import type { Params } from ".";
+
+export const MOST_WATCHED = 100;
+
+export function Topics(props: { params: Params }) {
+  const project = props.params.project ?? "";
+  const user = useStore(session)?.user as User;
+  const loaded = useGet<{ topics: Topic[] }>(`/projects/${project}/topics`);
+  const [sight, setSight] = useState<string[]>([]);
+  const { sample } = useCounts(project, sight, []);
+  const columns: Column<Topic>[] = [
+    {
+      id: "name",
+      title: "Topic",
+      by: (row) => row.name,
+      cell: (row) => <Link to={["p", project, "topics", shortName(row.name)]}>{shortName(row.name)}</Link>,
+    },
+    {
+      id: "messages",
+      title: "Messages ever",
+      right: true,
+      cell: (row) => number(sample?.counts.topics[shortName(row.name)]?.messages),
+    },
+    { id: "rate", title: "Now", right: true, cell: (row) => rate(sample?.rates[shortName(row.name)]) },
+    { id: "schema", title: "Schema", by: (row) => row.schema ?? "", cell: (row) => shortName(row.schema), wide: true },
+    {
+      id: "kept",
+      title: "Kept for",
+      by: (row) => row.retentionSeconds ?? 0,
+      cell: (row) => (row.retentionSeconds ? span(row.retentionSeconds) : "as the project"),
+      wide: true,
+    },
+    {
+      id: "created",
+      title: "Created",
+      by: (row) => row.created_on,
+      cell: (row) => <Time at={row.created_on} />,
+      wide: true,
+    },
+  ];
+  const admin = administers(user, project);
+  return (
+    <Page
+      title="Topics"
+      kind={project}
+      actions={
+        admin && (
+          <Opens label="New topic" primary>
+            {() => <NewTopic project={project} />}
+          </Opens>
+        )
+      }
+    >
+      <Shown of={loaded}>
+        {({ topics }) => (
+          <Table
+            label={`Topics of ${project}`}
+            rows={topics}
+            columns={columns}
+            rowKey={(row) => row.name}
+            text={(row) => `${shortName(row.name)} ${shortName(row.schema)}`}
+            onSight={(rows) => setSight(rows.slice(0, MOST_WATCHED).map((row) => shortName(row.name)))}
+            empty={
+              admin ? (
+                <Empty command={`ams topics create readings --project ${project}`}>
+                  There are no topics yet. Make one here, or in a terminal:
+                </Empty>
+              ) : (
+                <Empty>
+                  No topic lists {user.name}. Ask an administrator of {project} to put you on its access list.
+                </Empty>
+              )
+            }
+          />
+        )}
+      </Shown>
+    </Page>
+  );
+}
+
+function NewTopic({ project }: { project: string }) {
+  const schemas = useGet<{ schemas: Schema[] }>(`/projects/${project}/schemas`);
+  const make = async ({ name = "", schema }: Values) => {
+    const body = schema ? { schema } : {};
+    await call(`/projects/${project}/topics/${encodeURIComponent(name)}`, { method: "PUT", body });
+    go(["p", project, "topics", name]);
+  };
+  return (
+    <Form button="Make it" onSubmit={make}>
+      <Field name="name" label="Name" required autofocus hint="Letters, digits, - and _" />
+      <Field
+        name="schema"
+        label="Schema"
+        options={[["", "none: it takes any message"], ...namesOf(schemas.data?.schemas)]}
+      />
+    </Form>
+  );
+}
+
+/** Things with a long name as choices of a form. */
+export function namesOf(all: { name: string }[] | undefined): Choice[] {
+  return (all ?? []).map((each) => [each.name, shortName(each.name)]);
+}

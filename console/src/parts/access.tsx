@@ -1,0 +1,47 @@
+/** The access list of a topic or subscription: who of the publishers or consumers may use it. */
+import { call } from "../api";
+import { useGet } from "../load";
+import type { User } from "../types";
+import { Card, Empty, Shown } from "./basics";
+import { Act, type Choice, Field, Form } from "./form";
+
+export function AccessList(props: { title: string; project: string; path: string; of: "publisher" | "consumer" }) {
+  const { path, project, of: role } = props;
+  const list = useGet<{ authorized_users: string[] }>(`${path}:acl`);
+  const members = useGet<{ users: User[] }>(`/projects/${project}/members?details=true`);
+  const put = async (users: string[]) => {
+    await call(`${path}:modifyAcl`, { method: "POST", body: { authorized_users: users } });
+    list.reload();
+  };
+  const suited = (members.data?.users ?? [])
+    .filter((user) => user.projects?.some((each) => each.project === project && each.roles.includes(role)))
+    .map((user) => user.name);
+  const first: Choice = ["", suited.length > 0 ? "Choose a member" : `No member has the role ${role}`];
+  return (
+    <Card title={props.title}>
+      <Shown of={list}>
+        {({ authorized_users: users }) => (
+          <>
+            {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
+            <ul class="names">
+              {users.map((user) => (
+                <li key={user}>
+                  {user}
+                  <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
+                </li>
+              ))}
+            </ul>
+            <Form inline button="Add" onSubmit={({ name = "" }) => put([...users, name])}>
+              <Field
+                name="name"
+                label={`Add a ${role}`}
+                required
+                options={[first, ...suited.filter((name) => !users.includes(name)).map((name): Choice => [name, name])]}
+              />
+            </Form>
+          </>
+        )}
+      </Shown>
+    </Card>
+  );
+}

@@ -1,0 +1,218 @@
+/** Small parts of every page: headings, cards, notes, figures, times, and what is said where there is nothing. */
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { ApiError, serviceNow } from "../api";
+import { localTime, span, utcTime } from "../format";
+import type { Loaded } from "../load";
+import { href, useQuery } from "../router";
+import { visible } from "../text";
+
+type Children = { children?: ComponentChildren };
+
+export function Page(props: Children & { title: string; kind?: string; actions?: ComponentChildren }) {
+  return (
+    <>
+      <header class="page-head">
+        <div>
+          {props.kind && <p class="kind">{props.kind}</p>}
+          <h1 tabIndex={-1}>{visible(props.title)}</h1>
+        </div>
+        <div class="actions">{props.actions}</div>
+      </header>
+      {props.children}
+    </>
+  );
+}
+
+export function Card(props: Children & { title?: string; actions?: ComponentChildren; wide?: boolean }) {
+  return (
+    <section class={props.wide ? "card wide" : "card"} aria-label={props.title}>
+      {(props.title || props.actions) && (
+        <div class="card-head">
+          <h2>{props.title}</h2>
+          <div class="actions">{props.actions}</div>
+        </div>
+      )}
+      {props.children}
+    </section>
+  );
+}
+
+export function Stat(props: { label: string; value: ComponentChildren; note?: ComponentChildren; wrong?: boolean }) {
+  return (
+    <div class={props.wrong ? "stat wrong" : "stat"}>
+      <dt>{props.label}</dt>
+      <dd>
+        {props.value}
+        {props.note && <small>{props.note}</small>}
+      </dd>
+    </div>
+  );
+}
+
+export function Facts(props: { rows: [string, ComponentChildren][] }) {
+  return (
+    <dl class="facts">
+      {props.rows.map(([label, value]) => (
+        <div key={label}>
+          <dt>{label}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+export type Tone = "good" | "bad" | "warn" | "calm";
+
+export function Badge(props: Children & { tone?: Tone }) {
+  return <span class={`badge ${props.tone ?? "calm"}`}>{props.children}</span>;
+}
+
+export function Note(props: Children & { tone?: Tone; urgent?: boolean }) {
+  return (
+    <div class={`note ${props.tone ?? "calm"}`} role={props.urgent ? "alert" : "status"}>
+      {props.children}
+    </div>
+  );
+}
+
+/** An error in the API's own words, with the id that the service's log has for the request. */
+export function ErrorNote(props: { error: Error; again?: (() => void) | undefined }) {
+  const { error } = props;
+  const id = error instanceof ApiError ? error.requestId : "";
+  return (
+    <Note tone="bad" urgent>
+      <p>
+        {error instanceof ApiError && error.code > 0 && <strong>{error.code} </strong>}
+        {visible(error.message)}
+      </p>
+      {id && (
+        <p class="quiet">
+          Request <code>{id}</code>
+        </p>
+      )}
+      {props.again && (
+        <button type="button" onClick={props.again}>
+          Try again
+        </button>
+      )}
+    </Note>
+  );
+}
+
+/** Shows what was loaded, that it is loading, or why it could not be; what is there stays while it is tried again. */
+export function Shown<T>(props: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
+  const { data, error, reload } = props.of;
+  return (
+    <>
+      {error && <ErrorNote error={error} again={reload} />}
+      {data && props.children(data)}
+      {!data && !error && (
+        <p class="quiet" role="status">
+          Loading…
+        </p>
+      )}
+    </>
+  );
+}
+
+/** What stands where nothing is: what to do about it, with the command to copy. */
+export function Empty(props: Children & { command?: string }) {
+  return (
+    <div class="empty">
+      <p>{props.children}</p>
+      {props.command && <Command text={props.command} />}
+    </div>
+  );
+}
+
+export function Command(props: { text: string }) {
+  return (
+    <div class="command">
+      <code>{props.text}</code>
+      <Copy text={props.text} />
+    </div>
+  );
+}
+
+export function Copy(props: { text: string; label?: string }) {
+  const [said, setSaid] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(props.text);
+      setSaid("Copied");
+    } catch {
+      setSaid("Select it and copy it by hand");
+    }
+    setTimeout(() => setSaid(""), 2000);
+  };
+  return (
+    <button
+      type="button"
+      class="quiet"
+      onClick={copy}
+      aria-label={`${props.label ?? "Copy"}: ${props.text.slice(0, 80)}`}
+    >
+      {said || (props.label ?? "Copy")}
+    </button>
+  );
+}
+
+/** A time in this computer's zone, with UTC beside it. */
+export function Time(props: { at: string | undefined; age?: boolean }) {
+  const time = new Date(props.at ?? "");
+  if (Number.isNaN(time.getTime())) return <>–</>;
+  const seconds = (serviceNow() - time.getTime()) / 1000;
+  return (
+    <time dateTime={time.toISOString()} title={utcTime(time)}>
+      {localTime(time)}
+      <small>
+        {props.age && seconds >= 0 ? `${span(seconds)} ago · ` : ""}
+        {utcTime(time)}
+      </small>
+    </time>
+  );
+}
+
+export function Link(props: Children & { to: string[]; query?: Record<string, string> }) {
+  return <a href={href(props.to, props.query)}>{props.children}</a>;
+}
+
+/** Tabs whose choice is in the address. Each is `[id, label]`. */
+export function Tabs(props: { tabs: [string, string][]; children: (id: string) => ComponentChildren }) {
+  const first = props.tabs[0]?.[0] ?? "";
+  const [asked, choose] = useQuery("tab", first);
+  const chosen = props.tabs.some(([id]) => id === asked) ? asked : first;
+  const move = (event: KeyboardEvent) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!step) return;
+    const at = props.tabs.findIndex(([id]) => id === chosen);
+    const [next] = props.tabs[(at + step + props.tabs.length) % props.tabs.length] ?? [first];
+    choose(next);
+    document.getElementById(`tab-${next}`)?.focus();
+  };
+  return (
+    <>
+      <div class="tabs" role="tablist" onKeyDown={move}>
+        {props.tabs.map(([id, label]) => (
+          <button
+            type="button"
+            key={id}
+            id={`tab-${id}`}
+            role="tab"
+            aria-selected={id === chosen}
+            aria-controls="tab-panel"
+            tabIndex={id === chosen ? 0 : -1}
+            onClick={() => choose(id)}
+          >
+            {label}
+          </button>
+        ))}
+      </div>
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
+        {props.children(chosen)}
+      </div>
+    </>
+  );
+}

@@ -1,0 +1,73 @@
+/** Plots of what the service keeps of the last hour or day, loaded again as it grows. */
+import { useGet } from "../load";
+import { useQuery } from "../router";
+import type { History } from "../types";
+import { Card, Shown } from "./basics";
+import { type Line, Plot } from "./plot";
+
+interface PlotsProps {
+  project: string;
+  topics?: string[];
+  subscriptions?: string[];
+  /** What is plotted, each in a card with a title. */
+  plots: (history: History) => PlotOf[];
+  onPick?: (time: Date) => void;
+}
+
+interface PlotOf {
+  title: string;
+  lines: Line[];
+  format?: (value: number | null) => string;
+}
+
+/** Plots of some topics and subscriptions; the span is the one that the address says. */
+export function Plots({ project, topics = [], subscriptions = [], plots, onPick }: PlotsProps) {
+  const [asked] = useQuery("span", "hour");
+  const query = new URLSearchParams({ span: asked === "day" ? "day" : "hour" });
+  if (topics.length > 0) query.set("topics", topics.join(","));
+  if (subscriptions.length > 0) query.set("subscriptions", subscriptions.join(","));
+  const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
+  const pick = onPick && ((seconds: number) => onPick(new Date(seconds * 1000)));
+  return (
+    <Shown of={loaded}>
+      {(history) => (
+        <div class="grid">
+          {plots(history).map((each) => (
+            <Card key={each.title} title={each.title}>
+              <Plot
+                {...each}
+                times={timesOf(history, each.lines[0]?.values.length ?? 0)}
+                {...(pick ? { onPick: pick } : {})}
+              />
+            </Card>
+          ))}
+        </div>
+      )}
+    </Shown>
+  );
+}
+
+export function SpanChoice() {
+  const [span, setSpan] = useQuery("span", "hour");
+  return (
+    <fieldset class="choice" aria-label="Span of the plots">
+      {["hour", "day"].map((each) => (
+        <button type="button" key={each} aria-pressed={span === each} onClick={() => setSpan(each)}>
+          Last {each}
+        </button>
+      ))}
+    </fieldset>
+  );
+}
+
+/** The ends of the intervals, in seconds since 1970. */
+export function timesOf(history: Pick<History, "end" | "interval">, count: number): number[] {
+  const end = Date.parse(history.end) / 1000;
+  return Array.from({ length: count }, (_, at) => end - (count - 1 - at) * history.interval);
+}
+
+/** A line of counts in intervals, as counts a second. */
+export function rateLine(label: string, counts: (number | null)[], history: History, colour: 1 | 2 | 3 = 1): Line {
+  const values = counts.map((count) => (count === null ? null : count / history.interval));
+  return { label, values, colour, filled: true };
+}

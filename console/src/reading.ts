@@ -1,0 +1,143 @@
+/** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
+import { call, open } from "./api";
+import type { Message, Offsets } from "./types";
+
+export interface ReadMessage extends Message {
+  offset: number;
+}
+
+export interface Range {
+  messages: ReadMessage[];
+  /** The first id that was not read. */
+  next: number;
+}
+
+/** Of the bodies that are read for one page; the rest is a page of its own. */
+export const MOST_BYTES = 8 << 20;
+
+/** Read messages from id `from` to before `to`, at most `max`, and no more once `MOST_BYTES` have come. */
+export async function readRange(
+  base: string,
+  from: number,
+  to: number,
+  max: number,
+  signal?: AbortSignal,
+): Promise<Range> {
+  const leaving = new AbortController();
+  signal?.addEventListener("abort", () => leaving.abort());
+  const answer = await open(`${base}:read`, {
+    query: { from, to, max },
+    headers: { Accept: "application/x-ndjson" },
+    signal: leaving.signal,
+  });
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+  const messages: ReadMessage[] = [];
+  const pieces: string[] = [];
+  let length = 0;
+  let whole = false;
+  while (reader && length < MOST_BYTES) {
+    const { done, value } = await reader.read();
+    whole = done;
+    if (done) break;
+    length += value.length;
+    const lines = value.split("\n");
+    // A body of 10 MB comes in hundreds of pieces, so they are put together once, at the end of its line.
+    for (const line of lines.slice(0, -1)) {
+      pieces.push(line);
+      const text = pieces.splice(0).join("");
+      if (text) messages.push(JSON.parse(text) as ReadMessage);
+    }
+    pieces.push(lines.at(-1) ?? "");
+    if (messages.length === 0) length = 0;
+  }
+  if (!whole) leaving.abort();
+  const last = messages.at(-1);
+  const said = Number(answer.headers.get("AMS-Next-Offset") ?? to);
+  return { messages, next: whole ? Math.max(said, (last?.offset ?? -1) + 1) : (last?.offset ?? from) + 1 };
+}
+
+export type Wanted = (message: Message) => boolean;
+
+export interface Found {
+  messages: ReadMessage[];
+  /** What was looked through: ids from `first` to before `next`. */
+  first: number;
+  next: number;
+}
+
+const CHUNK = 500;
+const MOST_SEARCHED = 20_000;
+
+/** Find messages from an id on, or with `backward` before it, until there are `most`, or 20,000 were looked through. */
+export async function find(
+  base: string,
+  bounds: Pick<Offsets, "min" | "max">,
+  at: number,
+  backward: boolean,
+  most: number,
+  wanted: Wanted | null,
+  signal?: AbortSignal,
+): Promise<Found> {
+  const found: ReadMessage[] = [];
+  const chunk = wanted ? CHUNK : most;
+  let first = Math.min(Math.max(at, bounds.min), bounds.max);
+  let next = first;
+  while (found.length < most && next - first < MOST_SEARCHED) {
+    const from = backward ? Math.max(bounds.min, first - chunk) : next;
+    const to = backward ? first : Math.min(bounds.max, next + chunk);
+    if (from >= to) break;
+    const some: ReadMessage[] = [];
+    let until = from;
+    while (until < to && (backward || until === from)) {
+      const range = await readRange(base, until, to, chunk, signal);
+      some.push(...range.messages);
+      until = Math.max(range.next, until + 1);
+    }
+    const good = wanted ? some.filter(wanted) : some;
+    if (backward) {
+      const kept = good.slice(-(most - found.length));
+      found.unshift(...kept);
+      first = kept.length < good.length ? (kept[0]?.offset ?? from) : from;
+    } else {
+      const kept = good.slice(0, most - found.length);
+      found.push(...kept);
+      next = kept.length < good.length ? (kept.at(-1)?.offset ?? to) + 1 : until;
+    }
+  }
+  return { messages: found, first, next };
+}
+
+/** A filter as people type it: `key` or `key=value` of attributes; several, by blanks, must all be met. */
+export function attributeFilter(text: string): Wanted | null {
+  const parts = text.trim().split(/\s+/).filter(Boolean);
+  if (parts.length === 0) return null;
+  const tests = parts.map((part) => {
+    const at = part.indexOf("=");
+    return at < 0 ? [part, null] : [part.slice(0, at), part.slice(at + 1)];
+  }) as [string, string | null][];
+  return ({ attributes = {} }) =>
+    tests.every(([key, value]) => Object.hasOwn(attributes, key) && (value === null || attributes[key] === value));
+}
+
+/** The attributes a dead letter is given (docs/reference/push.md). */
+const GIVEN =
+  /^(deadLetter(Subscription|SourceTopic|MessageId|PublishTime|Reason|Attempts|Status)|CloudPubSubDeadLetterSource(DeliveryCount|Subscription|SubscriptionProject|TopicPublishTime))$/;
+
+/** Publish a dead letter as it was. Asked again, it is still published once: the key is that of `ams dead redrive`. */
+export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<string> {
+  const words = new TextEncoder().encode(`${source} ${letter.messageId} ${letter.publishTime}`);
+  const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", words));
+  const key = `redrive-${[...sum].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
+  const kept = Object.entries(letter.attributes ?? {}).filter(([name]) => !GIVEN.test(name));
+  const message = {
+    data: letter.data,
+    attributes: Object.fromEntries(kept),
+    ...(letter.orderingKey ? { orderingKey: letter.orderingKey } : {}),
+  };
+  const answer = await call<{ messageIds: string[] }>(`/projects/${project}/topics/${target}:publish`, {
+    method: "POST",
+    body: { messages: [message] },
+    headers: { "Idempotency-Key": key },
+  });
+  return answer.messageIds[0] ?? "";
+}

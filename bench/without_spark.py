@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 
 from bench.numbered import ranges
+from bench.oracles.accounting import JOBS, RECORDS
+from bench.oracles.availability import day_figures
 from demo.pipeline.samples import Sample
-from tests.pipeline.jobs.accounting.test_oracle import JOBS, RECORDS
-from tests.pipeline.jobs.availability.oracle import day_figures
 
 
 class Question(msgspec.Struct):

@@ -27,9 +27,7 @@ def test_the_page_names_every_table_with_its_rows_and_version(tmp_path: Path) ->
     schema = pa.schema([("site", pa.string())])
     table = Table(str(tmp_path / "accounting" / "results" / "sites"), schema)
     for sites in (["A"], ["A", "B"]):
-        with table.writer("result") as writer:
-            writer.add(pa.record_batch([sites], schema=schema))
-            table.replace(writer.close())
+        table.replace(table.write("result", [pa.record_batch([sites], schema=schema)]))
 
     [rows, _] = tables.section(tmp_path).content
 

@@ -23,11 +23,9 @@ def table(root: Path | str) -> Table:
 
 def write(table: Table, rows: Rows, name: str = "rows") -> list[NewFile]:
     """Write rows as one task does."""
-    with table.writer(name) as writer:
-        found = sorted(rows, key=lambda row: str(row[1]))
-        if found:
-            writer.add(pa.RecordBatch.from_pylist([{"n": n, "day": day} for n, day in found], SCHEMA))
-        return writer.close()
+    found = sorted(rows, key=lambda row: str(row[1]))
+    made = pa.RecordBatch.from_pylist([{"n": n, "day": day} for n, day in found], SCHEMA)
+    return table.write(name, [made] if found else [])
 
 
 def append(table: Table, batch: int, rows: Rows, query: str = QUERY) -> bool:

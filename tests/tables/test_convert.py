@@ -7,6 +7,8 @@ import os
 import shutil
 import zipfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ams.tables import convert as conversion
-from ams.tables import files, upkeep
+from ams.tables import files
 from ams.tables.convert import convert
 from ams.tables.errors import WrongTable
 from ams.tables.location import Location
@@ -186,17 +188,23 @@ class Killed(Exception):
     """The process is no more."""
 
 
-@pytest.mark.parametrize(
-    ("module", "call"), [(Table, "make"), (conversion, "commit"), (Location, "move"), (files.Writer, "close")]
-)
-def test_a_kill_at_any_step_is_made_good_by_calling_it_again(
-    archive: Path, monkeypatch: pytest.MonkeyPatch, module: Any, call: str
-) -> None:
+@contextmanager
+def killed_at(module: Any, call: str) -> Iterator[None]:
+    """Let a call be a kill in the block."""
+
     def killed(*_: object, **__: object) -> None:
         raise Killed
 
-    with monkeypatch.context() as patched:
+    with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, call, killed)
+        yield
+
+
+@pytest.mark.parametrize(
+    ("module", "call"), [(Table, "make"), (conversion, "commit"), (Location, "move"), (conversion, "write")]
+)
+def test_a_kill_at_any_step_is_made_good_by_calling_it_again(archive: Path, module: Any, call: str) -> None:
+    with killed_at(module, call):
         with pytest.raises(Killed):
             convert(str(archive))
         with pytest.raises(WrongTable, match="`ams pipeline table convert` makes a Delta table of it"):
@@ -238,17 +246,12 @@ def test_a_place_that_holds_a_table_is_not_converted_to(archive: Path, tmp_path:
     assert [each.what for each in history(str(other))] == ["convert", "create"]
 
 
-@pytest.mark.parametrize(("module", "call"), [(Table, "make"), (conversion, "commit"), (files.Writer, "close")])
+@pytest.mark.parametrize(("module", "call"), [(Table, "make"), (conversion, "commit"), (conversion, "write")])
 def test_a_kill_while_it_is_made_elsewhere_is_made_good_by_calling_it_again(
-    archive: Path, anywhere: str, monkeypatch: pytest.MonkeyPatch, module: Any, call: str
+    archive: Path, anywhere: str, module: Any, call: str
 ) -> None:
-    def killed(*_: object, **__: object) -> None:
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(module, call, killed)
-        with pytest.raises(Killed):
-            convert(str(archive), target=anywhere)
+    with killed_at(module, call), pytest.raises(Killed):
+        convert(str(archive), target=anywhere)
 
     convert(str(archive), target=anywhere)
 
@@ -305,12 +308,12 @@ def test_what_is_not_as_the_manifest_says_is_refused(tmp_path: Path, harm: Any, 
 
 def test_rows_that_were_not_copied_alike_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Old(tmp_path).commit(0, {"day=monday": numbers(1, 2)})
-    written = upkeep.rewritten
+    written = files.write
 
     def wrongly(location: Any, schema: Any, by: Any, name: str, rows: Any) -> Any:
         return written(location, schema, by, name, (batch.slice(1) for batch in rows))
 
-    monkeypatch.setattr(conversion, "rewritten", wrongly)
+    monkeypatch.setattr(conversion, "write", wrongly)
 
     with pytest.raises(WrongTable, match="was not copied row by row; nothing changed"):
         convert(str(tmp_path))
@@ -319,13 +322,13 @@ def test_rows_that_were_not_copied_alike_are_refused(tmp_path: Path, monkeypatch
 def test_a_table_that_is_written_to_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = Old(tmp_path)
     old.commit(0, {"day=monday": numbers(1)})
-    written = upkeep.rewritten
+    written = files.write
 
     def slowly(*arguments: Any) -> Any:
         old.commit(1, {"day=tuesday": numbers(2)})
         return written(*arguments)
 
-    monkeypatch.setattr(conversion, "rewritten", slowly)
+    monkeypatch.setattr(conversion, "write", slowly)
 
     with pytest.raises(WrongTable, match="was written to meanwhile; nothing changed; stop the run"):
         convert(str(tmp_path))

@@ -2,7 +2,7 @@ import json
 import math
 import os
 import pickle
-from contextlib import suppress
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ams.tables import files
 from ams.tables.errors import WrongTable
-from ams.tables.files import NewFile, Writer, batch_name, read
+from ams.tables.files import NewFile, batch_name, read
 from ams.tables.location import Location
 
 DAY = date(2024, 3, 5)
@@ -26,9 +26,7 @@ BY = ("day", "topic")
 def write(
     root: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA, by: tuple[str, ...] = BY
 ) -> list[NewFile]:
-    with Writer(Location.of(root), schema, by, "rows") as writer:
-        writer.add(pa.RecordBatch.from_pylist(rows, schema))
-        return writer.close()
+    return files.write(Location.of(root), schema, by, "rows", [pa.RecordBatch.from_pylist(rows, schema)])
 
 
 def back(root: Path, found: list[NewFile], **options: Any) -> list[dict[str, Any]]:
@@ -142,20 +140,22 @@ def test_statistics_tell_what_orders_alike_for_all_readers(tmp_path: Path) -> No
 
 def test_times_beyond_what_python_tells_have_no_statistics(tmp_path: Path) -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
-    with Writer(Location.of(tmp_path), schema, (), "rows") as writer:
-        writer.add(pa.record_batch([pa.array([2**62], pa.int64()).cast(schema.field("at").type)], schema=schema))
-        (found,) = writer.close()
+    rows = pa.record_batch([pa.array([2**62], pa.int64()).cast(schema.field("at").type)], schema=schema)
+
+    (found,) = files.write(Location.of(tmp_path), schema, (), "rows", [rows])
 
     assert json.loads(found.stats)["minValues"] == {}
 
 
 def test_row_groups_are_bounded_and_read_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "ROW_GROUP_BYTES", 8000)
-    with Writer(Location.of(tmp_path), SCHEMA, BY, "rows") as writer:
+
+    def batches() -> Iterator[pa.RecordBatch]:
         for start in (0, 10, 20, 5000):  # small ones are put together, a large one is cut
             some = [{"n": n, "day": DAY, "topic": "a"} for n in range(start, max(start + 10, start * 2))]
-            writer.add(pa.RecordBatch.from_pylist(some, SCHEMA))
-        (found,) = writer.close()
+            yield pa.RecordBatch.from_pylist(some, SCHEMA)
+
+    (found,) = files.write(Location.of(tmp_path), SCHEMA, BY, "rows", batches())
 
     with pq.ParquetFile(tmp_path / found.path) as parquet:
         sizes = [parquet.metadata.row_group(number).num_rows for number in range(parquet.num_row_groups)]
@@ -191,10 +191,13 @@ def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_fails_removes_the_file_at_work(tmp_path: Path) -> None:
-    with suppress(KeyError), Writer(Location.of(tmp_path), SCHEMA, BY, "rows") as writer:
-        writer.add(pa.RecordBatch.from_pylist([{"n": 1, "day": DAY, "topic": "a"}], SCHEMA))
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"n": 1, "day": DAY, "topic": "a"}], SCHEMA)
         assert list(tmp_path.rglob("*.parquet"))
         raise KeyError
+
+    with pytest.raises(KeyError):
+        files.write(Location.of(tmp_path), SCHEMA, BY, "rows", batches())
 
     assert not list(tmp_path.rglob("*.parquet"))
 
@@ -217,9 +220,9 @@ def test_rows_are_cast_to_the_columns_of_the_table(tmp_path: Path) -> None:
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("s", pa.string())])
     other = pa.schema([("s", pa.large_string()), ("at", pa.timestamp("us", "Europe/Athens"))])
     at = datetime(2024, 3, 5, tzinfo=UTC)
-    with Writer(Location.of(tmp_path), schema, (), "rows") as writer:
-        writer.add(pa.RecordBatch.from_pylist([{"s": "x", "at": at}], other))
-        found = writer.close()
+    found = files.write(
+        Location.of(tmp_path), schema, (), "rows", [pa.RecordBatch.from_pylist([{"s": "x", "at": at}], other)]
+    )
 
     (rows,) = read(Location.of(tmp_path), found, schema)
 

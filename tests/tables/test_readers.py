@@ -70,9 +70,8 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]
             {"n": batch * 100 + n, "at": at, "raw": b"\x00\xff", "day": day, "topic": topic, "key": "k"}
             for n, topic in enumerate(ODD)
         ]
-        with table.writer(batch_name("query", batch)) as writer:
-            writer.add(pa.RecordBatch.from_pylist(some, schema))
-            table.append("query", batch, writer.close())
+        written = table.write(batch_name("query", batch), [pa.RecordBatch.from_pylist(some, schema)])
+        table.append("query", batch, written)
         made += [{**row, "key": row["key"] if batch else None, "topic": row["topic"] or None} for row in some]
     return made
 

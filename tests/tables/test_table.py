@@ -110,10 +110,9 @@ def test_new_columns_come_by_a_commit_of_their_own_first(root: Path) -> None:
     append(table(root), 0, [(1, MONDAY)])
     schema = SCHEMA.append(pa.field("more", pa.string()))
     wider = Table(str(root), schema, ("day",))
-    with wider.writer("batch-000001-x") as writer:
-        writer.add(pa.RecordBatch.from_pylist([{"n": 2, "day": MONDAY, "more": "x"}], schema))
+    rows = pa.RecordBatch.from_pylist([{"n": 2, "day": MONDAY, "more": "x"}], schema)
 
-        wider.append(QUERY, 1, writer.close())
+    wider.append(QUERY, 1, wider.write("batch-000001-x", [rows]))
 
     done = [log.commit_info(wider.location, version)["ams"]["does"] for version in range(4)]
     assert done == ["create", "append", "add columns", "append"]

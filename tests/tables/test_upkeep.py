@@ -141,9 +141,8 @@ def test_a_merge_and_a_batch_at_once_both_happen(root: str, monkeypatch: pytest.
 def test_vacuum_takes_what_no_version_needs_and_leaves_what_is_young(root: str) -> None:
     """delta-rs finds any file that is old and not of the table; only Parquet files are taken."""
     odd = Table(root, pa.schema([("n", pa.int64()), ("topic", pa.string())]), ("topic",))
-    with odd.writer("batch-000000-x") as writer:
-        writer.add(pa.RecordBatch.from_pylist([{"n": 1, "topic": "a b%"}], odd.schema))
-        odd.append(QUERY, 0, writer.close())
+    rows = pa.RecordBatch.from_pylist([{"n": 1, "topic": "a b%"}], odd.schema)
+    odd.append(QUERY, 0, odd.write("batch-000000-x", [rows]))
     (kept,) = odd.snapshot().files
     folder = kept.path.rpartition("/")[0]
     for name in (f"{folder}/batch-old.parquet", f"{folder}/batch-young.parquet", "old.parquet", "notes.txt"):

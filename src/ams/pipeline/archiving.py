@@ -202,11 +202,9 @@ class Archiver:
         return at
 
     def _written(self, parts: Iterable[Part], number: int) -> list[NewFile]:
-        with self._table.writer(batch_name(self._query, number)) as writer:
-            for part in parts:
-                for rows in Fetch(self._service, part, fail_on_data_loss=not self._wanted.skip_lost).batches():
-                    writer.add(dated(rows))
-            return writer.close()
+        fetches = (Fetch(self._service, part, fail_on_data_loss=not self._wanted.skip_lost) for part in parts)
+        rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
+        return self._table.write(batch_name(self._query, number), rows)
 
     def _merge(self) -> None:
         if not self._table.exists():

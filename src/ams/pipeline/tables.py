@@ -113,10 +113,7 @@ class Table:
         here = self._table()
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with here.writer(name) as writer:
-                for batch in batches:
-                    writer.add(batch)
-                files = [asdict(each) for each in writer.close()]
+            files = [asdict(each) for each in here.write(name, batches)]
             yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)]})
 
         told = rows.mapInArrow(write, _FILES).collect()

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ams.tables.errors import WrongTable
-from ams.tables.files import ENDING, NULL, File, NewFile, opened, read
+from ams.tables.files import ENDING, NULL, File, NewFile, opened, read, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, Snapshot, newest, no_table
 from ams.tables.table import Change, Table, commit
-from ams.tables.upkeep import FILE_BYTES, merged_name, rewritten, together
+from ams.tables.upkeep import FILE_BYTES, merged_name, together
 
 CONVERTED = f"{OLD_FORMAT}.converted"
 _WORK = "_work"
@@ -211,7 +211,7 @@ def _rewritten(location: Location, table: Table, files: Sequence[File], last: in
     def rows() -> Iterator[pa.RecordBatch]:
         return read(location, files, table.schema)
 
-    found = rewritten(table.location, table.schema, table.partition_by, merged_name(last), rows())
+    found = write(table.location, table.schema, table.partition_by, merged_name(last), rows())
     written = read(table.location, found, table.schema)
     if not all(one == other for one, other in zip_longest(_parts(rows()), _parts(written))):
         raise WrongTable(f"{location.path(files[0].path)} was not copied row by row; nothing changed")

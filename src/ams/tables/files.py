@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date, datetime
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ams.tables.errors import WrongTable
+from ams.tables.errors import StoreFailed, WrongTable
 from ams.tables.location import Location
 
 Partition = Mapping[str, str | None]
@@ -79,99 +81,78 @@ def decoded(path: str) -> str:
     return urllib.parse.unquote(path)
 
 
-class Writer:
-    """Writes rows as new files, one for each partition: name them with a name, sync them, and tell what they are.
+def write(
+    location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
+) -> list[NewFile]:
+    """Write rows as new files with a name, one for each partition, and tell what they are.
 
-    One file is open at a time, so rows should come sorted by partition; else there are more files. They are no part of
-    the table before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
+    They, their folders and all new folders above are on stable storage when this returns. They are no part of the table
+    before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
+
+    Args:
+        location: the table.
+        schema: that of the rows, partition columns included.
+        partition_by: the columns that make up the partition.
+        name: what the names of the files begin with.
+        batches: rows that have the columns of the schema. One file is open at a time, so they should come sorted by
+            partition; else there are more files.
     """
-
-    def __init__(self, location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str) -> None:
-        """Prepare; `schema` is that of the rows, partition columns included."""
-        self._location = location
-        self._schema = schema
-        self._partition_by = tuple(partition_by)
-        self._name = name
-        self._open: _Open | None = None
-        self._files: list[NewFile] = []
-
-    def __enter__(self) -> "Writer":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and self._open is not None:
-            self._open.abort()
-
-    def add(self, rows: pa.RecordBatch) -> None:
-        """Write rows that have the columns of the schema."""
-        rows = rows.select(self._schema.names).cast(self._schema)
-        with self._location.asking():
-            for partition, part in _by_partition(rows, self._partition_by):
-                if self._open is None or self._open.partition != partition:
-                    self._finish()
-                    self._open = _Open(self._location, partition, self._name, part.schema)
-                self._open.add(part)
-
-    def close(self) -> list[NewFile]:
-        """Return the files; they, their folders and all new folders above are on stable storage."""
-        with self._location.asking():
-            self._finish()
-        self._location.sync(*_folders(each.path for each in self._files))
-        return list(self._files)
-
-    def _finish(self) -> None:
-        if self._open is not None:
-            self._files.append(self._open.close())
-            self._open = None
+    fitting = (rows.select(schema.names).cast(schema) for rows in batches)
+    parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
+    stored = pa.schema([field for field in schema if field.name not in partition_by])
+    files = [
+        _written(location, partition, name, stored, (rows for _, rows in group))
+        for partition, group in groupby(parts, itemgetter(0))
+    ]
+    location.sync(*_folders(each.path for each in files))
+    return files
 
 
-class _Open:
-    """A file at work."""
-
-    def __init__(self, location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema) -> None:
-        self.partition = partition
-        self._location = location
-        self._folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
-        self._path = f"{self._folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
-        self._waiting: list[pa.RecordBatch] = []
-        self._bytes = 0
-        self._footers: list[Any] = []
-        location.make(self._folder)
-        self._parquet = pq.ParquetWriter(
-            location.place(self._path),
+def _written(
+    location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
+) -> NewFile:
+    """Write one file; one that is not finished is removed."""
+    folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
+    path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
+    footers: list[Any] = []
+    with location.asking():
+        location.make(folder)
+        parquet = pq.ParquetWriter(
+            location.place(path),
             schema,
             filesystem=location.filesystem,
             compression="zstd",
             write_page_checksum=True,
-            metadata_collector=self._footers,
+            metadata_collector=footers,
         )
+    try:
+        _put(location, parquet, rows)
+        with location.asking():
+            parquet.close()
+    except BaseException:
+        with suppress(OSError, StoreFailed):  # what stays is for `vacuum`, and what is told is why it was given up
+            parquet.close()
+            location.remove(path)
+        raise
+    location.sync(path)
+    size = location.size(path)
+    assert size is not None
+    return NewFile(path, size, footers[0].num_rows, partition, json.dumps(_statistics(footers[0])))
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
-        if self._bytes >= ROW_GROUP_BYTES:
-            self._flush()
 
-    def close(self) -> NewFile:
-        self._flush()
-        self._parquet.close()
-        self._location.sync(self._path)
-        size, footer = self._location.size(self._path), self._footers[0]
-        assert size is not None
-        return NewFile(self._path, size, footer.num_rows, self.partition, json.dumps(_statistics(footer)))
-
-    def abort(self) -> None:
-        with suppress(OSError):  # what stays is for `vacuum`, and what is told is why it was given up
-            self._parquet.close()
-            self._location.remove(self._path)
-
-    def _flush(self) -> None:
-        if not self._waiting:
-            return
-        table = pa.Table.from_batches(self._waiting)
-        rows_of_a_group = table.num_rows * ROW_GROUP_BYTES // max(1, self._bytes)
-        self._waiting, self._bytes = [], 0
-        self._parquet.write_table(table, max(1, min(table.num_rows, rows_of_a_group)))
+def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write rows in groups of `ROW_GROUP_BYTES`: small batches are put together, large ones are cut."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for rows in chain(batches, (None,)):
+        if rows is not None:
+            waiting.append(rows)
+            size += rows.nbytes
+        if waiting and (rows is None or size >= ROW_GROUP_BYTES):
+            table = pa.Table.from_batches(waiting)
+            rows_of_a_group = table.num_rows * ROW_GROUP_BYTES // max(1, size)
+            with location.asking():
+                parquet.write_table(table, max(1, min(table.num_rows, rows_of_a_group)))
+            waiting, size, table = [], 0, None
 
 
 def read(

@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ams.tables import log
 from ams.tables.errors import StoreFailed, WrongTable
-from ams.tables.files import File, NewFile, Partition, Writer
+from ams.tables.files import File, NewFile, Partition, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, QUERY, Snapshot, exists, newest, no_table, open_table
 
@@ -149,9 +149,9 @@ class Table:
         """Return a version of it; see `open_table`."""
         return open_table(self.location, at)
 
-    def writer(self, name: str) -> Writer:
-        """Return a writer of new files."""
-        return Writer(self.location, self.schema, self.partition_by, name)
+    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[NewFile]:
+        """Write rows to new files, which are to be appended, or put in the place of others."""
+        return write(self.location, self.schema, self.partition_by, name, batches)
 
     def append(
         self, query: str, batch: int, files: Sequence[NewFile], numbers: Mapping[str, int] | None = None

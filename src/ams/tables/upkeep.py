@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from ams.tables import files as parquet
 from ams.tables import log
 from ams.tables.errors import WrongTable
-from ams.tables.files import File, NewFile, Partition, Writer
+from ams.tables.files import File, NewFile, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
@@ -204,7 +202,9 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
 
 def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[NewFile]:
     name = merged_name(max((file.batch for file in files if file.batch is not None), default=None))
-    found = rewritten(snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files))
+    found = parquet.write(
+        snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files)
+    )
     if sum(file.rows for file in found) != sum(file.rows for file in files):
         raise WrongTable(f"{snapshot.location}: {files[0].path} and others do not hold the rows that the log says")
     return found
@@ -213,16 +213,6 @@ def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[NewFile]:
 def merged_name(newest: int | None) -> str:
     """Return what a file is called in which batches up to one are put together."""
     return "merged" if newest is None else f"merged-{newest:06d}"
-
-
-def rewritten(
-    location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, rows: Iterable[pa.RecordBatch]
-) -> list[NewFile]:
-    """Write rows to new files."""
-    with Writer(location, schema, partition_by, name) as writer:
-        for some in rows:
-            writer.add(some)
-        return writer.close()
 
 
 def _exchange(location: Location, added: Sequence[NewFile], removed: Sequence[File]) -> int:

@@ -12,10 +12,7 @@ from demo.pipeline.boards.accounting import Work, months, read_month, sections
 def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:
     made = pa.Table.from_pylist([{**row, "month": "2024-03"} for row in rows])
     table = Table(results / name, made.schema, ("month",))
-    writer = table.writer("made-up")
-    for batch in made.to_batches():
-        writer.add(batch)
-    table.replace(writer.close())
+    table.replace(table.write("made-up", made.to_batches()))
 
 
 def summary(site: str, vo: str | None, jobs: int, hours: int, **levels: int) -> dict[str, Any]:

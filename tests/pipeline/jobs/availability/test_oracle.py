@@ -10,9 +10,10 @@ from pyspark.sql import functions as F
 
 from ams.pipeline.jobs.availability.inputs import Options
 from ams.pipeline.tables import rows_of
+from bench.oracles import availability as oracle
 from demo.pipeline.samples.mishaps import Mishaps
 from demo.pipeline.samples.monitoring import files, results, sync_messages
-from tests.pipeline.jobs.availability import oracle, support
+from tests.pipeline.jobs.availability import support
 
 EVE, DAY = date(2024, 3, 4), date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.1, doubled=0.1, broken=0.01)

@@ -149,20 +149,16 @@ def rows_of(spark: SparkSession, path: Path | str, at: int | datetime | None = N
 
 def count(path: Path) -> int:
     """Return how many rows a table has, 0 where there is none."""
-    return (
-        sum(file.rows for file in snapshot.open_table(Location.of(path)).files)
-        if snapshot.exists(Location.of(path))
-        else 0
-    )
+    return sum(file.rows for file in snapshot.open_table(str(path)).files) if snapshot.exists(str(path)) else 0
 
 
 def listed(
     path: Path, partitions: Iterable[Partition] | None = None, columns: Sequence[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows of a small table without Spark; none where there is no table."""
-    if not snapshot.exists(Location.of(path)):
+    if not snapshot.exists(str(path)):
         return []
-    found = snapshot.open_table(Location.of(path))
+    found = snapshot.open_table(str(path))
     return [row for batch in found.batches(columns, found.select(partitions)) for row in batch.to_pylist()]
 
 

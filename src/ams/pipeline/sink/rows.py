@@ -66,9 +66,8 @@ class Layout:
     """Where all rows go; None when each says it."""
     order_by: tuple[str, ...]
     """Columns that must never fall within a lane."""
-    has_attributes: bool
-    has_ordering_key: bool
-    has_lane: bool
+    columns: frozenset[str]
+    """Those that are there."""
 
 
 def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) -> Layout:
@@ -90,8 +89,7 @@ def layout(schema: StructType, topic: str | None, order_by: Sequence[str] = ()) 
             raise WrongOption(
                 "columns", f"{name} is no part of a message; select data, attributes, ordering_key and topic"
             )
-    there = (name in schema.names for name in (ATTRIBUTES, ORDERING_KEY, LANE))
-    return Layout(topic, tuple(order_by), *there)
+    return Layout(topic, tuple(order_by), frozenset(schema.names))
 
 
 def _is(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
@@ -129,21 +127,18 @@ class Rows:
 
     def _columns(self, batch: pa.RecordBatch) -> list[Any]:
         given = self._layout
-        return [
-            batch.column(DATA).to_pylist(),
-            batch.column(ATTRIBUTES).to_pylist() if given.has_attributes else repeat(None),
-            batch.column(ORDERING_KEY).to_pylist() if given.has_ordering_key else repeat(None),
-            repeat(given.topic) if given.topic else batch.column(TOPIC).to_pylist(),
-            batch.column(LANE).to_pylist() if given.has_lane else repeat(None),
-            zip(*(batch.column(name).to_pylist() for name in given.order_by), strict=True)
-            if given.order_by
-            else repeat(()),
-        ]
+
+        def values(name: str) -> Any:
+            return batch.column(name).to_pylist() if name in given.columns else repeat(None)
+
+        topics = repeat(given.topic) if given.topic else values(TOPIC)
+        order = zip(*map(values, given.order_by), strict=True) if given.order_by else repeat(())
+        return [values(DATA), values(ATTRIBUTES), values(ORDERING_KEY), topics, values(LANE), order]
 
     def _lane(self, topic: str | None, lane: int | None) -> Lane:
         if topic is None or not is_name(topic):
             raise self._wrong(f"{topic!r} is no name of a topic")
-        if self._layout.has_lane and lane is None:
+        if LANE in self._layout.columns and lane is None:
             raise self._wrong("has no lane")
         self._lanes[topic, lane] = found = Lane(topic, place(lane, self._partition))
         return found

@@ -68,8 +68,7 @@ def _on_failure(kind: str, said: Mapping[str, Value], steps: Steps) -> str:
 
 
 def _not_null(value: Value, steps: Steps, findings: Findings) -> Rule:
-    _check_not_empty(value)
-    names = known_columns(value, steps.columns, findings)
+    names = known_columns(_not_empty(value), steps.columns, findings)
     return ", ".join(names), lambda _, __: reduce(and_, (F.col(name).isNotNull() for name in names))
 
 
@@ -97,8 +96,7 @@ def _range(value: Value, steps: Steps, findings: Findings) -> Rule:
 
 
 def _unique(value: Value, steps: Steps, findings: Findings) -> Rule:
-    _check_not_empty(value)
-    by = known_keys(value, steps.columns, findings)
+    by = known_keys(_not_empty(value), steps.columns, findings)
     return ", ".join(by), lambda rows, reached: place_among(rows, [reached, *by]) == 1
 
 
@@ -122,9 +120,10 @@ def _at_least(value: Value) -> Decimal:
     return Decimal(said.text())
 
 
-def _check_not_empty(value: Value) -> None:
+def _not_empty(value: Value) -> Value:
     if not values_of(value):
         raise bad(value.place, "at least one column is expected here")
+    return value
 
 
 _BOUNDS = {"min": ("from", Column.__ge__), "max": ("to", Column.__le__)}

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import msgspec
@@ -24,7 +24,8 @@ from ams.pipeline.expressions.types import struct
 from ams.pipeline.jobs import load
 from ams.pipeline.jobs.base import Job, in_effect, read_options, takes_text
 from ams.pipeline.parsing import parsed
-from ams.pipeline.running import Plan, Run
+from ams.pipeline.running import Handle, Plan, Run
+from ams.pipeline.tables import Table
 
 OF_JOBS = ("name", "job", "options")
 OF_STEPS = ("name", "source", "steps", "sink")
@@ -181,20 +182,14 @@ class Flow:
         """Read, make, and hand over, until it has caught up."""
         subscribed = {"subscription": self.source.subscription} if self.source.subscription else {}
         messages = run.topic(*self.source.topics, **self.source.options, **subscribed)
-        if not self.steps.whole:
-            run.stream(
-                messages,
-                lambda batch, number: self._batch(run, batch, number, lambda rows: self.sink.add(run, rows, number)),
-            )
-            return
-        table = run.table(ROWS, struct(self.steps.row_columns))
-        run.stream(
-            messages,
-            lambda batch, number: self._batch(run, batch, number, lambda rows: run.append(table, rows, number)),
-            lambda: self._result(run, table.read()),
-        )
+        take: Handle = partial(self.sink.add, run)
+        refresh: Callable[[], None] | None = None
+        if self.steps.whole:
+            table = run.table(ROWS, struct(self.steps.row_columns))
+            take, refresh = partial(run.append, table), partial(self._result, run, table)
+        run.stream(messages, lambda batch, number: self._batch(run, batch, number, take), refresh)
 
-    def _batch(self, run: Run, batch: DataFrame, number: int, take: Callable[[DataFrame], None]) -> None:
+    def _batch(self, run: Run, batch: DataFrame, number: int, take: Handle) -> None:
         """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
         steps = self.steps
         with watching(f"batch {number}", run.say) as watch:
@@ -206,11 +201,11 @@ class Flow:
             rows = through(steps.rows, rows, watch)
             if watch.aside:
                 run.quarantine(reduce(DataFrame.union, watch.aside), number)
-            take(rows)
+            take(rows, number)
             run.expect(watch.counts, number)
 
-    def _result(self, run: Run, rows: DataFrame) -> None:
+    def _result(self, run: Run, table: Table) -> None:
         """Compute the result of all rows there are, and put it in the place of the one before."""
         with watching("the result", run.say) as watch:
-            self.sink.replace(run, through(self.steps.whole, rows, watch))
+            self.sink.replace(run, through(self.steps.whole, table.read(), watch))
             run.expect(watch.counts)

@@ -150,6 +150,7 @@ END = "sink: {console: 5}\n"
         ("{}", "'source' must be said"),
         ("[1]", "names with values are expected here, not a list"),
         (START, "'sink' must be said"),
+        ("source: [topic]\n" + END, "names with values are expected here, not a list"),
         ("source: {}\n" + END, "one of topic, topics, subscription must be said, and only one"),
         (
             "source: {topic: a, subscription: b}\n" + END,

@@ -77,9 +77,10 @@ class Findings:
     def values(self, said: Mapping[str, Value], readers: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
         """Read those values that there is a reader for, in the order of the readers."""
         found: dict[str, Any] = {}
-        for name in [each for each in readers if each in said]:
-            with self.catch(said[name]):
-                found[name] = readers[name](said[name])
+        for name, reader in readers.items():
+            if name in said:
+                with self.catch(said[name]):
+                    found[name] = reader(said[name])
         return found
 
     def each(self, values: Iterable[Value], read: Callable[[Value], T]) -> list[T]:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 from ams.core.yaml_tree import Value, bad
 from ams.pipeline.definition.fields import Findings, resource_name, values_of
@@ -36,18 +35,18 @@ class Source:
 
 def read_source(value: Value, findings: Findings) -> Source:
     """Read the section `source`."""
-    readers: dict[str, Callable[[Value], Any]] = {name: lambda each: _names(each, findings) for name in _WHAT}
-    said = findings.read(value, {**readers, **_OPTIONS})
-    chosen = [name for name in _WHAT if name in value.mapping()]
+    told = findings.mapping(value, (*_WHAT, *_OPTIONS))
+    chosen = [name for name in _WHAT if name in told]
     if len(chosen) != 1:
         findings.add(value, f"one of {', '.join(_WHAT)} must be said, and only one")
         return Source()
+    said = findings.values(told, {chosen[0]: lambda each: _names(each, findings), **_OPTIONS})
     names = said.pop(chosen[0], ())
     options = dict(sorted(option for each in said.values() for option in each.items()))
     if chosen[0] != "subscription":
         return Source(topics=names, options=options)
     if len(names) > 1:
-        findings.add(value.mapping()["subscription"], "only one subscription can be read")
+        findings.add(told["subscription"], "only one subscription can be read")
     return Source(subscription="".join(names[:1]), options=options)
 
 

@@ -74,6 +74,11 @@ export async function open(path: string, request: Request = {}): Promise<Respons
   }
 }
 
+/** What will not be otherwise by asking again: no right, no such thing, no such call. */
+export function isFinal(error: unknown): boolean {
+  return error instanceof ApiError && error.code >= 400 && error.code < 429;
+}
+
 /** Of these the API says that nothing was done; another 503 may have been in the middle of something. */
 function isToBeRepeated(error: ApiError, request: Request): boolean {
   if (error.code === 429) return true;

@@ -5,7 +5,7 @@ import { span } from "./format";
 import { type Config, logOut } from "./login";
 import { PAGES, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
-import { Link, Note, Page } from "./parts/basics";
+import { Button, Link, Note, Page } from "./parts/basics";
 import { Dialog } from "./parts/dialog";
 import { Field, Form } from "./parts/form";
 import { href, useRoute } from "./router";
@@ -57,9 +57,7 @@ function Frame(props: { user: User; version: string | undefined }) {
         )}
         <span class="fill" />
         <span class="quiet">{visible(props.user.name)}</span>
-        <button type="button" onClick={logOut}>
-          Log out
-        </button>
+        <Button label="Log out" onClick={logOut} />
       </header>
       <Navigation user={props.user} project={project} place={found?.entry.path ?? ""} />
       <main id="main" ref={main} tabIndex={-1}>
@@ -136,8 +134,7 @@ function TokenDialog(props: { user: User }) {
       <Form
         button="Go on"
         onSubmit={async ({ token = "" }) => wanted.answer(token.trim())}
-        onCancel={() => wanted.answer(null)}
-      >
+        onCancel={() => wanted.answer(null)}>
         <Field name="token" label="Token" type="password" required autofocus />
       </Form>
     </Dialog>

@@ -1,6 +1,7 @@
 /** Numbers, spans, times and bytes as people read them. */
 
 const numbers = new Intl.NumberFormat(undefined, { maximumFractionDigits: 2 });
+const times = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const compact = new Intl.NumberFormat(undefined, { notation: "compact", maximumSignificantDigits: 3 });
 
 export function number(value: number | null | undefined): string {
@@ -50,7 +51,7 @@ export function span(seconds: number | null | undefined): string {
 }
 
 export function localTime(time: Date): string {
-  return time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return times.format(time);
 }
 
 export function utcTime(time: Date): string {

@@ -1,23 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { eventParser, ratesBetween, type ServerEvent } from "./live";
-
-const STREAM =
-  'event: counts\r\ndata: {"a":1}\r\n\r\n: still here\n\nid: 7\nevent: message\ndata: one\ndata: two\n\nevent: half\ndata: not';
-
-test("events are the same wherever the stream is cut", () => {
-  const wanted: ServerEvent[] = [
-    { event: "counts", data: '{"a":1}' },
-    { event: "message", data: "one\ntwo" },
-  ];
-  for (let first = 0; first <= STREAM.length; first++) {
-    for (let second = first; second <= STREAM.length; second += 7) {
-      const parse = eventParser();
-      const pieces = [STREAM.slice(0, first), STREAM.slice(first, second), STREAM.slice(second)];
-      assert.deepEqual(pieces.flatMap(parse), wanted, `cut at ${first} and ${second}`);
-    }
-  }
-});
+import { ratesBetween } from "./live";
 
 test("a rate is what came between two samples, by the service's clock", () => {
   const at = (time: string, messages: number) => ({ time, topics: { a: { messages, bytes: 0 } }, subscriptions: {} });

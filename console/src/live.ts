@@ -1,57 +1,22 @@
 /** What changes while it is looked at: one event stream by fetch, with the token in a header, opened again when it ends. */
+import { createParser } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, open } from "./api";
+import { isFinal, open } from "./api";
 import type { Counts, Message } from "./types";
 
-export interface ServerEvent {
-  event: string;
-  data: string;
-}
-
-/** Read `text/event-stream` in pieces, wherever they are cut; returns the events that are whole. */
-export function eventParser(): (piece: string) => ServerEvent[] {
-  let rest = "";
-  return (piece) => {
-    rest += piece;
-    // A line end may come in two pieces: a lone \r at the end waits for what is next.
-    const held = rest.endsWith("\r") ? "\r" : "";
-    const blocks = rest
-      .slice(0, rest.length - held.length)
-      .replace(/\r\n?/g, "\n")
-      .split("\n\n");
-    rest = (blocks.pop() ?? "") + held;
-    return blocks.map(eventOf).filter((each) => each.data !== "");
-  };
-}
-
-function eventOf(block: string): ServerEvent {
-  let event = "message";
-  const data: string[] = [];
-  for (const line of block.split("\n")) {
-    const [, name, value = ""] = /^([^:]*):? ?(.*)$/.exec(line) ?? [];
-    if (name === "event") event = value;
-    if (name === "data") data.push(value);
-  }
-  return { event, data: data.join("\n") };
-}
-
 /** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
-async function follow(
-  path: string,
-  query: Record<string, string>,
-  signal: AbortSignal,
-  on: (event: ServerEvent) => void,
-) {
+async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
   const answer = await open(path, { query, signal, headers: { Accept: "text/event-stream" } });
+  const parser = createParser({ onEvent: ({ event = "message", data }) => on(event, JSON.parse(data)) });
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
-  if (!reader) return;
-  const parse = eventParser();
   for (;;) {
-    const { done, value } = await reader.read();
+    const { done = true, value = "" } = (await reader?.read()) ?? {};
     if (done) return;
-    for (const event of parse(value)) on(event);
+    parser.feed(value);
   }
 }
+
+type OnEvent = (event: string, data: unknown) => void;
 
 export type LiveState = "connecting" | "live" | "off";
 
@@ -64,7 +29,7 @@ export interface Live {
 const LONGEST_PAUSE = 30;
 
 /** Follow a stream while the component is there; a query of null follows nothing. */
-export function useEvents(path: string, query: Record<string, string> | null, on: (event: ServerEvent) => void): Live {
+export function useEvents(path: string, query: Record<string, string> | null, on: OnEvent): Live {
   const [live, setLive] = useState<Live>({ state: "connecting", error: null });
   const handler = useRef(on);
   handler.current = on;
@@ -76,16 +41,15 @@ export function useEvents(path: string, query: Record<string, string> | null, on
       for (let pause = 1; !leaving.signal.aborted; pause = Math.min(LONGEST_PAUSE, pause * 2)) {
         setLive((last) => ({ ...last, state: "connecting" }));
         try {
-          await follow(path, query, leaving.signal, (event) => {
+          await follow(path, query, leaving.signal, (event, data) => {
             pause = 1;
             setLive((last) => (last.state === "live" ? last : { state: "live", error: null }));
-            handler.current(event);
+            handler.current(event, data);
           });
         } catch (error) {
           if (leaving.signal.aborted) return;
           setLive({ state: "off", error: error as Error });
-          // What will not be otherwise by asking again: no right, no such thing, no such call.
-          if (error instanceof ApiError && error.code >= 400 && error.code < 429) return;
+          if (isFinal(error)) return;
         }
         await new Promise((done) => setTimeout(done, pause * 1000));
       }
@@ -113,9 +77,9 @@ export function useCounts(
   const query = some
     ? { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") }
     : null;
-  const live = useEvents(`/projects/${project}:watch`, query, ({ event, data }) => {
+  const live = useEvents(`/projects/${project}:watch`, query, (event, data) => {
     if (event !== "counts") return;
-    const counts = JSON.parse(data) as Counts;
+    const counts = data as Counts;
     setSample((last) => ({ counts, rates: ratesBetween(last?.counts, counts) }));
   });
   return { ...live, sample };
@@ -141,9 +105,9 @@ export interface Tailed {
 export function useTail(project: string, topic: string, on: boolean, most: number) {
   const [messages, setMessages] = useState<Tailed[]>([]);
   const [skipped, setSkipped] = useState(0);
-  const live = useEvents(`/projects/${project}:watch`, on ? { tail: topic } : null, ({ event, data }) => {
-    if (event === "skipped") setSkipped((last) => last + Number(JSON.parse(data).messages));
-    if (event === "message") setMessages((last) => [JSON.parse(data) as Tailed, ...last].slice(0, most));
+  const live = useEvents(`/projects/${project}:watch`, on ? { tail: topic } : null, (event, data) => {
+    if (event === "skipped") setSkipped((last) => last + (data as { messages: number }).messages);
+    if (event === "message") setMessages((last) => [data as Tailed, ...last].slice(0, most));
   });
   return { ...live, messages, skipped, clear: () => setMessages([]) };
 }

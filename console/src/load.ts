@@ -1,6 +1,6 @@
 /** What pages load: asked when shown, again when told to, and kept while a newer answer is on its way. */
 import { useCallback, useEffect, useState } from "preact/hooks";
-import { type ApiError, call, session } from "./api";
+import { type ApiError, call, isFinal, session } from "./api";
 import { useStore } from "./store";
 
 export interface Loaded<T> {
@@ -32,6 +32,7 @@ export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Pr
       } catch (error) {
         if (leaving.signal.aborted) return;
         setState((last) => ({ key, data: last.key === key ? last.data : null, error: error as Error }));
+        if (isFinal(error)) return;
       }
       if (every > 0 && !leaving.signal.aborted) timer = setTimeout(again, every * 1000);
     };

@@ -1,10 +1,6 @@
 /** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
 import { call, open } from "./api";
-import type { Message, Offsets } from "./types";
-
-export interface ReadMessage extends Message {
-  offset: number;
-}
+import type { Message, Offsets, ReadMessage } from "./types";
 
 export interface Range {
   messages: ReadMessage[];

@@ -28,7 +28,9 @@ export function href(path: string[], query: Record<string, string> = {}): string
 export const route = store<Route>(parse(location.hash));
 
 export function startRouter(): void {
-  addEventListener("hashchange", () => route.set(parse(location.hash)));
+  const follow = () => route.set(parse(location.hash));
+  addEventListener("hashchange", follow);
+  follow();
 }
 
 export function useRoute(): Route {

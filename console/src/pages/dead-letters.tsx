@@ -5,9 +5,9 @@ import { useLoad } from "../load";
 import { Badge, Card, Empty, Shown } from "../parts/basics";
 import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
-import { find, type ReadMessage, redrive } from "../reading";
+import { find, redrive } from "../reading";
 import { visible } from "../text";
-import type { Offsets } from "../types";
+import type { Offsets, ReadMessage } from "../types";
 import { deadLetterTopic, type SubscriptionProps } from "./subscription";
 
 const AT_ONCE = 25;

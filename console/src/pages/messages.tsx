@@ -3,7 +3,7 @@ import { call } from "../api";
 import { number, plural } from "../format";
 import { useTail } from "../live";
 import { useGet, useLoad } from "../load";
-import { Empty, ErrorNote, Note, Shown } from "../parts/basics";
+import { Button, Empty, ErrorNote, Note, Shown } from "../parts/basics";
 import { Field, Form, type Values } from "../parts/form";
 import { MessageCard, VIEWS, type View } from "../parts/message";
 import { attributeFilter, find } from "../reading";
@@ -51,9 +51,7 @@ function Controls({ base }: { base: string }) {
       <Field name="time" label="or from a time (local)" type="datetime-local" />
       <Field name="attr" label="Attributes" value={attributes} placeholder="lang=en site" />
       <Field name="view" label="Show bodies" value={view} onInput={setView} options={VIEWS} />
-      <button type="button" class="beside" aria-pressed={tail !== ""} onClick={follow}>
-        {tail ? "Stop following" : "Follow live"}
-      </button>
+      <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
     </Form>
   );
 }
@@ -79,38 +77,15 @@ function Browse(props: Showing & { base: string; project: string; name: string }
       {({ bounds, messages, first, next }) => (
         <>
           <nav class="pager" aria-label="Messages">
-            <button
-              type="button"
-              disabled={bounds.min >= first}
-              onClick={() => setQuery({ from: String(bounds.min), before: null })}
-            >
-              Oldest
-            </button>
-            <button
-              type="button"
-              disabled={bounds.min >= first}
-              onClick={() => setQuery({ before: String(first), from: null })}
-            >
-              Older
-            </button>
+            <Button label="Oldest" disabled={bounds.min >= first} onClick={() => show({ from: bounds.min })} />
+            <Button label="Older" disabled={bounds.min >= first} onClick={() => show({ before: first })} />
             <span class="quiet">
               {next > first ? `Ids ${number(first)} to ${number(next - 1)}` : "No ids"} of {number(bounds.min)} to{" "}
               {number(bounds.max - 1)}
               {attr && `, ${plural(messages.length, "message")} found`}
             </span>
-            <button
-              type="button"
-              disabled={next >= bounds.max}
-              onClick={() => setQuery({ from: String(next), before: null })}
-            >
-              Newer
-            </button>
-            <button
-              type="button"
-              onClick={() => (from || before ? setQuery({ from: null, before: null }) : loaded.reload())}
-            >
-              Newest
-            </button>
+            <Button label="Newer" disabled={next >= bounds.max} onClick={() => show({ from: next })} />
+            <Button label="Newest" onClick={() => (from || before ? show({}) : loaded.reload())} />
           </nav>
           {messages.toReversed().map((message) => (
             <MessageCard key={message.offset} message={message} {...props} />
@@ -127,6 +102,11 @@ function Browse(props: Showing & { base: string; project: string; name: string }
       )}
     </Shown>
   );
+}
+
+/** Show messages from an id on, or the last before one, or the newest. */
+function show({ from, before }: { from?: number; before?: number }): void {
+  setQuery({ from: from === undefined ? null : String(from), before: before === undefined ? null : String(before) });
 }
 
 function Tail(props: Showing & { project: string; name: string }) {

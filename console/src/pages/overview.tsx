@@ -5,7 +5,7 @@ import { number, plural, rate, short, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { Badge, Card, Empty, Link, Page, Stat } from "../parts/basics";
-import { Plots, rateLine, SpanChoice } from "../parts/history";
+import { Plots, rateLine } from "../parts/history";
 import type { Line } from "../parts/plot";
 import { administers, consumes, publishes } from "../rights";
 import { useStore } from "../store";
@@ -32,7 +32,7 @@ export function Overview(props: { params: Params }) {
   const now = sample ? Object.values(sample.rates).reduce((sum, each) => sum + each, 0) : undefined;
   const lag = sample ? Object.values(sample.counts.subscriptions).reduce((sum, each) => sum + each.lag, 0) : undefined;
   return (
-    <Page title={project} kind="Project" actions={<SpanChoice />}>
+    <Page title={project} kind="Project">
       {sample && subscriptions.data && (
         <Wrong project={project} counts={sample.counts} subscriptions={subscriptions.data.subscriptions} />
       )}
@@ -140,7 +140,7 @@ function Busiest(props: {
           <li key={row.name}>
             <Link to={["p", project, "topics", row.name]}>{row.name}</Link>
             <span>{rate(row.rate)}</span>
-            <span class="quiet">{plural(row.messages, "message")} ever</span>
+            <span class="quiet if-wide">{plural(row.messages, "message")} ever</span>
           </li>
         ))}
       </ol>

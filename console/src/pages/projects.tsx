@@ -59,8 +59,7 @@ export function Projects() {
             {() => <NewProject />}
           </Opens>
         )
-      }
-    >
+      }>
       <Shown of={loaded}>
         {({ projects }) => (
           <Table

@@ -8,14 +8,12 @@ import { Destroys } from "../parts/dialog";
 import { Act, Check, type Choice, Field, Form, type Values } from "../parts/form";
 import { type Column, Table } from "../parts/table";
 import { visible } from "../text";
-import type { PushConfig, PushStatus } from "../types";
+import type { PushAttempt, PushConfig, PushStatus } from "../types";
 import type { SubscriptionProps } from "./subscription";
-
-type Attempt = NonNullable<PushStatus["attempts"]>[number];
 
 export function Push(props: SubscriptionProps) {
   const { pushConfig } = props.subscription;
-  const pushed = pushConfig.type !== "";
+  const pushed = Boolean(pushConfig.type);
   return (
     <>
       {pushed && <Delivery base={props.base} />}
@@ -61,7 +59,7 @@ function Delivery(props: { base: string }) {
             <Note tone="bad">
               <p>
                 {now.error.status !== undefined && <strong>{now.error.status} </strong>}
-                {visible(now.error.detail)}
+                {visible(now.error.detail ?? "")}
               </p>
             </Note>
           )}
@@ -87,7 +85,7 @@ function Delivery(props: { base: string }) {
   );
 }
 
-const ATTEMPTS: Column<Attempt>[] = [
+const ATTEMPTS: Column<PushAttempt>[] = [
   { id: "time", title: "When", by: (row) => row.time, cell: (row) => <Time at={row.time} /> },
   {
     id: "status",
@@ -119,13 +117,14 @@ const ATTEMPTS: Column<Attempt>[] = [
 
 function Verify(props: SubscriptionProps) {
   const { pushConfig } = props.subscription;
-  const root = URL.canParse(pushConfig.pushEndpoint) ? new URL(pushConfig.pushEndpoint).origin : "";
+  const { pushEndpoint = "", verificationHash = "" } = pushConfig;
+  const root = URL.canParse(pushEndpoint) ? new URL(pushEndpoint).origin : "";
   return (
     <Card title="Verify the endpoint">
       <p>
         Nothing is delivered until <code>{visible(root)}/ams_verification_hash</code> answers with exactly this text:
       </p>
-      <Command text={pushConfig.verificationHash} />
+      <Command text={verificationHash} />
       <Act
         label="Verify it now"
         primary
@@ -141,7 +140,7 @@ function Verify(props: SubscriptionProps) {
 /** What a configuration says besides what the form changes: it is replaced whole. */
 function kept(config: PushConfig): Partial<PushConfig> {
   const { verificationHash: _, verified: __, authorizationHeader, ...rest } = config;
-  const type = authorizationHeader.type;
+  const type = authorizationHeader?.type;
   return { ...rest, ...(type === "disabled" ? { authorizationHeader: { type } } : {}) };
 }
 
@@ -164,7 +163,7 @@ function Endpoint({ base, subscription, reload }: SubscriptionProps) {
       ...rest,
       type,
       ...(type === "mattermost" ? { mattermostUrl: url } : { pushEndpoint: url, maxMessages: Number(most) }),
-      retryPolicy: { ...(policy === config.retryPolicy.type ? config.retryPolicy : {}), type: policy },
+      retryPolicy: { ...(policy === config.retryPolicy?.type ? config.retryPolicy : {}), type: policy },
       base64Decode: decode === "on",
       ...(dead ? { deadLetterTopic: dead, maxDeliveryAttempts: Number(attempts) } : {}),
     };
@@ -191,7 +190,7 @@ function Endpoint({ base, subscription, reload }: SubscriptionProps) {
           min={1}
           value={String(config.maxMessages || 1)}
         />
-        <Field name="policy" label="Wait after a failure" value={config.retryPolicy.type} options={POLICIES} />
+        <Field name="policy" label="Wait after a failure" value={config.retryPolicy?.type} options={POLICIES} />
         <Check name="decode" label="Deliver the data decoded from base64" checked={config.base64Decode} />
         {!parallel && (
           <>

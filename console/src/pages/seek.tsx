@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { call } from "../api";
 import { localTime, number, plural, rate, shortName, utcTime } from "../format";
 import { useGet } from "../load";
-import { Card, ErrorNote, Shown } from "../parts/basics";
+import { Button, Card, ErrorNote, Shown } from "../parts/basics";
 import { Confirmed, Dialog } from "../parts/dialog";
 import { Field, Form } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
@@ -61,12 +61,8 @@ export function Seek(props: SubscriptionProps) {
                 <Field name="id" label="The next message to deliver" type="number" min={0} required />
               </Form>
               <div class="actions">
-                <button type="button" class="quiet" onClick={() => setTarget({ offset: now.min })}>
-                  To the oldest kept
-                </button>
-                <button type="button" class="quiet" onClick={() => setTarget({ offset: now.max })}>
-                  To the end
-                </button>
+                <Button label="To the oldest kept" quiet onClick={() => setTarget({ offset: now.min })} />
+                <Button label="To the end" quiet onClick={() => setTarget({ offset: now.max })} />
               </div>
             </Card>
           </div>

@@ -8,7 +8,7 @@ import { AccessList } from "../parts/access";
 import { Badge, Card, Command, Empty, Facts, Link, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
 import { Destroys } from "../parts/dialog";
 import { Act, Field, Form, type Values } from "../parts/form";
-import { Plots, rateLine, SpanChoice } from "../parts/history";
+import { Plots, rateLine } from "../parts/history";
 import { MessageCard } from "../parts/message";
 import type { Line } from "../parts/plot";
 import { administers } from "../rights";
@@ -37,7 +37,7 @@ export function SubscriptionPage(props: { params: Params }) {
   const subscription = useGet<Subscription>(base);
   const admin = administers(user, project);
   return (
-    <Page title={name} kind="Subscription" actions={<SpanChoice />}>
+    <Page title={name} kind="Subscription">
       <Shown of={subscription}>
         {(data) => {
           const all = { project, name, base, subscription: data, reload: subscription.reload, admin };
@@ -65,7 +65,7 @@ export function SubscriptionPage(props: { params: Params }) {
 }
 
 function tabsOf(subscription: Subscription, admin: boolean): [string, string][] {
-  const pushed = subscription.pushConfig.type !== "";
+  const pushed = Boolean(subscription.pushConfig.type);
   const tabs: [string, string][] = [["overview", "Overview"]];
   if (!pushed) tabs.push(["messages", "Pull"]);
   tabs.push(["seek", "Move"]);

@@ -32,8 +32,7 @@ export function Subscriptions(props: { params: Params }) {
             {() => <NewSubscription project={project} />}
           </Opens>
         )
-      }
-    >
+      }>
       <Shown of={loaded}>
         {({ subscriptions }) => (
           <Table

@@ -8,13 +8,13 @@ import { AccessList } from "../parts/access";
 import { Card, Command, Empty, Facts, Link, Note, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
 import { Destroys, Opens } from "../parts/dialog";
 import { Check, Field, Form, type Values } from "../parts/form";
-import { Plots, rateLine, SpanChoice } from "../parts/history";
+import { Plots, rateLine } from "../parts/history";
 import { Table } from "../parts/table";
 import { administers, isServiceAdmin, rolesIn } from "../rights";
 import { go } from "../router";
 import { useStore } from "../store";
 import { toBase64, visible } from "../text";
-import type { History, Schema, Subscription, Topic, User } from "../types";
+import type { DryRun, History, Schema, Subscription, Topic, User } from "../types";
 import type { Params } from ".";
 import { Messages } from "./messages";
 import { NewSubscription, subscriptionColumns } from "./subscriptions";
@@ -39,7 +39,7 @@ export function TopicPage(props: { params: Params }) {
   tabs.push(["publish", "Publish"]);
   if (admin) tabs.push(["schema", "Schema"], ["access", "Access"], ["settings", "Settings"]);
   return (
-    <Page title={name} kind="Topic" actions={<SpanChoice />}>
+    <Page title={name} kind="Topic">
       <Shown of={topic}>
         {(data) => {
           const all = { project, name, base, topic: data, reload: topic.reload };
@@ -90,8 +90,7 @@ function TopicOverview(props: Props & { admin: boolean; service: boolean }) {
         <Card
           title="Subscriptions"
           wide
-          actions={<Opens label="New subscription">{() => <NewSubscription project={project} topic={name} />}</Opens>}
-        >
+          actions={<Opens label="New subscription">{() => <NewSubscription project={project} topic={name} />}</Opens>}>
           <Shown of={readers}>
             {(all) => (
               <Table
@@ -178,12 +177,6 @@ export function attributesOf(text: string): Record<string, string> {
       return [line.slice(0, at).trim(), line.slice(at + 1)];
     });
   return Object.fromEntries(pairs);
-}
-
-interface DryRun {
-  checked: number;
-  refused: number;
-  reasons: { messageId: string; reason: string }[];
 }
 
 function SchemaOf({ project, topic, base, name, reload }: Props) {

@@ -63,8 +63,7 @@ export function Topics(props: { params: Params }) {
             {() => <NewTopic project={project} />}
           </Opens>
         )
-      }
-    >
+      }>
       <Shown of={loaded}>
         {({ topics }) => (
           <Table

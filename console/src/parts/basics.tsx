@@ -92,12 +92,25 @@ export function ErrorNote(props: { error: Error; again?: (() => void) | undefine
           Request <code>{id}</code>
         </p>
       )}
-      {props.again && (
-        <button type="button" onClick={props.again}>
-          Try again
-        </button>
-      )}
+      {props.again && <Button label="Try again" onClick={props.again} />}
     </Note>
+  );
+}
+
+interface ButtonProps {
+  label: string;
+  onClick: () => void;
+  /** It looks as text does. */
+  quiet?: boolean;
+  disabled?: boolean;
+  pressed?: boolean;
+}
+
+export function Button({ label, quiet, pressed, ...rest }: ButtonProps) {
+  return (
+    <button type="button" class={quiet ? "quiet" : ""} aria-pressed={pressed} {...rest}>
+      {label}
+    </button>
   );
 }
 
@@ -152,8 +165,7 @@ export function Copy(props: { text: string; label?: string }) {
       type="button"
       class="quiet"
       onClick={copy}
-      aria-label={`${props.label ?? "Copy"}: ${props.text.slice(0, 80)}`}
-    >
+      aria-label={`${props.label ?? "Copy"}: ${props.text.slice(0, 80)}`}>
       {said || (props.label ?? "Copy")}
     </button>
   );
@@ -204,8 +216,7 @@ export function Tabs(props: { tabs: [string, string][]; children: (id: string) =
             aria-selected={id === chosen}
             aria-controls="tab-panel"
             tabIndex={id === chosen ? 0 : -1}
-            onClick={() => choose(id)}
-          >
+            onClick={() => choose(id)}>
             {label}
           </button>
         ))}

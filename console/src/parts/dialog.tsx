@@ -20,8 +20,7 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
       onCancel={(event) => {
         event.preventDefault();
         props.onClose();
-      }}
-    >
+      }}>
       <div class="card-head">
         <h2 id={id}>{props.title}</h2>
         <button type="button" class="quiet" onClick={props.onClose} aria-label="Close">
@@ -48,8 +47,7 @@ export function Opens(props: {
       <button
         type="button"
         class={props.primary ? "primary" : props.danger ? "danger" : ""}
-        onClick={() => setShown(true)}
-      >
+        onClick={() => setShown(true)}>
         {props.label}
       </button>
       {shown && (
@@ -84,8 +82,7 @@ export function Confirmed(props: ConfirmedProps) {
       danger={name !== null}
       disabled={name !== null && typed !== name}
       onSubmit={submit}
-      onCancel={props.close}
-    >
+      onCancel={props.close}>
       {props.children}
       {name !== null && <Field name="typed" label={`Type ${name} to go on`} onInput={setTyped} autofocus />}
     </Form>

@@ -1,7 +1,7 @@
 /** Forms: fields with labels, and a button that says how it went in the place where it was pressed. */
 import type { ComponentChildren } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
-import { ErrorNote, Note } from "./basics";
+import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
 export type Choice = [value: string, label: string];
@@ -32,6 +32,8 @@ export function Field({ label, value, hint, rows, options, onInput, autofocus, t
     id,
     "aria-describedby": hint ? `${id}-hint` : undefined,
     onInput: (event: Event) => onInput?.((event.target as HTMLInputElement).value),
+    // A dialog goes by the attribute when it opens, a page by the call.
+    autofocus: autofocus ?? false,
     ref: (element: HTMLElement | null) => {
       if (autofocus && element && !met.current) element.focus();
       met.current = true;
@@ -57,7 +59,7 @@ export function Field({ label, value, hint, rows, options, onInput, autofocus, t
 }
 
 /** The form gives `on` under its name when it is ticked. */
-export function Check(props: { name: string; label: string; checked?: boolean }) {
+export function Check(props: { name: string; label: string; checked?: boolean | undefined }) {
   const id = useId();
   return (
     <div class="check">
@@ -94,11 +96,7 @@ export function Form(props: FormProps) {
         <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy || props.disabled}>
           {props.button}
         </button>
-        {props.onCancel && (
-          <button type="button" onClick={props.onCancel}>
-            Cancel
-          </button>
-        )}
+        {props.onCancel && <Button label="Cancel" onClick={props.onCancel} />}
       </div>
       {said}
     </form>

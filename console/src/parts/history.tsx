@@ -2,7 +2,7 @@
 import { useGet } from "../load";
 import { useQuery } from "../router";
 import type { History } from "../types";
-import { Card, Shown } from "./basics";
+import { Button, Card, Shown } from "./basics";
 import { type Line, Plot } from "./plot";
 
 interface PlotsProps {
@@ -31,30 +31,31 @@ export function Plots({ project, topics = [], subscriptions = [], plots, onPick 
   return (
     <Shown of={loaded}>
       {(history) => (
-        <div class="grid">
-          {plots(history).map((each) => (
-            <Card key={each.title} title={each.title}>
-              <Plot
-                {...each}
-                times={timesOf(history, each.lines[0]?.values.length ?? 0)}
-                {...(pick ? { onPick: pick } : {})}
-              />
-            </Card>
-          ))}
-        </div>
+        <>
+          <SpanChoice />
+          <div class="grid">
+            {plots(history).map((each) => (
+              <Card key={each.title} title={each.title}>
+                <Plot
+                  {...each}
+                  times={timesOf(history, each.lines[0]?.values.length ?? 0)}
+                  {...(pick ? { onPick: pick } : {})}
+                />
+              </Card>
+            ))}
+          </div>
+        </>
       )}
     </Shown>
   );
 }
 
-export function SpanChoice() {
+function SpanChoice() {
   const [span, setSpan] = useQuery("span", "hour");
   return (
-    <fieldset class="choice" aria-label="Span of the plots">
+    <fieldset class="choice span" aria-label="Span of the plots">
       {["hour", "day"].map((each) => (
-        <button type="button" key={each} aria-pressed={span === each} onClick={() => setSpan(each)}>
-          Last {each}
-        </button>
+        <Button label={`Last ${each}`} key={each} pressed={span === each} onClick={() => setSpan(each)} />
       ))}
     </fieldset>
   );

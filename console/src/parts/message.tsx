@@ -4,7 +4,7 @@ import { decodeAvro } from "../avro";
 import { bytes as inBytes, plural } from "../format";
 import { asHex, asJson, asText, fromBase64, visible } from "../text";
 import type { Message, Schema } from "../types";
-import { Badge, Copy, Time } from "./basics";
+import { Badge, Button, Copy, Time } from "./basics";
 import type { Choice } from "./form";
 
 const CUT = 2000;
@@ -65,15 +65,11 @@ export function MessageCard(props: {
       {data.length > 0 && (
         <footer>
           {cut && !whole && (
-            <button type="button" class="quiet" onClick={() => setWhole(true)}>
-              Show more of {inBytes(data.length)}
-            </button>
+            <Button label={`Show more of ${inBytes(data.length)}`} quiet onClick={() => setWhole(true)} />
           )}
           {cut && whole && text.length > LONG && <span class="quiet">The rest is in the download.</span>}
           {form !== "hex" && <Copy text={text} />}
-          <button type="button" class="quiet" onClick={() => download(data, `${message.messageId}.bin`)}>
-            Download
-          </button>
+          <Button label="Download" quiet onClick={() => download(data, `${message.messageId}.bin`)} />
         </footer>
       )}
     </article>
@@ -90,9 +86,7 @@ function Attributes(props: { all: Record<string, string> }) {
         <Attribute key={name} name={name} value={value} />
       ))}
       {all.length > FEW_ATTRIBUTES && !every && (
-        <button type="button" class="quiet" onClick={() => setEvery(true)}>
-          Show all {plural(all.length, "attribute")}
-        </button>
+        <Button label={`Show all ${plural(all.length, "attribute")}`} quiet onClick={() => setEvery(true)} />
       )}
     </dl>
   );
@@ -107,9 +101,11 @@ function Attribute(props: { name: string; value: string }) {
       <dd>
         {visible(whole ? props.value : props.value.slice(0, 200))}
         {long && !whole && (
-          <button type="button" class="quiet" onClick={() => setWhole(true)}>
-            …show all of {plural(props.value.length, "character")}
-          </button>
+          <Button
+            label={`…show all of ${plural(props.value.length, "character")}`}
+            quiet
+            onClick={() => setWhole(true)}
+          />
         )}
       </dd>
     </div>

@@ -148,6 +148,7 @@ OWN_TABLE = """
 96 subscriptions:nack               project  SA PA CO PW
 97 subscriptions:detach             project  SA PA
 98 subscriptions:extendLeases       project  PW
+99 projects:watch                   project  SA PA PU CO
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

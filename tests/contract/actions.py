@@ -105,6 +105,7 @@ PATHS = {
     "issuers:create": ("POST", "/issuers/x"),
     "issuers:update": ("PUT", "/issuers/x"),
     "issuers:delete": ("DELETE", "/issuers/x"),
+    "projects:watch": ("GET", PROJECT + ":watch"),
 }
 """All but the four open ones."""
 

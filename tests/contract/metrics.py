@@ -35,6 +35,7 @@ from tests.contract.rows import (
 NEVER = "0001-01-01T00:00:00Z"
 TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
+WATCH = PROJECT + ":watch"
 ADM, PUB, CON = member("adm", "project_admin"), member("pub", "publisher"), member("con", "consumer")
 
 
@@ -205,4 +206,22 @@ SUBSCRIPTION_ROWS = [
 ]  # fmt: skip
 
 
-ROWS = [*PROJECT_ROWS, *TOPIC_ROWS, *SUBSCRIPTION_ROWS]
+WATCH_ROWS = [
+    Row("14.7", "nothing to watch", get(WATCH), error("IA", "Name what to watch: topics, subscriptions or tail")),
+    Row("14.7", "too many names", get(f"{WATCH}?topics={','.join(['T'] * 101)}"), error("IA", "At most 100 names")),
+    Row("14.7", "a name that is none", get(f"{WATCH}?topics=a%20b"), error("IA", "Invalid name: a b")),
+    Row("14.7", "a filter of nothing", get(f"{WATCH}?topics=T&filter=x"),
+        error("IA", "A filter is of a tail: name its topic"), (A_TOPIC,)),
+    Row("14.7, 19.1", "a filter that cannot be read", get(f"{WATCH}?tail=T&filter=attributes"),
+        error("IA", 'Invalid filter at character 11: expected ":" or "." after attributes'), (A_TOPIC,)),
+    Row("14.7", "an unknown topic", get(f"{WATCH}?topics=T"), NO_TOPIC),
+    Row("14.7", "the tail of an unknown topic", get(f"{WATCH}?tail=T"), NO_TOPIC),
+    Row("14.7", "an unknown subscription", get(f"{WATCH}?subscriptions=S"), NO_SUBSCRIPTION),
+    Row("14.7", "of an unknown project", get("/projects/$P-none:watch?topics=T"), NO_PROJECT),
+    Row("14.7, 3.5", "a publisher outside the list", get(f"{WATCH}?topics=T", by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
+    Row("14.7, 3.5", "a consumer outside the list", get(f"{WATCH}?subscriptions=S", by="con"), FORBIDDEN, (*BOTH, CON)),
+    Row("14.7", "a publisher sees no tail", get(f"{WATCH}?tail=T", by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
+    Row("14.7", "a consumer sees a tail by a subscription", get(f"{WATCH}?tail=T", by="con"), FORBIDDEN, (*BOTH, CON)),
+]  # fmt: skip
+
+ROWS = [*PROJECT_ROWS, *TOPIC_ROWS, *SUBSCRIPTION_ROWS, *WATCH_ROWS]

@@ -82,6 +82,7 @@ class State:
             return
         made = self.service
         yield figure("ams_waiting_pulls", "Pulls that wait for a message now.", made.deliverer.waiting)
+        yield figure("ams_live_views", "Event streams of live views that are open.", made.cases.live.views)
         yield from made.watched.gauges()
         yield figure("ams_pubsub_streams", "Streams of messages that are open.", made.working.streams.total())
         if made.embedded:
@@ -205,6 +206,7 @@ async def _served(
         await made.working.hand_over()
         main.should_exit = True
         made.deliverer.stop_waiting()
+        made.cases.live.stop()
         made.cases.schemas.stop()
         await task
 

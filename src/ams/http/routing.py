@@ -6,8 +6,8 @@ An answer is a whole body, or goes out piece by piece: as fast as the client rea
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -50,6 +50,10 @@ class Streamed(NamedTuple):
     media_type: str
     headers: Sequence[tuple[bytes, bytes]]
     pieces: AsyncIterator[bytes]
+    held: int = STREAMED_BYTES
+    """Bytes it counts for in the memory of answers, from its beginning to its end."""
+    is_endless: bool = False
+    """Whether it goes on until the client leaves, who is then noticed while the next piece is waited for."""
 
 
 class StreamedResponse(Response):
@@ -66,12 +70,19 @@ class StreamedResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; raises `Overloaded` when too many answers are not read."""
-        self._unread.check(self._project, STREAMED_BYTES)
-        with self._unread.held(self._project, STREAMED_BYTES):
+        self._unread.check(self._project, self._streamed.held)
+        with self._unread.held(self._project, self._streamed.held):
             await self._send(scope, receive, send)
 
     async def _send(self, scope: Scope, receive: Receive, send: Send) -> None:
         pieces = self._streamed.pieces
+        try:
+            await self._send_pieces(pieces, scope, receive, send)
+        finally:
+            if isinstance(pieces, AsyncGenerator):  # what it holds is let go at once, however this ended
+                await pieces.aclose()
+
+    async def _send_pieces(self, pieces: AsyncIterator[bytes], scope: Scope, receive: Receive, send: Send) -> None:
         piece = await anext(pieces, b"")
         headers = [(b"content-type", self._streamed.media_type.encode()), *self._streamed.headers]
         if not piece:
@@ -81,12 +92,26 @@ class StreamedResponse(Response):
         try:
             while piece and not left.done():
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-                piece = await anext(pieces, b"")
+                coming = anext(pieces, b"")
+                piece = await (_unless(left, coming) if self._streamed.is_endless else coming)
             await send({"type": "http.response.body", "body": b""})
         except (AmsError, asyncio.CancelledError) as error:  # cancelled: the service stops, its patience is over
             logger.warning("answer.cut", path=scope["path"], reason=str(error) or type(error).__name__)
         finally:
             left.cancel()
+
+
+async def _unless(left: asyncio.Future[None], coming: Awaitable[bytes]) -> bytes:
+    """Return the next piece, nothing when the client has left before it came."""
+    waiting: asyncio.Future[bytes] = asyncio.ensure_future(coming)
+    either: set[asyncio.Future[Any]] = {waiting, left}
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.result() if waiting.done() else b""
+    finally:
+        if not waiting.done():
+            waiting.cancel()
+            await asyncio.wait({waiting})
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")

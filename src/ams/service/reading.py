@@ -56,7 +56,7 @@ class RangeReader:
 
     async def bounds(self, caller: Caller, name: TopicName, subscription: str | None = None) -> Bounds:
         """Return the oldest kept offset of a topic and its end. Raises as `plan` does."""
-        topic = await self._topic(caller, name, subscription)
+        topic = await self.topic(caller, name, subscription)
         return await self.log.bounds(topic.id)
 
     async def plan(
@@ -67,7 +67,7 @@ class RangeReader:
         Raises `NotFound` for the topic, `NotAllowed` for a consumer without a subscription to it, `InvalidInput` for a
         start beyond the end.
         """
-        topic = await self._topic(caller, name, subscription)
+        topic = await self.topic(caller, name, subscription)
         return _range(topic.id, wanted, await self.log.bounds(topic.id), self.max_messages)
 
     async def messages(self, planned: Range) -> AsyncIterator[Sequence[Stored]]:
@@ -86,7 +86,8 @@ class RangeReader:
             yield found
             offset = Offset(found[-1].offset + 1)
 
-    async def _topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
+    async def topic(self, caller: Caller, name: TopicName, subscription: str | None) -> Topic:
+        """Return a topic that the caller may read; raises as `plan` does."""
         topic = await find_topic(self.registry, caller, name)
         if not caller.roles & _ADMINS:
             await self._require_consumer(caller, topic, subscription)

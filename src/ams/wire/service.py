@@ -172,3 +172,47 @@ class Lines(Object, frozen=True, omit_defaults=False):
 
     events: Sequence[Line]
     next_page_token: Text = msgspec.field(name="nextPageToken", default="")
+
+
+class TopicCounts(CamelObject, frozen=True):
+    """All that was published to a topic, ever."""
+
+    messages: int
+    bytes: int
+
+
+class SubscriptionCounts(CamelObject, frozen=True):
+    """Where a subscription stands; nothing but 0 without its topic."""
+
+    current: int
+    """The oldest kept message that is not acknowledged, or the end."""
+    end: int
+    lag: int
+    """Messages that are kept and not acknowledged."""
+    oldest_unacked_seconds: int | None = None
+    """Since the oldest of these was published."""
+    outstanding: int | None = None
+    """On lease, of a parallel subscription that the node works on."""
+    push: str | None = None
+    """How its delivery goes, as `state` of a push status; of a pull subscription it is left out."""
+
+
+class Counts(CamelObject, frozen=True):
+    """What a live view shows, by name."""
+
+    time: str
+    topics: dict[str, TopicCounts]
+    subscriptions: dict[str, SubscriptionCounts]
+
+
+class ViewSkipped(CamelObject, frozen=True):
+    """Messages of a tail that came too fast to be shown."""
+
+    messages: int
+
+
+class ViewEnd(CamelObject, frozen=True):
+    """Why a live view ended, and with which status the same request would be answered now."""
+
+    reason: str
+    code: int

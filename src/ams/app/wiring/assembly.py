@@ -33,6 +33,7 @@ from ams.http.routes.snapshots import SnapshotRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.topics import RetentionRoutes, TopicRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
+from ams.http.routes.watching import WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
@@ -43,6 +44,7 @@ from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
 from ams.service.expiring import Expiry
 from ams.service.issuers import Bindings
+from ams.service.live import Live
 from ams.service.members import Members
 from ams.service.metrics import Metrics, Usage
 from ams.service.parallel.requests import LeaseRequests
@@ -85,6 +87,9 @@ class UseCases:
     seeker: Seeker
     schemas: Schemas
     projects: Projects
+    reader: RangeReader
+    push_watcher: PushWatcher
+    live: Live
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,8 @@ def assemble(
     )
     retention = Retention(registry, log)
     settle = push.pushing.settle
+    reader = RangeReader(registry, log, settings.max_read_messages)
+    watcher = PushWatcher(registry, log, cursors, push.pushing, push.assignment, working)
     cases = UseCases(
         Topics(registry, log, counting, retention, changed=settle if push.is_driven else None),
         publisher,
@@ -201,9 +208,12 @@ def assemble(
         Seeker(registry, log, cursors, moved, working.opened.own, working, engines.clock, expiry.note),
         schemas,
         Projects(registry, log, cursors, changed=settle),
+        reader,
+        watcher,
+        Live(registry, log, cursors, engines.clock, reader, watcher, working),
     )
     table = routes(
-        settings, engines, admission, roles, counting, deliverer, working, cases, losses, push, identity, workers,
+        settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
         expiry,
     )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
@@ -226,6 +236,7 @@ def routes(
     settings: Settings,
     engines: Engines,
     admission: Admission,
+    gate: Gate,
     roles: RoleTable,
     counting: Counting,
     deliverer: Deliverer,
@@ -240,7 +251,6 @@ def routes(
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
     pushing, assignment = push.pushing, push.assignment
-    watcher = PushWatcher(registry, log, cursors, pushing, assignment, working)
     default_retention = Milliseconds(round(settings.retention * 1000))
     service_doctor = ServiceDoctor(
         registry,
@@ -254,7 +264,9 @@ def routes(
     )
     leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
-    doctor = Doctor(registry, log, cursors, counting, default_retention, clock, watcher, working, expiry.note)
+    doctor = Doctor(
+        registry, log, cursors, counting, default_retention, clock, cases.push_watcher, working, expiry.note
+    )
     return [
         *ServiceRoutes(About(admission, registry, settings.proxy_hostname, pushing, _push_server(settings))).rows(),
         *AuditRoutes(registry.audit).rows(),
@@ -268,14 +280,15 @@ def routes(
         *OffsetRoutes(cases.seeker).rows(),
         *DoctorRoutes(doctor, service_doctor).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
-        *PushStatusRoutes(watcher).rows(),
+        *PushStatusRoutes(cases.push_watcher).rows(),
         *PushIdentityRoutes(push.identity).rows(),
         *LeaseRoutes(assignment, pushing).rows(),
         *WaitRoutes(deliverer, working.puller, pushing).rows(),
         *DeadLetterRoutes(push.dead_letters, leases).rows(),
         *SubscriptionRoutes(cases.subscriptions, pushing, leases).rows(),
         *SnapshotRoutes(cases.snapshots).rows(),
-        *ReadingRoutes(RangeReader(registry, log, settings.max_read_messages), workers).rows(),
+        *ReadingRoutes(cases.reader, workers).rows(),
+        *WatchRoutes(cases.live, gate).rows(),
         *RetentionRoutes(cases.retention).rows(),
         *SchemaRoutes(cases.schemas).rows(),
         *TopicRoutes(cases.topics).rows(),

@@ -9,6 +9,7 @@ parallel         options of parallel subscriptions, read and shown
 snapshots        snapshots of where they stood
 schemas          schemas, with rules for attributes and dry runs
 reading          ranges of topics, as JSON lines or as an Arrow IPC stream
+watching         live views of a project, as server-sent events
 push             push configurations, how deliveries go, and dead letters
 push_lease       leases of push delivery, for processes that deliver
 service          status, version, metrics, both doctors, and the audit log

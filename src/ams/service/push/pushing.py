@@ -20,6 +20,7 @@ from ams.core.push_config import HTTP_ENDPOINT, AskedPush, PushConfig, authority
 from ams.push.delivery import new_secret
 from ams.push.endpoints import CheckFailed, CheckSlots, EndpointCheck
 from ams.push.report import PARALLEL_ELSEWHERE, text
+from ams.service.lag import lag_of
 from ams.service.lookup import find_dead_letter_topic, find_subscription
 from ams.service.parallel.working import Working
 from ams.service.push.assignment import Assignment
@@ -370,15 +371,9 @@ class PushWatcher:
         if topic is None:
             return None
         try:
-            position = await self.cursors.position(subscription.id, topic.id)
-            bounds = await self.log.bounds(topic.id)
+            return (await lag_of(self.log, self.cursors, subscription, topic.id)).messages
         except TopicGone:  # deleted meanwhile
             return None
-        oldest = max(position.offset, bounds.oldest)
-        if subscription.parallel is None or oldest >= bounds.end:
-            return max(bounds.end - oldest, 0)
-        done = (await self.cursors.progress(subscription.id)).done
-        return bounds.end - oldest - int(done.range_cardinality(oldest, bounds.end))
 
     async def _put_aside(self, subscription: Subscription) -> int:
         """Return how many messages of a parallel subscription were put aside since this process works on it."""

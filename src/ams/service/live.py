@@ -1,0 +1,311 @@
+"""What a page shows of a project while it is looked at: counts of some topics and subscriptions, and a topic's tail.
+
+A view looks when the log says that something was published, and every few seconds besides: acknowledgements and
+deliveries wake nobody. Rights are looked at again when anything changed, and every few seconds, as tokens expire by
+themselves: so a view ends soon after the token that opened it. It keeps nothing that grows: what its client does not
+read is not made.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ams.access.admission import Caller
+from ams.access.permissions import CONSUMER, PUBLISHER
+from ams.core.clock import Clock, publish_time
+from ams.core.errors import Conflict, InvalidInput, Overloaded, OwnedElsewhere, RateLimited
+from ams.core.filters import Filter, parse
+from ams.core.messages import Stored, attributes_of
+from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, UserId, is_name
+from ams.service.lag import lag_of, waiting_for
+from ams.service.lookup import find_subscription, find_topic
+from ams.service.parallel.working import Working
+from ams.service.push.pushing import PushWatcher
+from ams.service.reading import RangeReader
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.log.base import Log
+from ams.storage.registry.records import Subscription, Topic
+from ams.storage.registry.registry import Registry
+from ams.wire.service import Counts, SubscriptionCounts, TopicCounts
+
+MOST_NAMES = 100
+MOST_VIEWS = 100
+"""Of one user at a time."""
+LOOK_SECONDS = 2.0
+"""Between two looks at what wakes nobody."""
+PERIOD, TAIL_PERIOD = 1.0, 0.25
+"""Seconds; no view is told counts more often, nor messages of a tail."""
+RIGHTS_SECONDS = 5.0
+"""After so long a view asks again whether its user may see all of it, also when nothing changed."""
+TAIL_MESSAGES, TAIL_BYTES = 200, 2**20
+"""Messages that a tail looks at in a second, and bytes that it shows at a time; older ones are skipped for newer."""
+
+Admit = Callable[[str, Mapping[str, str]], Awaitable[Caller]]
+"""Admits the user of a view to an action on what a path with these names would name; raises as for any request."""
+
+
+class Wanted(NamedTuple):
+    """What a view shows."""
+
+    topics: Sequence[str]
+    subscriptions: Sequence[str]
+    tail: str = ""
+    """A topic; empty: none."""
+    filter: str = ""
+    """Which messages of the tail; empty: all."""
+
+
+class Tail(NamedTuple):
+    """The next messages of a topic; `skipped` came before them and are not shown."""
+
+    messages: Sequence[Stored]
+    skipped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a view was found to be of, a moment ago."""
+
+    topics: Mapping[str, Topic]
+    subscriptions: Mapping[str, tuple[Subscription, Topic | None]]
+    tail: Topic | None
+    caller: Caller
+
+    def followed(self) -> frozenset[TopicId]:
+        """Return the topics a publish to which changes what is shown."""
+        of_subscriptions = [topic for _, topic in self.subscriptions.values() if topic]
+        return frozenset(each.id for each in [*self.topics.values(), *of_subscriptions, self.tail] if each)
+
+
+@dataclass(slots=True)
+class TailReader:
+    """Where a view stands on the topic whose tail it shows."""
+
+    log: Log
+    topic: TopicId
+    offset: Offset
+    """The next message to look at."""
+    filter: Filter | None
+    at: float
+    """When it last looked, as a moment of the event loop."""
+    allowed: float = TAIL_MESSAGES
+    """How many messages it may look at now."""
+
+    async def next(self, end: Offset, now: float) -> Tail | None:
+        """Return what came up to `end`, as far as that may be shown now; None: nothing."""
+        self.allowed = min(self.allowed + (now - self.at) * TAIL_MESSAGES, TAIL_MESSAGES)
+        self.at = now
+        most = int(self.allowed)
+        if self.offset >= end or not most:
+            return None
+        first = Offset(max(self.offset, end - most))
+        found = await self.log.read(self.topic, first, max_messages=most, max_bytes=TAIL_BYTES)
+        if not found:  # damaged, or gone by retention
+            skipped, self.offset = end - self.offset, end
+            return Tail((), skipped)
+        self.allowed -= len(found)
+        skipped, self.offset = found[0].offset - self.offset, Offset(found[-1].offset + 1)
+        shown = found if self.filter is None else [each for each in found if self._matches(each)]
+        return Tail(shown, skipped) if shown or skipped else None
+
+    def _matches(self, message: Stored) -> bool:
+        return self.filter is None or self.filter.matches(attributes_of(message.fragment))
+
+
+@dataclass(slots=True)
+class Live:
+    """Makes views."""
+
+    registry: Registry
+    log: Log
+    cursors: CursorStore
+    clock: Clock
+    reader: RangeReader
+    watcher: PushWatcher
+    working: Working
+    _by_user: Counter[UserId | None] = field(default_factory=Counter)
+    _stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def views(self) -> int:
+        """How many are open."""
+        return self._by_user.total()
+
+    def stop(self) -> None:
+        """End all views."""
+        self._stopping.set()
+
+    async def view(
+        self, wanted: Wanted, names: Mapping[str, str], admit: Admit
+    ) -> AsyncGenerator[Counts | Tail | None]:
+        """Yield counts at once and when they changed, and messages of the tail as they come; None when it rests.
+
+        `names` are those of the path. Raises before the first: `InvalidInput`, `NotFound`, `NotAllowed`, `RateLimited`;
+        and later whatever ends the view: that the user may no more, that something is gone, `Overloaded` at a stop.
+        """
+        chosen = _check(wanted)
+        generation = self.registry.invalidations.generation
+        seen = await self._look_up(wanted, names, admit)
+        with self._counted(seen.caller.user):
+            async for each in self._changes(wanted, names, admit, seen, chosen, generation):
+                yield each
+
+    async def _changes(
+        self,
+        wanted: Wanted,
+        names: Mapping[str, str],
+        admit: Admit,
+        seen: Seen,
+        chosen: Filter | None,
+        generation: int,
+    ) -> AsyncGenerator[Counts | Tail | None]:
+        now, invalidations = asyncio.get_running_loop().time, self.registry.invalidations
+        ends = await self._ends(seen)
+        tail = self._tail_of(seen, ends, chosen, None)
+        told, counted, looked_up = await self._counts(seen), now(), now()
+        yield told
+        is_counted = True
+        while True:
+            await self._change(
+                ends if tail is None else {**ends, tail.topic: tail.offset},
+                LOOK_SECONDS if is_counted else max(counted + PERIOD - now(), 0),
+            )
+            if generation != invalidations.generation or now() - looked_up >= RIGHTS_SECONDS:
+                generation = invalidations.generation
+                seen, looked_up = await self._look_up(wanted, names, admit), now()
+            ends = await self._ends(seen)
+            tail = self._tail_of(seen, ends, chosen, tail)
+            if tail and (came := await tail.next(ends[tail.topic], now())):
+                yield came
+            is_counted = now() - counted >= PERIOD
+            if is_counted:
+                counts, counted = await self._counts(seen), now()
+                if not _same(counts, told):
+                    told = counts
+                    yield told
+            yield None
+            await self._pause(TAIL_PERIOD if tail else PERIOD)
+
+    def _tail_of(
+        self, seen: Seen, ends: Mapping[TopicId, Offset], chosen: Filter | None, before: TailReader | None
+    ) -> TailReader | None:
+        """Return the reader of the tail: the one of before, unless the topic was made again."""
+        if seen.tail is None:
+            return None
+        if before is not None and before.topic == seen.tail.id:
+            return before
+        now = asyncio.get_running_loop().time()
+        return TailReader(self.log, seen.tail.id, ends[seen.tail.id], chosen, now)
+
+    async def _look_up(self, wanted: Wanted, names: Mapping[str, str], admit: Admit) -> Seen:
+        """Return what a view is of; each name must be there, and be one that the user may look at.
+
+        A consumer sees the tail of a topic through a subscription that is watched too, as in reading a range.
+        """
+        caller = await admit("projects:watch", names)
+        subscriptions = {}
+        for name in wanted.subscriptions:
+            caller = await admit("subscriptions:metrics", {**names, "subscription": name})
+            found = await find_subscription(self.registry, caller, SubscriptionName(name))
+            caller.require_listed(found.authorized, CONSUMER)
+            topic = await self.registry.topics.find(caller.here.id, found.topic)
+            subscriptions[name] = (found, topic)
+        topics = {}
+        for name in wanted.topics:
+            caller = await admit("topics:metrics", {**names, "topic": name})
+            topics[name] = await find_topic(self.registry, caller, TopicName(name))
+            caller.require_listed(topics[name].authorized, PUBLISHER)
+        if not wanted.tail:
+            return Seen(topics, subscriptions, None, caller)
+        caller = await admit("topics:read", {**names, "topic": wanted.tail})
+        through = next((name for name, (found, _) in subscriptions.items() if found.topic == wanted.tail), None)
+        return Seen(topics, subscriptions, await self.reader.topic(caller, TopicName(wanted.tail), through), caller)
+
+    async def _ends(self, seen: Seen) -> Mapping[TopicId, Offset]:
+        return {topic: (await self.log.bounds(topic)).end for topic in seen.followed()}
+
+    async def _change(self, ends: Mapping[TopicId, Offset], seconds: float) -> None:
+        """Return when a topic grew past its end, and after so many seconds; raise `Overloaded` at a stop."""
+        stopped = asyncio.ensure_future(self._stopping.wait())
+        waits = [asyncio.ensure_future(self.log.wait(topic, end, LOOK_SECONDS)) for topic, end in ends.items()]
+        try:
+            await asyncio.wait((stopped, *waits), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (stopped, *waits):
+                each.cancel()
+            await asyncio.gather(stopped, *waits, return_exceptions=True)
+        if self._stopping.is_set():
+            raise Overloaded("The service is stopping")
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    async def _counts(self, seen: Seen) -> Counts:
+        topics = {name: await self._of_topic(topic) for name, topic in seen.topics.items()}
+        subscriptions = {
+            name: await self._of_subscription(seen.caller, subscription, topic)
+            for name, (subscription, topic) in seen.subscriptions.items()
+        }
+        return Counts(publish_time(self.clock.wall()), topics, subscriptions)
+
+    async def _of_topic(self, topic: Topic) -> TopicCounts:
+        totals = await self.log.totals(topic.id)
+        return TopicCounts(totals.messages, totals.bytes)
+
+    async def _of_subscription(
+        self, caller: Caller, subscription: Subscription, topic: Topic | None
+    ) -> SubscriptionCounts:
+        if topic is None:
+            return SubscriptionCounts(0, 0, 0)
+        lag = await lag_of(self.log, self.cursors, subscription, topic.id)
+        waited = await waiting_for(self.log, topic.id, lag, self.clock)
+        opened = await self.working.opened.here(subscription.id) if subscription.parallel else None
+        return SubscriptionCounts(
+            lag.current, lag.end, lag.messages,
+            None if waited is None else waited // 1000,
+            len(opened.backlog.leases) if opened else None,
+            await self._push(caller, subscription) if subscription.push else None,
+        )  # fmt: skip
+
+    async def _push(self, caller: Caller, subscription: Subscription) -> str | None:
+        try:
+            return (await self.watcher.look(caller, subscription.name)).state
+        except (Conflict, OwnedElsewhere):  # a pull subscription by now; what only another node knows
+            return None
+
+    @contextmanager
+    def _counted(self, user: UserId | None) -> Iterator[None]:
+        if self._by_user[user] >= MOST_VIEWS:
+            raise RateLimited(f"A user may have {MOST_VIEWS} event streams at a time")
+        self._by_user[user] += 1
+        try:
+            yield
+        finally:
+            self._by_user[user] -= 1
+            if not self._by_user[user]:
+                del self._by_user[user]
+
+
+def _check(wanted: Wanted) -> Filter | None:
+    """Return the filter; raise `InvalidInput` for what cannot be watched."""
+    names = [*wanted.topics, *wanted.subscriptions, *([wanted.tail] if wanted.tail else [])]
+    if not names:
+        raise InvalidInput("Name what to watch: topics, subscriptions or tail")
+    if len(names) > MOST_NAMES:
+        raise InvalidInput(f"At most {MOST_NAMES} names")
+    if bad := next((each for each in names if not is_name(each)), None):
+        raise InvalidInput(f"Invalid name: {bad[:255]}")
+    if wanted.filter and not wanted.tail:
+        raise InvalidInput("A filter is of a tail: name its topic")
+    return parse(wanted.filter) if wanted.filter else None
+
+
+def _same(counts: Counts, told: Counts) -> bool:
+    return counts.topics == told.topics and counts.subscriptions == told.subscriptions

@@ -1,0 +1,402 @@
+"""Live views over a socket: what they show and when, who may have one, what ends one, and what one may cost."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ams.service import live
+from tests.support.service import running_service
+
+SECONDS = 20.0
+"""For what surely comes: many tests may run at a time."""
+
+
+class View:
+    """A view that is open: its events, one after the other."""
+
+    def __init__(self, answer: httpx.Response) -> None:
+        self.answer = answer
+        self._lines = answer.aiter_lines()
+
+    async def event(self) -> tuple[str, Any]:
+        """Return the next event; "" with no name when the stream is over."""
+        name, data = "", ""
+        async with asyncio.timeout(SECONDS):
+            async for line in self._lines:
+                if line.startswith("event: "):
+                    name = line.removeprefix("event: ")
+                if line.startswith("data: "):
+                    data = line.removeprefix("data: ")
+                if not line and name:
+                    return name, json.loads(data)
+        return "", None
+
+    async def until(self, name: str) -> Any:
+        """Return what the next event of a name says."""
+        while True:
+            found, said = await self.event()
+            assert found, f"the stream ended before {name}"
+            if found == name:
+                return said
+
+    async def counts(self, condition: Callable[[Any], bool]) -> Any:
+        """Return the first counts that meet a condition."""
+        while not condition(said := await self.until("counts")):
+            pass
+        return said
+
+
+class Client:
+    """A caller of a service in this process, with a topic `t` and a subscription `s` of project `P`."""
+
+    def __init__(self, run, token: str) -> None:
+        self.run = run
+        self.token = token
+        self.http = httpx.AsyncClient(base_url=run.base_url, trust_env=False, timeout=SECONDS)
+
+    async def ask(self, method: str, path: str, body: object = None, token: str = "") -> Any:
+        answer = await self.http.request(method, "/v1" + path, json=body, headers={"x-api-key": token or self.token})
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.content else None
+
+    async def publish(self, count: int = 1, topic: str = "t", **fields: object) -> None:
+        messages = [{"data": "aGk=", **fields} for _ in range(count)]
+        await self.ask("POST", f"/projects/P/topics/{topic}:publish", {"messages": messages})
+
+    async def member(self, name: str, *roles: str, **lists: str) -> str:
+        """Make a member, put it on access lists, and return its token."""
+        body = {"projects": [{"project": "P", "roles": list(roles)}]}
+        token: str = (await self.ask("POST", f"/users/{name}", body))["token"]
+        for kind, resource in lists.items():
+            await self.ask("POST", f"/projects/P/{kind}/{resource}:modifyAcl", {"authorized_users": [name]})
+        return token
+
+    async def refused(self, query: str, token: str = "") -> tuple[int, str]:
+        """Return how a view is refused."""
+        path = f"/v1/projects/P:watch?{query}"
+        answer = await self.http.get(path, headers={"x-api-key": token or self.token})
+        return answer.status_code, answer.json()["error"]["message"]
+
+    @contextlib.asynccontextmanager
+    async def view(self, query: str, token: str = "") -> AsyncIterator[View]:
+        headers = {"x-api-key": token or self.token}
+        async with self.http.stream("GET", f"/v1/projects/P:watch?{query}", headers=headers) as answer:
+            assert answer.status_code == 200, await answer.aread()
+            yield View(answer)
+
+    @property
+    def views(self) -> int:
+        return self.run.service.cases.live.views
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with running_service(tmp_path / "ams-data") as (run, token):
+        client = Client(run, token)
+        async with client.http:
+            await client.ask("POST", "/projects/P", {})
+            await client.ask("PUT", "/projects/P/topics/t")
+            await client.ask("PUT", "/projects/P/subscriptions/s", {"topic": "projects/P/topics/t"})
+            yield client
+
+
+async def soon(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_counts_come_at_once_and_again_when_the_log_grows(client: Client, monkeypatch) -> None:
+    monkeypatch.setattr(live, "LOOK_SECONDS", 600.0)  # so that only the log can wake it
+    async with client.view("topics=t&subscriptions=s") as view:
+        first = await view.until("counts")
+        await client.publish(3)
+        after = await view.counts(lambda said: said["topics"]["t"]["messages"] == 3)
+
+    assert view.answer.headers["content-type"] == "text/event-stream"
+    assert view.answer.headers["cache-control"] == "no-store"
+    assert first["topics"] == {"t": {"messages": 0, "bytes": 0}}
+    assert first["subscriptions"] == {"s": {"current": 0, "end": 0, "lag": 0}}
+    assert after["topics"]["t"]["bytes"] == 12
+    stands = after["subscriptions"]["s"]
+    assert (stands["current"], stands["end"], stands["lag"]) == (0, 3, 3)
+    assert stands["oldestUnackedSeconds"] >= 0
+
+
+async def test_an_acknowledgement_is_seen_too(client: Client) -> None:
+    await client.publish(2)
+    async with client.view("subscriptions=s") as view:
+        await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 2)
+        found = await client.ask("POST", "/projects/P/subscriptions/s:pull", {"maxMessages": "2"})
+        ids = [each["ackId"] for each in found["receivedMessages"]]
+        await client.ask("POST", "/projects/P/subscriptions/s:acknowledge", {"ackIds": ids})
+
+        after = await view.counts(lambda said: said["subscriptions"]["s"]["lag"] == 0)
+
+    assert after["subscriptions"]["s"] == {"current": 2, "end": 2, "lag": 0}
+
+
+async def test_a_parallel_subscription_shows_what_is_on_lease(client: Client) -> None:
+    await client.ask("PUT", "/projects/P/subscriptions/p", {"topic": "projects/P/topics/t", "type": "parallel"})
+    await client.publish(3)
+    await client.ask("POST", "/projects/P/subscriptions/p:pull", {"maxMessages": "2"})
+
+    async with client.view("subscriptions=p") as view:
+        said = (await view.until("counts"))["subscriptions"]["p"]
+
+    assert (said["lag"], said["outstanding"]) == (3, 2)
+
+
+async def test_a_subscription_without_its_topic_stands_at_nothing(client: Client) -> None:
+    await client.ask("DELETE", "/projects/P/topics/t")
+
+    async with client.view("subscriptions=s") as view:
+        assert (await view.until("counts"))["subscriptions"] == {"s": {"current": 0, "end": 0, "lag": 0}}
+
+
+async def test_a_tail_begins_at_the_end_and_shows_messages_as_a_pull_does(client: Client) -> None:
+    await client.publish(5)
+    async with client.view("tail=t") as view:
+        await view.until("counts")
+        await client.publish(attributes={"lang": "en"})
+        said = await view.until("message")
+
+    assert said["offset"] == 5
+    assert said["message"].pop("publishTime").endswith("Z")
+    assert said["message"] == {"messageId": "5", "attributes": {"lang": "en"}, "data": "aGk="}
+
+
+async def test_a_filter_lets_only_its_messages_through(client: Client) -> None:
+    async with client.view('tail=t&filter=attributes.lang%20%3D%20"en"') as view:
+        await view.until("counts")
+        await client.publish(attributes={"lang": "fr"})
+        await client.publish(attributes={"lang": "en"})
+
+        assert (await view.until("message"))["offset"] == 1
+
+
+async def test_a_tail_that_comes_too_fast_shows_the_newest_and_counts_the_others(client: Client) -> None:
+    async with client.view("tail=t") as view:
+        await view.until("counts")
+        await client.publish(700)
+        name, said = await view.event()
+        shown = [await view.until("message") for _ in range(200)]
+
+    assert (name, said) == ("skipped", {"messages": 500})
+    assert [each["offset"] for each in shown] == list(range(500, 700))
+
+
+async def test_large_messages_come_a_piece_at_a_time_and_none_is_lost(client: Client) -> None:
+    async with client.view("tail=t") as view:
+        await view.until("counts")
+        for _ in range(4):
+            await client.publish(data="A" * 800_000)
+
+        assert [(await view.event())[1].get("offset") for _ in range(4)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        ("", 400, "Name what to watch: topics, subscriptions or tail"),
+        ("topics=", 400, "Name what to watch: topics, subscriptions or tail"),
+        ("topics=t&filter=attributes:x", 400, "A filter is of a tail: name its topic"),
+        ("tail=t&filter=x", 400, 'Invalid filter at character 1: expected NOT, "(", attributes or hasPrefix'),
+        ("topics=a/b", 400, "Invalid name: a/b"),
+        ("topics=" + ",".join(f"t{number}" for number in range(101)), 400, "At most 100 names"),
+        ("topics=none", 404, "Topic doesn't exist"),
+        ("subscriptions=none", 404, "Subscription doesn't exist"),
+        ("tail=none", 404, "Topic doesn't exist"),
+    ],
+)
+async def test_what_cannot_be_watched_is_refused_as_usual(client: Client, query: str, status: int, text: str) -> None:
+    assert await client.refused(query) == (status, text)
+    assert client.views == 0
+
+
+async def test_members_watch_what_they_may_use_and_nothing_else(client: Client) -> None:
+    await client.ask("PUT", "/projects/P/topics/other")
+    await client.ask("PUT", "/projects/P/subscriptions/o", {"topic": "projects/P/topics/other"})
+    publisher = await client.member("pub", "publisher", topics="t")
+    consumer = await client.member("con", "consumer", subscriptions="s")
+    forbidden = (403, "Access to this resource is forbidden")
+
+    async with client.view("topics=t", publisher) as view:
+        assert "t" in (await view.until("counts"))["topics"]
+    async with client.view("subscriptions=s&tail=t", consumer) as view:
+        assert "s" in (await view.until("counts"))["subscriptions"]
+
+    for query in ("topics=other", "topics=t,other", "subscriptions=s", "tail=t"):
+        assert await client.refused(query, publisher) == forbidden, query
+    for query in ("subscriptions=o", "subscriptions=s,o", "topics=t", "tail=t", "tail=other&subscriptions=s"):
+        assert await client.refused(query, consumer) == forbidden, query
+
+
+async def test_a_token_with_fewer_rights_watches_what_they_name(client: Client) -> None:
+    await client.ask("PUT", "/projects/P/topics/other")
+    await client.ask("POST", "/users/adm", {"projects": [{"project": "P", "roles": ["project_admin"]}]})
+    rights = [
+        {"action": "projects:watch", "resource": "projects/P"},
+        {"action": "topics:metrics", "resource": "projects/P/topics/t"},
+    ]
+    named = await client.ask("POST", "/users/adm/tokens/eyes", {"rights": rights})
+
+    async with client.view("topics=t", named["token"]) as view:
+        await view.until("counts")
+    assert await client.refused("topics=other", named["token"]) == (403, "The token is not good for this")
+    assert await client.refused("tail=t", named["token"]) == (403, "The token is not good for this")
+
+
+async def _delete_user(client: Client) -> None:
+    await client.ask("DELETE", "/users/who")
+
+
+async def _take_from_list(client: Client) -> None:
+    await client.ask("POST", "/projects/P/topics/t:modifyAcl", {"authorized_users": []})
+
+
+async def _delete_topic(client: Client) -> None:
+    await client.ask("DELETE", "/projects/P/topics/t")
+
+
+async def _delete_project(client: Client) -> None:
+    await client.ask("DELETE", "/projects/P")
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [(_delete_user, 401), (_take_from_list, 403), (_delete_topic, 404), (_delete_project, 404)]
+)
+async def test_a_view_ends_with_what_it_stands_on(
+    client: Client, ending: Callable[[Client], Awaitable[None]], code: int
+) -> None:
+    token = await client.member("who", "publisher", topics="t")
+    async with client.view("topics=t", token) as view:
+        await view.until("counts")
+        await ending(client)
+        said = await view.until("end")
+
+        assert said["code"] == code
+        assert said["reason"]
+        assert await view.event() == ("", None)
+    assert client.views == 0
+
+
+async def test_nothing_is_shown_that_came_after_the_token_was_revoked(client: Client) -> None:
+    token = await client.member("who", "project_admin")
+    async with client.view("tail=t", token) as view:
+        await view.until("counts")
+        await _delete_user(client)
+        await client.publish()
+        names = []
+        while (event := await view.event())[0]:
+            names.append(event[0])
+
+    assert names == ["end"]
+
+
+async def test_a_topic_made_again_is_tailed_from_its_end(client: Client) -> None:
+    async with client.view("tail=t") as view:
+        await view.until("counts")
+        await client.publish()
+        assert (await view.until("message"))["offset"] == 0
+        await _delete_topic(client)
+        assert (await view.until("end"))["code"] == 404
+
+
+async def test_a_stop_ends_views_at_once(tmp_path: Path) -> None:
+    async with running_service(tmp_path / "ams-data") as (run, token):
+        client = Client(run, token)
+        await client.ask("POST", "/projects/P", {})
+        await client.ask("PUT", "/projects/P/topics/t")
+        opened = client.view("topics=t")
+        view = await opened.__aenter__()
+        await view.until("counts")
+        began = asyncio.get_running_loop().time()
+        ended = asyncio.ensure_future(view.until("end"))
+    took = asyncio.get_running_loop().time() - began
+
+    assert await ended == {"reason": "The service is stopping", "code": 503}
+    assert took < 5
+    await opened.__aexit__(None, None, None)
+    await client.http.aclose()
+
+
+async def test_a_client_that_leaves_frees_its_view(client: Client) -> None:
+    async with client.view("topics=t") as view:
+        await view.until("counts")
+        assert client.views == 1
+
+    await soon(lambda: client.views == 0)
+    assert client.run.service.deliverer.unread.left("P") == client.run.service.deliverer.unread.most
+
+
+async def test_a_user_has_only_so_many_views(client: Client, monkeypatch) -> None:
+    monkeypatch.setattr(live, "MOST_VIEWS", 1)
+    other = await client.member("other", "project_admin")
+    async with client.view("topics=t") as view:
+        await view.until("counts")
+
+        assert await client.refused("topics=t") == (429, "A user may have 1 event streams at a time")
+        async with client.view("topics=t", other) as another:
+            await another.until("counts")
+
+
+async def test_a_client_that_does_not_read_is_dropped_and_holds_little(tmp_path: Path) -> None:
+    async with running_service(tmp_path / "ams-data", request_seconds=1) as (run, token):
+        client = Client(run, token)
+        async with client.http:
+            await client.ask("POST", "/projects/P", {})
+            await client.ask("PUT", "/projects/P/topics/t")
+            with _deaf(client, "/v1/projects/P:watch?tail=t") as deaf:
+                await asyncio.get_running_loop().sock_recv(deaf, 100)
+                read = _counted_reads(run.service.log)
+                for _ in range(12):
+                    await client.publish(data="A" * 1_000_000)
+                    await asyncio.sleep(0.05)
+
+                await soon(lambda: client.views == 0)
+            assert sum(read) < 8_000_000
+
+
+@contextlib.contextmanager
+def _deaf(client: Client, path: str):
+    """Ask for a view by a socket that takes next to nothing."""
+    host, port = client.run.base_url.removeprefix("http://").split(":")
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((host, int(port)))
+        deaf.sendall(f"GET {path} HTTP/1.1\r\nhost: x\r\nx-api-key: {client.token}\r\n\r\n".encode())
+        deaf.setblocking(False)
+        yield deaf
+
+
+def _counted_reads(log) -> list[int]:
+    """Return a list that gets the bytes of what is read of the log from now on."""
+    real, read = log.read, []
+
+    async def counted(*arguments, **more):
+        found = await real(*arguments, **more)
+        read.append(sum(len(each.fragment) for each in found))
+        return found
+
+    log.read = counted
+    return read
+
+
+async def test_an_open_view_is_one_request_and_no_event_of_the_audit_log(client: Client) -> None:
+    before = client.run.service.api.answered[2]
+    async with client.view("topics=t&tail=t") as view:
+        await view.until("counts")
+        await client.publish()
+        await view.until("message")
+
+    assert client.run.service.api.answered[2] == before + 2  # the view, and the publish
+    found = await client.ask("GET", "/audit")
+    assert "projects:watch" not in {each["action"] for each in found["events"]}

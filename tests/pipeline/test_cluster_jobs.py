@@ -1,5 +1,9 @@
 """Every job on a cluster of Spark, and what is told there when messages or files are lost, or the run is ended."""
 
+import contextlib
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -7,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from ams.client import wire
-from ams.pipeline.checkpoint import Standing
+from ams.pipeline.checkpoint import SPARK_LOG, Standing, read_standing
 from cluster.spark import SparkCluster
 from tests.faults.pipeline import campaign, egi
 from tests.faults.pipeline.on_cluster import Kills, on_cluster
-from tests.pipeline.cluster_runs import run
+from tests.pipeline.cluster_runs import command, environment, eventually, run
 from tests.pipeline.delta import by_duckdb, files_of
 from tests.pipeline.garden import Garden, numbered
 from tests.support.parts import scratch_database
@@ -133,3 +137,34 @@ def test_what_is_lost_is_told_in_numbers(spark_cluster: SparkCluster, garden: Ga
         harm()
         code, said = check()
         assert (what, code != 0, damaged.name in said) == (what, True, True), said
+
+
+def test_sigterm_to_all_its_processes_ends_a_run_in_one_line_and_it_goes_on(
+    spark_cluster: SparkCluster, garden: Garden, tmp_path: Path
+) -> None:
+    garden.topic("plants", numbered(MANY))
+    path, work = tmp_path / "archive", tmp_path / "work"
+    words = command(
+        spark_cluster, "archive", "--work", str(work), "--set", f"path={path}", "--set", "batch_messages=500"
+    )
+
+    with subprocess.Popen(
+        words, env=environment(garden), cwd="/", stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as ended:
+        eventually(lambda: (read_standing(work) or NOTHING).messages > 0, ended)
+        os.killpg(ended.pid, signal.SIGTERM)
+        try:
+            _, told = ended.communicate(timeout=120)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(ended.pid, signal.SIGKILL)
+
+    assert ended.returncode == 130, told + (work / SPARK_LOG).read_text()[-3000:]
+    assert "Traceback" not in told
+    assert "\tat " not in told
+    assert len([line for line in told.splitlines() if line.startswith("ams: ")]) <= 1
+    stored = by_duckdb(path, f"SELECT {OFFSETS} FROM rows")[0][0]
+    assert 0 < stored < MANY
+
+    assert run(spark_cluster, garden, work, "archive", path=path).code == 0
+    assert by_duckdb(path, f"SELECT {OFFSETS} FROM rows") == [(MANY, MANY, 0, MANY - 1)]

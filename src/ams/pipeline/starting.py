@@ -1,12 +1,14 @@
 """From a plan to its end: the folder, Spark, the signals, and one line that says what was done."""
 
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -147,10 +149,26 @@ def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
             spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
         except (PySparkException, Py4JError) as error:
             raise Failed(f"Spark did not start; {'stderr' if log is None else log} says why") from error
+    with _errors_in(log, spark) if log else nullcontext():
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
+    """Let what PySpark says in this process go to the log too: when Java is killed, each open connection says so."""
+    handler = logging.FileHandler(log, delay=True)
+    logging.getLogger().addHandler(handler)
+    # The server that takes sums from Java would print what fails.
+    server: Any = spark.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: logging.getLogger(__name__).exception("sums from Java")
     try:
-        yield spark
+        yield
     finally:
-        spark.stop()
+        logging.getLogger().removeHandler(handler)
+        handler.close()
 
 
 @contextmanager

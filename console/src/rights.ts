@@ -1,4 +1,6 @@
 /** Which pages a user has: the service decides each request anyway, this only leaves out what it would refuse. */
+import { session } from "./api";
+import { useStore } from "./store";
 import type { User } from "./types";
 
 export function isServiceAdmin(user: User): boolean {
@@ -19,4 +21,9 @@ export function publishes(user: User, project: string): boolean {
 
 export function consumes(user: User, project: string): boolean {
   return administers(user, project) || rolesIn(user, project).includes("consumer");
+}
+
+/** Who is logged in; for pages, which are shown to nobody else. */
+export function useUser(): User {
+  return useStore(session)?.user as User;
 }

@@ -1,16 +1,15 @@
 /** A project at a glance: what is wrong first, then what comes in and goes out, then what there is. */
 import { useMemo } from "preact/hooks";
-import { call, session } from "../api";
+import { call } from "../api";
 import { number, plural, rate, short, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { Badge, Card, Empty, Link, Page, Stat } from "../parts/basics";
 import { Plots, rateLine } from "../parts/history";
 import type { Line } from "../parts/plot";
-import { administers, consumes, publishes } from "../rights";
-import { useStore } from "../store";
+import { administers, consumes, publishes, useUser } from "../rights";
 import { visible } from "../text";
-import type { Counts, Doctor, History, Subscription, Topic, User } from "../types";
+import type { Counts, Doctor, History, Subscription, Topic } from "../types";
 import type { Params } from ".";
 import { MOST_WATCHED } from "./topics";
 
@@ -20,7 +19,7 @@ const MOST_DOCTORED = 5;
 
 export function Overview(props: { params: Params }) {
   const project = props.params.project ?? "";
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const topics = useGet<{ topics: Topic[] }>(publishes(user, project) ? `/projects/${project}/topics` : null);
   const subscriptions = useGet<{ subscriptions: Subscription[] }>(
     consumes(user, project) ? `/projects/${project}/subscriptions` : null,

@@ -1,18 +1,17 @@
 /** All projects a user has to do with. */
-import { call, session } from "../api";
+import { call } from "../api";
 import { useLoad } from "../load";
 import { Badge, Empty, Link, Page, Shown, Time } from "../parts/basics";
 import { Opens } from "../parts/dialog";
 import { Field, Form, type Values } from "../parts/form";
 import { type Column, Table } from "../parts/table";
-import { isServiceAdmin, rolesIn } from "../rights";
+import { isServiceAdmin, rolesIn, useUser } from "../rights";
 import { go } from "../router";
-import { useStore } from "../store";
 import { visible } from "../text";
-import type { Project, User } from "../types";
+import type { Project } from "../types";
 
 export function Projects() {
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const all = isServiceAdmin(user);
   const loaded = useLoad<{ projects: Partial<Project>[] }>("projects", (signal) =>
     all

@@ -1,6 +1,6 @@
 /** One subscription: where it stands and why, its messages by hand, its delivery, and moving it. */
 import { useState } from "preact/hooks";
-import { call, session } from "../api";
+import { call } from "../api";
 import { number, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
@@ -11,11 +11,10 @@ import { Act, Field, Form, type Values } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { MessageCard } from "../parts/message";
 import type { Line } from "../parts/plot";
-import { administers } from "../rights";
+import { administers, useUser } from "../rights";
 import { go } from "../router";
-import { useStore } from "../store";
 import { visible } from "../text";
-import type { Doctor, History, ReceivedMessage, Subscription, User } from "../types";
+import type { Doctor, History, ReceivedMessage, Subscription } from "../types";
 import type { Params } from ".";
 import { DeadLetters } from "./dead-letters";
 import { Push } from "./push";
@@ -32,7 +31,7 @@ export interface SubscriptionProps {
 
 export function SubscriptionPage(props: { params: Params }) {
   const { project = "", subscription: name = "" } = props.params;
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const base = `/projects/${project}/subscriptions/${name}`;
   const subscription = useGet<Subscription>(base);
   const admin = administers(user, project);
@@ -41,38 +40,25 @@ export function SubscriptionPage(props: { params: Params }) {
       <Shown of={subscription}>
         {(data) => {
           const all = { project, name, base, subscription: data, reload: subscription.reload, admin };
+          const pushed = Boolean(data.pushConfig.type);
+          const access = <AccessList title="Who may consume" project={project} path={base} of="consumer" />;
           return (
-            <Tabs tabs={tabsOf(data, admin)}>
-              {(tab) => (
-                <>
-                  {tab === "overview" && <Standing {...all} />}
-                  {tab === "messages" && <ByHand {...all} />}
-                  {tab === "seek" && <Seek {...all} />}
-                  {tab === "push" && <Push {...all} />}
-                  {tab === "dead" && <DeadLetters {...all} />}
-                  {tab === "access" && (
-                    <AccessList title="Who may consume" project={project} path={base} of="consumer" />
-                  )}
-                  {tab === "settings" && <Settings {...all} />}
-                </>
-              )}
-            </Tabs>
+            <Tabs
+              tabs={[
+                ["overview", "Overview", <Standing key="o" {...all} />],
+                !pushed && ["messages", "Pull", <ByHand key="b" {...all} />],
+                ["seek", "Move", <Seek key="s" {...all} />],
+                (pushed || admin) && ["push", "Push", <Push key="p" {...all} />],
+                admin && deadLetterTopic(data) !== "" && ["dead", "Dead letters", <DeadLetters key="d" {...all} />],
+                admin && ["access", "Access", access],
+                admin && ["settings", "Settings", <Settings key="t" {...all} />],
+              ]}
+            />
           );
         }}
       </Shown>
     </Page>
   );
-}
-
-function tabsOf(subscription: Subscription, admin: boolean): [string, string][] {
-  const pushed = Boolean(subscription.pushConfig.type);
-  const tabs: [string, string][] = [["overview", "Overview"]];
-  if (!pushed) tabs.push(["messages", "Pull"]);
-  tabs.push(["seek", "Move"]);
-  if (pushed || admin) tabs.push(["push", "Push"]);
-  if (deadLetterTopic(subscription) && admin) tabs.push(["dead", "Dead letters"]);
-  if (admin) tabs.push(["access", "Access"], ["settings", "Settings"]);
-  return tabs;
 }
 
 export function deadLetterTopic(subscription: Subscription): string {

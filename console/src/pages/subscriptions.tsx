@@ -1,6 +1,6 @@
 /** The subscriptions of a project, and how far each of those in sight is behind. */
 import { useState } from "preact/hooks";
-import { call, session } from "../api";
+import { call } from "../api";
 import { number, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
@@ -8,16 +8,15 @@ import { Badge, Empty, Link, Page, Shown, Time } from "../parts/basics";
 import { Opens } from "../parts/dialog";
 import { Check, type Choice, Field, Form, type Values } from "../parts/form";
 import { type Column, Table } from "../parts/table";
-import { administers } from "../rights";
+import { administers, useUser } from "../rights";
 import { go } from "../router";
-import { useStore } from "../store";
-import type { Counts, Subscription, Topic, User } from "../types";
+import type { Counts, Subscription, Topic } from "../types";
 import type { Params } from ".";
 import { MOST_WATCHED, namesOf } from "./topics";
 
 export function Subscriptions(props: { params: Params }) {
   const project = props.params.project ?? "";
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const loaded = useGet<{ subscriptions: Subscription[] }>(`/projects/${project}/subscriptions`);
   const [sight, setSight] = useState<string[]>([]);
   const { sample } = useCounts(project, [], sight);

@@ -1,6 +1,6 @@
 /** One topic: what comes in, who reads it, its messages, its schema, and what can be changed. */
 import { useRef, useState } from "preact/hooks";
-import { call, session } from "../api";
+import { call } from "../api";
 import { bytes, number, plural, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet, useLoad } from "../load";
@@ -10,17 +10,17 @@ import { Destroys, Opens } from "../parts/dialog";
 import { Check, Field, Form, type Values } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { Table } from "../parts/table";
-import { administers, isServiceAdmin, rolesIn } from "../rights";
+import { administers, useUser } from "../rights";
 import { go } from "../router";
-import { useStore } from "../store";
 import { toBase64, visible } from "../text";
-import type { DryRun, History, Schema, Subscription, Topic, User } from "../types";
+import type { DryRun, History, Schema, Subscription, Topic } from "../types";
 import type { Params } from ".";
 import { Messages } from "./messages";
 import { NewSubscription, subscriptionColumns } from "./subscriptions";
 import { namesOf } from "./topics";
 
 interface Props {
+  admin: boolean;
   project: string;
   name: string;
   base: string;
@@ -30,34 +30,27 @@ interface Props {
 
 export function TopicPage(props: { params: Params }) {
   const { project = "", topic: name = "" } = props.params;
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const base = `/projects/${project}/topics/${name}`;
   const topic = useGet<Topic>(base);
   const admin = administers(user, project);
-  const tabs: [string, string][] = [["overview", "Overview"]];
-  if (admin || rolesIn(user, project).includes("consumer")) tabs.push(["messages", "Messages"]);
-  tabs.push(["publish", "Publish"]);
-  if (admin) tabs.push(["schema", "Schema"], ["access", "Access"], ["settings", "Settings"]);
   return (
     <Page title={name} kind="Topic">
       <Shown of={topic}>
         {(data) => {
-          const all = { project, name, base, topic: data, reload: topic.reload };
+          const all = { project, name, base, topic: data, reload: topic.reload, admin };
+          const access = <AccessList title="Who may publish" project={project} path={base} of="publisher" />;
           return (
-            <Tabs tabs={tabs}>
-              {(tab) => (
-                <>
-                  {tab === "overview" && <TopicOverview {...all} admin={admin} service={isServiceAdmin(user)} />}
-                  {tab === "messages" && <Messages {...all} />}
-                  {tab === "publish" && <Publish {...all} />}
-                  {tab === "schema" && <SchemaOf {...all} />}
-                  {tab === "access" && (
-                    <AccessList title="Who may publish" project={project} path={base} of="publisher" />
-                  )}
-                  {tab === "settings" && <Settings {...all} />}
-                </>
-              )}
-            </Tabs>
+            <Tabs
+              tabs={[
+                ["overview", "Overview", <TopicOverview key="o" {...all} />],
+                admin && ["messages", "Messages", <Messages key="m" {...all} />],
+                ["publish", "Publish", <Publish key="p" {...all} />],
+                admin && ["schema", "Schema", <SchemaOf key="s" {...all} />],
+                admin && ["access", "Access", access],
+                admin && ["settings", "Settings", <Settings key="t" {...all} />],
+              ]}
+            />
           );
         }}
       </Shown>
@@ -65,7 +58,7 @@ export function TopicPage(props: { params: Params }) {
   );
 }
 
-function TopicOverview(props: Props & { admin: boolean; service: boolean }) {
+function TopicOverview(props: Props) {
   const { project, name, topic, admin } = props;
   const readers = useLoad<Subscription[]>(admin ? `readers ${name}` : null, async (signal) => {
     const { subscriptions } = await call<{ subscriptions: string[] }>(`${props.base}/subscriptions`, { signal });

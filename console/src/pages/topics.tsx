@@ -1,6 +1,6 @@
 /** The topics of a project, with what comes in to those in sight. */
 import { useState } from "preact/hooks";
-import { call, session } from "../api";
+import { call } from "../api";
 import { number, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
@@ -8,17 +8,16 @@ import { Empty, Link, Page, Shown, Time } from "../parts/basics";
 import { Opens } from "../parts/dialog";
 import { type Choice, Field, Form, type Values } from "../parts/form";
 import { type Column, Table } from "../parts/table";
-import { administers } from "../rights";
+import { administers, useUser } from "../rights";
 import { go } from "../router";
-import { useStore } from "../store";
-import type { Schema, Topic, User } from "../types";
+import type { Schema, Topic } from "../types";
 import type { Params } from ".";
 
 export const MOST_WATCHED = 100;
 
 export function Topics(props: { params: Params }) {
   const project = props.params.project ?? "";
-  const user = useStore(session)?.user as User;
+  const user = useUser();
   const loaded = useGet<{ topics: Topic[] }>(`/projects/${project}/topics`);
   const [sight, setSight] = useState<string[]>([]);
   const { sample } = useCounts(project, sight, []);

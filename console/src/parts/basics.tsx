@@ -191,23 +191,28 @@ export function Link(props: Children & { to: string[]; query?: Record<string, st
   return <a href={href(props.to, props.query)}>{props.children}</a>;
 }
 
-/** Tabs whose choice is in the address. Each is `[id, label]`. */
-export function Tabs(props: { tabs: [string, string][]; children: (id: string) => ComponentChildren }) {
-  const first = props.tabs[0]?.[0] ?? "";
-  const [asked, choose] = useQuery("tab", first);
-  const chosen = props.tabs.some(([id]) => id === asked) ? asked : first;
+export type Tab = [id: string, label: string, shown: ComponentChildren];
+
+/** Tabs whose choice is in the address; what is false is left out. */
+export function Tabs(props: { tabs: (Tab | false)[] }) {
+  const tabs = props.tabs.filter((each): each is Tab => each !== false);
+  const [asked, choose] = useQuery("tab", tabs[0]?.[0]);
+  const at = Math.max(
+    0,
+    tabs.findIndex(([id]) => id === asked),
+  );
+  const [chosen, , shown] = tabs[at] ?? ["", "", null];
   const move = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (!step) return;
-    const at = props.tabs.findIndex(([id]) => id === chosen);
-    const [next] = props.tabs[(at + step + props.tabs.length) % props.tabs.length] ?? [first];
+    const [next] = (step && tabs[(at + step + tabs.length) % tabs.length]) || [];
+    if (!next) return;
     choose(next);
     document.getElementById(`tab-${next}`)?.focus();
   };
   return (
     <>
       <div class="tabs" role="tablist" onKeyDown={move}>
-        {props.tabs.map(([id, label]) => (
+        {tabs.map(([id, label]) => (
           <button
             type="button"
             key={id}
@@ -221,8 +226,8 @@ export function Tabs(props: { tabs: [string, string][]; children: (id: string) =
           </button>
         ))}
       </div>
-      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
-        {props.children(chosen)}
+      <div id="tab-panel" role="tabpanel" aria-labelledby={`tab-${chosen}`} key={chosen}>
+        {shown}
       </div>
     </>
   );

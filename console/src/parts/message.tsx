@@ -10,6 +10,7 @@ import type { Choice } from "./form";
 const CUT = 2000;
 const LONG = 200_000;
 const FEW_ATTRIBUTES = 12;
+const MOST_ATTRIBUTES = 10_000;
 
 export type View = "auto" | "json" | "text" | "hex" | "avro";
 export const VIEWS: Choice[] = [
@@ -61,7 +62,7 @@ export function MessageCard(props: {
         <span class="actions">{props.notes}</span>
       </header>
       <Attributes all={message.attributes ?? {}} />
-      {data.length > 0 ? <pre dir="ltr">{shown}</pre> : <p class="quiet">It has attributes only.</p>}
+      {data.length > 0 ? <Body>{shown}</Body> : <p class="quiet">It has attributes only.</p>}
       {data.length > 0 && (
         <footer>
           {cut && !whole && (
@@ -76,19 +77,30 @@ export function MessageCard(props: {
   );
 }
 
+function Body(props: { children: string }) {
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
+    <pre dir="ltr" tabIndex={0}>
+      {props.children}
+    </pre>
+  );
+}
+
 function Attributes(props: { all: Record<string, string> }) {
   const [every, setEvery] = useState(false);
   const all = Object.entries(props.all);
   if (all.length === 0) return null;
   return (
-    <dl class="attributes">
-      {all.slice(0, every ? 10_000 : FEW_ATTRIBUTES).map(([name, value]) => (
-        <Attribute key={name} name={name} value={value} />
-      ))}
+    <>
+      <dl class="attributes">
+        {all.slice(0, every ? MOST_ATTRIBUTES : FEW_ATTRIBUTES).map(([name, value]) => (
+          <Attribute key={name} name={name} value={value} />
+        ))}
+      </dl>
       {all.length > FEW_ATTRIBUTES && !every && (
         <Button label={`Show all ${plural(all.length, "attribute")}`} quiet onClick={() => setEvery(true)} />
       )}
-    </dl>
+    </>
   );
 }
 

@@ -1,12 +1,36 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ratesBetween } from "./live";
+import { sampleOf } from "./live";
+import type { Counts } from "./types";
 
-test("a rate is what came between two samples, by the service's clock", () => {
-  const at = (time: string, messages: number) => ({ time, topics: { a: { messages, bytes: 0 } }, subscriptions: {} });
-  const before = at("2026-01-01T00:00:00Z", 10);
-  assert.deepEqual(ratesBetween(before, at("2026-01-01T00:00:02Z", 30)), { a: 10 });
-  assert.deepEqual(ratesBetween(undefined, before), {});
-  // A topic that was made again counts from 0.
-  assert.deepEqual(ratesBetween(before, at("2026-01-01T00:00:01Z", 3)), { a: 0 });
+const START = Date.parse("2026-01-01T00:00:00Z");
+const at = (seconds: number, messages: number, age?: number): Counts => ({
+  time: new Date(START + seconds * 1000).toISOString(),
+  topics: { a: { messages, bytes: 0 } },
+  subscriptions: { s: { current: 0, end: 0, lag: 0, ...(age === undefined ? {} : { oldestUnackedSeconds: age }) } },
+});
+const rateAt = (seen: Counts[], seconds: number) => sampleOf(seen, START + seconds * 1000)?.rates.a;
+
+test("a rate is of the last ten seconds, and falls to nothing when nothing comes", () => {
+  const seen = [at(0, 100), at(1, 110), at(2, 120)];
+  assert.equal(rateAt([...seen], 2), 10);
+  assert.equal(rateAt([...seen], 8), 2.5);
+  assert.equal(rateAt([...seen], 30), 0);
+});
+
+test("a topic that was made again counts from nothing", () => {
+  assert.equal(rateAt([at(0, 100), at(1, 3)], 1), 0);
+  assert.equal(rateAt([at(0, 100)], 0), 0);
+  assert.equal(sampleOf([], START), null);
+});
+
+test("what is of no use any more is forgotten", () => {
+  const seen = Array.from({ length: 1000 }, (_, second) => at(second, second));
+  assert.equal(rateAt(seen, 999), 1);
+  assert.ok(seen.length <= 12);
+});
+
+test("ages grow while nothing is sent", () => {
+  assert.equal(sampleOf([at(0, 0, 5)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, 12);
+  assert.equal(sampleOf([at(0, 0)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, undefined);
 });

@@ -1,7 +1,7 @@
 /** What changes while it is looked at: one event stream by fetch, with the token in a header, opened again when it ends. */
 import { createParser } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { isFinal, open } from "./api";
+import { isFinal, open, serviceNow } from "./api";
 import type { Counts, Message } from "./types";
 
 /** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
@@ -62,38 +62,58 @@ export function useEvents(path: string, query: Record<string, string> | null, on
 
 export interface Sample {
   counts: Counts;
-  /** Messages a second of each topic, since the sample before. */
+  /** Messages a second of each topic, over the last ten seconds. */
   rates: Record<string, number>;
 }
 
-/** The counts of some topics and subscriptions as they change; names are sorted, so their order does not matter. */
+const WINDOW = 10;
+
+/** The counts of some topics and subscriptions, at most 100 in all, as they change. */
 export function useCounts(
   project: string,
   topics: string[],
   subscriptions: string[],
 ): Live & { sample: Sample | null } {
   const [sample, setSample] = useState<Sample | null>(null);
-  const some = topics.length + subscriptions.length > 0;
-  const query = some
-    ? { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") }
-    : null;
-  const live = useEvents(`/projects/${project}:watch`, query, (event, data) => {
-    if (event !== "counts") return;
-    const counts = data as Counts;
-    setSample((last) => ({ counts, rates: ratesBetween(last?.counts, counts) }));
-  });
+  const seen = useRef<Counts[]>([]);
+  const names = { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") };
+  const tell = () => setSample(sampleOf(seen.current, serviceNow()));
+  const live = useEvents(
+    `/projects/${project}:watch`,
+    names.topics || names.subscriptions ? names : null,
+    (event, data) => {
+      if (event !== "counts") return;
+      seen.current.push(data as Counts);
+      tell();
+    },
+  );
+  // Nothing is sent while nothing changes: rates fall and ages grow by themselves.
+  useEffect(() => {
+    const timer = setInterval(tell, 2000);
+    return () => clearInterval(timer);
+  }, []);
+  useEffect(() => void seen.current.splice(0), [names.topics, names.subscriptions]);
   return { ...live, sample };
 }
 
-export function ratesBetween(before: Counts | undefined, now: Counts): Record<string, number> {
-  const seconds = before ? (Date.parse(now.time) - Date.parse(before.time)) / 1000 : 0;
-  if (!before || seconds <= 0) return {};
-  const rates: Record<string, number> = {};
-  for (const [name, { messages }] of Object.entries(now.topics)) {
-    const earlier = before.topics[name]?.messages;
-    if (earlier !== undefined) rates[name] = Math.max(0, messages - earlier) / seconds;
-  }
-  return rates;
+/** What the counts seen so far say at a time, in milliseconds since 1970; forgets those that are of no use any more. */
+export function sampleOf(seen: Counts[], now: number): Sample | null {
+  const newest = seen.at(-1);
+  if (!newest) return null;
+  const before = (counts: Counts) => now - Date.parse(counts.time) >= WINDOW * 1000;
+  seen.splice(0, Math.max(0, seen.findLastIndex(before)));
+  const [base = newest] = seen;
+  const seconds = Math.min(WINDOW, Math.max(1, (now - Date.parse(base.time)) / 1000));
+  const rates = Object.entries(newest.topics).map(([name, { messages }]) => {
+    const earlier = base.topics[name]?.messages ?? messages;
+    return [name, Math.max(0, messages - earlier) / seconds];
+  });
+  const since = Math.max(0, (now - Date.parse(newest.time)) / 1000);
+  const older = Object.entries(newest.subscriptions).map(([name, { oldestUnackedSeconds: age, ...rest }]) => {
+    return [name, age === undefined ? rest : { ...rest, oldestUnackedSeconds: age + since }];
+  });
+  const counts = { ...newest, subscriptions: Object.fromEntries(older) };
+  return { counts, rates: Object.fromEntries(rates) };
 }
 
 export interface Tailed {

@@ -42,7 +42,7 @@ interface Standing {
   current: number;
   end: number;
   lag: number;
-  oldestUnackedSeconds: number | null;
-  outstanding: number | null;
-  push: string | null;
+  oldestUnackedSeconds?: number;
+  outstanding?: number;
+  push?: string;
 }

@@ -11,11 +11,14 @@ import { administers, consumes, publishes, useUser } from "../rights";
 import { visible } from "../text";
 import type { Counts, Doctor, History, Subscription, Topic } from "../types";
 import type { Params } from ".";
-import { MOST_WATCHED } from "./topics";
 
 /** How long the oldest message may wait before a subscription is looked at. */
 const LONG_WAIT = 600;
 const MOST_DOCTORED = 5;
+/** Half of what one stream may show. */
+const MOST_SHOWN = 50;
+/** States of delivery that say nothing bad; it has none where messages are pulled. */
+const FINE = ["active", "unknown", undefined];
 
 export function Overview(props: { params: Params }) {
   const project = props.params.project ?? "";
@@ -24,9 +27,13 @@ export function Overview(props: { params: Params }) {
   const subscriptions = useGet<{ subscriptions: Subscription[] }>(
     consumes(user, project) ? `/projects/${project}/subscriptions` : null,
   );
-  const topicNames = namesOf(topics.data?.topics);
-  const subscriptionNames = namesOf(subscriptions.data?.subscriptions);
-  const live = useCounts(project, topicNames, subscriptionNames);
+  // One stream for both, when both are known.
+  const known = !topics.loading && !subscriptions.loading;
+  const live = useCounts(
+    project,
+    namesOf(known ? topics.data?.topics : []),
+    namesOf(known ? subscriptions.data?.subscriptions : []),
+  );
   const sample = live.sample;
   const now = sample ? Object.values(sample.rates).reduce((sum, each) => sum + each, 0) : undefined;
   const lag = sample ? Object.values(sample.counts.subscriptions).reduce((sum, each) => sum + each.lag, 0) : undefined;
@@ -59,7 +66,7 @@ export function Overview(props: { params: Params }) {
 }
 
 function namesOf(all: { name: string }[] | undefined): string[] {
-  return (all ?? []).slice(0, MOST_WATCHED).map((each) => shortName(each.name));
+  return (all ?? []).slice(0, MOST_SHOWN).map((each) => shortName(each.name));
 }
 
 function plotsOf(history: History) {
@@ -76,9 +83,7 @@ function plotsOf(history: History) {
 /** Subscriptions that are worth a look, by what the stream says of them. */
 export function suspicious(counts: Counts): string[] {
   const all = Object.entries(counts.subscriptions).filter(
-    ([, each]) =>
-      (each.oldestUnackedSeconds ?? 0) > LONG_WAIT ||
-      (each.push !== null && each.push !== "" && !/active/i.test(each.push)),
+    ([, each]) => (each.oldestUnackedSeconds ?? 0) > LONG_WAIT || !FINE.includes(each.push),
   );
   all.sort(([, a], [, b]) => (b.oldestUnackedSeconds ?? 0) - (a.oldestUnackedSeconds ?? 0));
   return all.map(([name]) => name);

@@ -17,7 +17,7 @@ import type { DryRun, History, Schema, Subscription, Topic } from "../types";
 import type { Params } from ".";
 import { Messages } from "./messages";
 import { NewSubscription, subscriptionColumns } from "./subscriptions";
-import { namesOf } from "./topics";
+import { MOST_WATCHED, namesOf } from "./topics";
 
 interface Props {
   admin: boolean;
@@ -67,7 +67,7 @@ function TopicOverview(props: Props) {
   const { sample } = useCounts(
     project,
     [name],
-    (readers.data ?? []).map((each) => shortName(each.name)),
+    (readers.data ?? []).slice(0, MOST_WATCHED - 1).map((each) => shortName(each.name)),
   );
   const counts = sample?.counts.topics[name];
   return (

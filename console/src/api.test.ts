@@ -84,6 +84,16 @@ test("a token that ended is asked for once, and all that waited goes on with the
   assert.equal(session.get()?.token, "new");
 });
 
+test("a token that can be fetched anew is not asked for", async () => {
+  const now = session.get();
+  if (now) session.set({ ...now, refresh: async () => "new" });
+  answers = (request, answer) =>
+    request.headers.authorization === "Bearer new" ? say(answer, 200, {}) : say(answer, 401, refused("It has expired"));
+  await call("/x");
+  assert.equal(tokenWanted.get(), null);
+  assert.equal(session.get()?.token, "new");
+});
+
 test("a 401 of a project one is no member of asks for no token", async () => {
   answers = (request, answer) =>
     request.url === "/v1/users/profile" ? say(answer, 200, user) : say(answer, 401, refused("Unauthorized"));

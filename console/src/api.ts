@@ -10,6 +10,8 @@ export interface Session {
   service: string;
   token: string;
   user: User;
+  /** Fetches a new token without asking its user. */
+  refresh?: () => Promise<string>;
 }
 
 export class ApiError extends Error {
@@ -169,6 +171,8 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
   } catch (second) {
     if (!(second instanceof ApiError) || second.code !== 401 || second === error) throw second;
   }
+  const fresh = await from.refresh?.().catch(() => null);
+  if (fresh) return session.set({ ...from, token: fresh });
   let reason = error.message === "Unauthorized" ? "The token is not good any more" : error.message;
   for (;;) {
     const token = await new Promise<string | null>((answer) => tokenWanted.set({ reason, answer }));

@@ -32,7 +32,12 @@ export async function resume(config: Config, hash: string): Promise<boolean> {
   const given = tokenOfAddress(hash);
   if (given) return logIn(ownService(config), given.token, false, given.project);
   const back = await finishLogin();
-  if (back) return logIn(back.service, back.token, false);
+  if (back) {
+    await logIn(back.service, back.token, false);
+    const now = session.get();
+    if (now && back.refresh) session.set({ ...now, refresh: back.refresh });
+    return true;
+  }
   const kept = localStorage.getItem(KEPT);
   if (!kept) return false;
   const { service, token } = JSON.parse(kept) as { service: string; token: string };

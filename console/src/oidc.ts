@@ -60,30 +60,42 @@ function here(): string {
   return location.origin + location.pathname;
 }
 
+export interface Login {
+  service: string;
+  token: string;
+  /** Fetches a new token without its user, where the issuer allows it. */
+  refresh?: () => Promise<string>;
+}
+
 /** On the way back: take the code out of the address and exchange it; null when this is no way back. */
-export async function finishLogin(): Promise<{ token: string; service: string } | null> {
+export async function finishLogin(): Promise<Login | null> {
   const query = new URLSearchParams(location.search);
   const kept = sessionStorage.getItem(KEPT);
   if (!kept || !query.has("state")) return null;
   sessionStorage.removeItem(KEPT);
-  const started = JSON.parse(kept) as Started;
-  history.replaceState(null, "", here() + started.hash);
-  if (query.get("state") !== started.state) throw new Error("The answer of the issuer is of another login");
+  const { state, verifier, issuer, service, hash } = JSON.parse(kept) as Started;
+  history.replaceState(null, "", here() + hash);
+  if (query.get("state") !== state) throw new Error("The answer of the issuer is of another login");
   if (query.has("error")) throw new Error(query.get("error_description") ?? query.get("error") ?? "");
-  const answer = await fetch(started.issuer.token_endpoint ?? "", {
-    method: "POST",
-    credentials: "omit",
-    body: new URLSearchParams({
-      grant_type: "authorization_code",
-      code: query.get("code") ?? "",
-      redirect_uri: here(),
-      client_id: started.issuer.client_id,
-      code_verifier: started.verifier,
-    }),
-  });
+  const code = { code: query.get("code") ?? "", redirect_uri: here(), code_verifier: verifier };
+  const { token, next } = await fetchToken(issuer, { grant_type: "authorization_code", ...code });
+  if (!next) return { token, service };
+  let refresh_token = next;
+  const refresh = async () => {
+    const fresh = await fetchToken(issuer, { grant_type: "refresh_token", refresh_token });
+    // Issuers may give another one each time, and take each once.
+    refresh_token = fresh.next || refresh_token;
+    return fresh.token;
+  };
+  return { token, service, refresh };
+}
+
+async function fetchToken(issuer: Issuer, asked: Record<string, string>): Promise<{ token: string; next: string }> {
+  const body = new URLSearchParams({ client_id: issuer.client_id, ...asked });
+  const answer = await fetch(issuer.token_endpoint ?? "", { method: "POST", credentials: "omit", body });
   const said = await answer.json().catch(() => ({}));
   if (!answer.ok || !said.access_token) {
-    throw new Error(said.error_description ?? said.error ?? `${started.issuer.name} gave no token (${answer.status})`);
+    throw new Error(said.error_description ?? said.error ?? `${issuer.name} gave no token (${answer.status})`);
   }
-  return { token: said.access_token as string, service: started.service };
+  return { token: said.access_token, next: said.refresh_token ?? "" };
 }

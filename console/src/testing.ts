@@ -3,7 +3,18 @@ import { Window } from "happy-dom";
 import { type ComponentChild, render } from "preact";
 
 const page = new Window({ url: "http://console.test/console/" });
-const names = ["window", "document", "location", "history", "HTMLElement", "FormData", "Event", "matchMedia"] as const;
+const names = [
+  "window",
+  "document",
+  "location",
+  "history",
+  "sessionStorage",
+  "localStorage",
+  "HTMLElement",
+  "FormData",
+  "Event",
+  "matchMedia",
+] as const;
 for (const name of names)
   Object.defineProperty(globalThis, name, { value: page[name], configurable: true, writable: true });
 globalThis.addEventListener = page.addEventListener.bind(page) as unknown as typeof addEventListener;

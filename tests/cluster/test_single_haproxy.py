@@ -21,6 +21,7 @@ from cluster.ports import free_port
 from tests.cluster.test_haproxy import Stub
 from tests.cluster.test_haproxy import authority as authority
 from tests.http import test_protocol as repaired
+from tests.support.events import next_event
 from tests.support.packets import table
 from tests.support.served import SERVICE_TOKEN, Served, served
 
@@ -261,3 +262,22 @@ def test_a_service_that_starts_is_waited_for(strict: Behind, tmp_path: Path, aut
         refused = client.ask("GET", "/v1/version")
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
         assert refused.headers["content-type"] == "application/json; charset=utf-8"
+
+
+def test_a_live_view_comes_through_an_event_at_a_time_and_its_client_may_leave(strict: Behind) -> None:
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = strict.connect(SOON)
+    path = "/v1/projects/P:watch?topics=T&tail=T"
+    connection.request("GET", path, headers={"x-api-key": SERVICE_TOKEN, "Accept-Encoding": "gzip"})
+    with contextlib.closing(connection), connection.getresponse() as answer:
+        assert next_event(answer)[0] == "counts"
+        assert repaired.ask(strict, "POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}') == 200
+
+        assert next_event(answer, "message")[1]["message"]["data"] == "aGk="
+        assert strict.run.service.cases.live.views == 1
+    until = time.monotonic() + SOON
+    while strict.run.service.cases.live.views and time.monotonic() < until:  # haproxy notices when it sends something
+        repaired.ask(strict, "POST", "/v1/projects/P/topics/T:publish", b'{"messages":[{"data":"aGk="}]}')
+        time.sleep(0.1)
+
+    assert strict.run.service.cases.live.views == 0

@@ -1,7 +1,9 @@
 """Server-sent events, read as WHATWG HTML 9.2.6 says, apart from the code that writes them."""
 
+import json
 import re
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 Event = tuple[str, str]
 """Its name and its data."""
@@ -24,3 +26,23 @@ def _events(text: str) -> Iterator[Event]:
             name = value.removeprefix(" ")
         elif field == "data":
             data.append(value.removeprefix(" "))
+
+
+class Lines(Protocol):
+    """An answer that is read line by line."""
+
+    def readline(self) -> bytes:
+        """Return the next line with its end; nothing at the end of the answer."""
+        ...
+
+
+def next_event(answer: Lines, wanted: str = "") -> tuple[str, Any]:
+    """Return the next event of an answer that goes on, with its data read as JSON; the next one of a name, if given."""
+    while True:
+        block = b""
+        while (line := answer.readline()) != b"\n":
+            assert line, "the stream is over"
+            block += line
+        for name, data in read_events(block + b"\n"):
+            if wanted in ("", name):
+                return name, json.loads(data)

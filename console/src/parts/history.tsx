@@ -1,4 +1,5 @@
 /** Plots of what the service keeps of the last hour or day, loaded again as it grows. */
+import { isFinal } from "../api";
 import { useGet } from "../load";
 import { useQuery } from "../router";
 import type { History } from "../types";
@@ -28,6 +29,8 @@ export function Plots({ project, topics = [], subscriptions = [], plots, onPick 
   if (subscriptions.length > 0) query.set("subscriptions", subscriptions.join(","));
   const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
   const pick = onPick && ((seconds: number) => onPick(new Date(seconds * 1000)));
+  // A service of an earlier release has none; all else of the page is of use without.
+  if (isFinal(loaded.error)) return <p class="quiet">There are no plots: {loaded.error?.message}</p>;
   return (
     <Shown of={loaded}>
       {(history) => (

@@ -149,6 +149,7 @@ OWN_TABLE = """
 97 subscriptions:detach             project  SA PA
 98 subscriptions:extendLeases       project  PW
 99 projects:watch                   project  SA PA PU CO
+100 projects:history                project  SA PA PU CO
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

@@ -52,6 +52,7 @@ def test_our_own_actions_come_after_the_contracts() -> None:
     assert ours.pop("subscriptions:pushStatus") == PERMISSIONS["subscriptions:show"]
     assert ours.pop("subscriptions:deadLetter") == {"push_worker"}
     assert ours.pop("subscriptions:extendLeases") == {"push_worker"}
+    assert ours.pop("projects:history") == PERMISSIONS["projects:watch"]
     assert ours.pop("projects:watch") == PERMISSIONS["topics:metrics"] | PERMISSIONS["subscriptions:metrics"]
     assert ours.pop("subscriptions:nack") == PERMISSIONS["subscriptions:acknowledge"]
     assert all(roles == {"service_admin", SELF} for action, roles in ours.items() if action.startswith("tokens:"))

@@ -106,6 +106,7 @@ PATHS = {
     "issuers:update": ("PUT", "/issuers/x"),
     "issuers:delete": ("DELETE", "/issuers/x"),
     "projects:watch": ("GET", PROJECT + ":watch"),
+    "projects:history": ("GET", PROJECT + ":history"),
 }
 """All but the four open ones."""
 

@@ -36,6 +36,7 @@ NEVER = "0001-01-01T00:00:00Z"
 TEXT = Like("[A-Z].+[.]")
 OF_PROJECT, OF_TOPIC, OF_SUBSCRIPTION = PROJECT + ":metrics", TOPIC + ":metrics", SUBSCRIPTION + ":metrics"
 WATCH = PROJECT + ":watch"
+HISTORY = PROJECT + ":history"
 ADM, PUB, CON = member("adm", "project_admin"), member("pub", "publisher"), member("con", "consumer")
 
 
@@ -224,4 +225,19 @@ WATCH_ROWS = [
     Row("14.7", "a consumer sees a tail by a subscription", get(f"{WATCH}?tail=T", by="con"), FORBIDDEN, (*BOTH, CON)),
 ]  # fmt: skip
 
-ROWS = [*PROJECT_ROWS, *TOPIC_ROWS, *SUBSCRIPTION_ROWS, *WATCH_ROWS]
+HISTORY_ROWS = [
+    Row("14.8", "another span", get(f"{HISTORY}?span=year"), error("IA", "span is one of hour, day")),
+    Row("14.8", "too many names", get(f"{HISTORY}?topics={','.join(['T'] * 101)}"), error("IA", "At most 100 names")),
+    Row("14.8", "a name that is none", get(f"{HISTORY}?topics=a%20b"), error("IA", "Invalid name: a b")),
+    Row("14.8", "an unknown topic", get(f"{HISTORY}?topics=T"), NO_TOPIC),
+    Row("14.8", "an unknown subscription", get(f"{HISTORY}?subscriptions=S"), NO_SUBSCRIPTION),
+    Row("14.8", "of an unknown project", get("/projects/$P-none:history"), NO_PROJECT),
+    Row("14.8, 3.5", "a publisher outside the list", get(f"{HISTORY}?topics=T", by="pub"), FORBIDDEN, (A_TOPIC, PUB)),
+    Row("14.8, 3.5", "a consumer outside the list", get(f"{HISTORY}?subscriptions=S", by="con"), FORBIDDEN,
+        (*BOTH, CON)),
+    Row("14.8", "topics are not for consumers", get(f"{HISTORY}?topics=T", by="con"), FORBIDDEN, (A_TOPIC, CON)),
+    Row("14.8", "subscriptions are not for publishers", get(f"{HISTORY}?subscriptions=S", by="pub"), FORBIDDEN,
+        (*BOTH, PUB)),
+]  # fmt: skip
+
+ROWS = [*PROJECT_ROWS, *TOPIC_ROWS, *SUBSCRIPTION_ROWS, *WATCH_ROWS, *HISTORY_ROWS]

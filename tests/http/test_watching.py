@@ -301,7 +301,7 @@ async def test_nothing_is_shown_that_came_after_the_token_was_revoked(client: Cl
     assert names == ["end"]
 
 
-async def test_the_tail_of_a_topic_ends_with_it(client: Client) -> None:
+async def test_a_topic_made_again_is_tailed_from_its_end(client: Client) -> None:
     async with client.view("tail=t") as view:
         await view.until("counts")
         await client.publish()

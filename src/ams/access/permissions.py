@@ -148,6 +148,7 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "snapshots:show": _CONSUME,
     "snapshots:create": _PROJECT,
     "snapshots:delete": _PROJECT,
+    "projects:history": _CONSUME | {PUBLISHER},
     "projects:watch": _CONSUME | {PUBLISHER},
     "subscriptions:nack": _DELIVER,
     "subscriptions:detach": _PROJECT,

@@ -33,6 +33,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "subscription": ("string", "A subscription of the topic that the caller may consume; needed by consumers."),
     "topics": ("string", "Names of topics, joined by commas."),
     "subscriptions": ("string", "Names of subscriptions, joined by commas."),
+    "span": ("string", "`hour` in intervals of a minute, or `day` in intervals of five; absent: `hour`."),
     "tail": ("string", "A topic whose new messages are shown."),
     "filter": ("string", "Which messages of the tail, by their attributes; absent: all."),
     "start_date": ("string", "First day, `YYYY-MM-DD`; absent: 1970-01-01."),

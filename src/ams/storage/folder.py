@@ -81,6 +81,11 @@ class Folder:
         return self.place("cursors.db")
 
     @property
+    def history(self) -> str:
+        """The database of what was measured in the last day."""
+        return self.place("history.db")
+
+    @property
     def token_key(self) -> str:
         """The key that encrypts stored tokens."""
         return self.place("token.key")

@@ -216,3 +216,42 @@ class ViewEnd(CamelObject, frozen=True):
 
     reason: str
     code: int
+
+
+class ProjectHistory(CamelObject, frozen=True):
+    """Of all topics and subscriptions of a project, by interval; null where nothing was measured."""
+
+    published: list[int | None]
+    published_bytes: list[int | None]
+    delivered: list[int | None]
+    """Handed out, repeats included."""
+    lag: list[int | None]
+    """At the end of the interval."""
+
+
+class TopicHistory(CamelObject, frozen=True):
+    """Of a topic, by interval."""
+
+    published: list[int | None]
+    published_bytes: list[int | None]
+
+
+class SubscriptionHistory(CamelObject, frozen=True):
+    """Of a subscription, by interval; `lag` and the age are those at its end."""
+
+    delivered: list[int | None]
+    lag: list[int | None]
+    oldest_unacked_seconds: list[int | None]
+    """Null as well where nothing waited."""
+
+
+class History(CamelObject, frozen=True):
+    """What was measured in the last hour or day, oldest interval first; `project` is for its administrators."""
+
+    interval: int
+    """Seconds."""
+    start: str
+    end: str
+    topics: dict[str, TopicHistory]
+    subscriptions: dict[str, SubscriptionHistory]
+    project: ProjectHistory | None = None

@@ -76,6 +76,7 @@ async def service(
                 made.working,
                 made.expiry.rounds,
                 made.watched.rounds,
+                made.cases.history,
             ]
             for work in works:
                 await work.start(supervisor)

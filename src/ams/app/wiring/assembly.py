@@ -33,7 +33,7 @@ from ams.http.routes.snapshots import SnapshotRoutes
 from ams.http.routes.subscriptions import OffsetRoutes, SubscriptionRoutes
 from ams.http.routes.topics import RetentionRoutes, TopicRoutes
 from ams.http.routes.users import RegistrationRoutes, TokenRoutes, UserRoutes
-from ams.http.routes.watching import WatchRoutes
+from ams.http.routes.watching import HistoryRoutes, WatchRoutes
 from ams.http.routing import Row
 from ams.outgoing.client import HttpClient
 from ams.outgoing.guard import networks
@@ -43,6 +43,7 @@ from ams.service.dead_letters import DeadLetters
 from ams.service.delivering import Deliverer, UnreadAnswers
 from ams.service.doctor import Doctor
 from ams.service.expiring import Expiry
+from ams.service.history import History
 from ams.service.issuers import Bindings
 from ams.service.live import Live
 from ams.service.members import Members
@@ -90,6 +91,7 @@ class UseCases:
     reader: RangeReader
     push_watcher: PushWatcher
     live: Live
+    history: History
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def assemble(
         reader,
         watcher,
         Live(registry, log, cursors, engines.clock, reader, watcher, working),
+        History(registry, log, cursors, engines.clock, engines.history),
     )
     table = routes(
         settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
@@ -289,6 +292,7 @@ def routes(
         *SnapshotRoutes(cases.snapshots).rows(),
         *ReadingRoutes(cases.reader, workers).rows(),
         *WatchRoutes(cases.live, gate).rows(),
+        *HistoryRoutes(cases.history).rows(),
         *RetentionRoutes(cases.retention).rows(),
         *SchemaRoutes(cases.schemas).rows(),
         *TopicRoutes(cases.topics).rows(),

@@ -12,7 +12,7 @@ import structlog
 from ams.core.backoff import Backoff, Pauses
 from ams.core.clock import Clock, Milliseconds
 from ams.core.errors import Unavailable, Unusable
-from ams.core.names import Offset, TopicId, topic_id_text
+from ams.core.names import Offset, TopicId, new_uuid, topic_id_text
 from ams.core.settings import Seconds, Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors.acks import CursorStore
@@ -22,6 +22,7 @@ from ams.storage.files import Disk
 from ams.storage.folder import Folder
 from ams.storage.log.base import Log
 from ams.storage.log.embedded import EmbeddedLog, LogOptions
+from ams.storage.registry.history import FileHistory, HistoryStore
 from ams.storage.registry.registry import Registry
 from ams.storage.registry.rotation import settle
 from ams.storage.secrets import key_file, parse_key
@@ -48,6 +49,7 @@ class Engines:
     log: Log
     registry: Registry
     cursors: CursorStore
+    history: HistoryStore
     embedded: EmbeddedLog | None
     """The log, when it is in the data folder: then this process is the only one, and may put things in order."""
 
@@ -89,7 +91,11 @@ class _Opening:
             cursors: CursorStore = await self._sqlite_cursors(folder, on_full, log)
         else:
             cursors = await self._shared_cursors(registry)
-        return Engines(self.clock, folder, log, registry, cursors, embedded)
+        history: HistoryStore = (
+            FileHistory(folder.history) if self.settings.registry == "sqlite" else registry.history(new_uuid())
+        )
+        self.stack.push_async_callback(history.close)
+        return Engines(self.clock, folder, log, registry, cursors, history, embedded)
 
     async def _embedded_log(self, folder: Folder) -> EmbeddedLog:
         options = log_options(self.settings, folder.path)

@@ -1,23 +1,27 @@
-"""Live views of a project as Server-Sent Events: one answer that goes on until the client leaves or may no more.
+"""What a page shows of a project: its last hour or day, and live views as Server-Sent Events.
+
+A live view is one answer that goes on until the client leaves or may no more.
 
 By `fetch`, with the token in a header: a browser's `EventSource` cannot send one.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 
 import msgspec
 
 from ams.access.admission import Caller
-from ams.core.clock import publish_time
+from ams.core.clock import Milliseconds, publish_time, resource_date
 from ams.core.errors import AmsError
 from ams.core.runs import runs_of
 from ams.http.errors import refusal
 from ams.http.fast import Gate
 from ams.http.routes import answers
 from ams.http.routing import STREAMED_BYTES, Call, Row, Streamed
+from ams.service.history import Asked, History, Past, Series
 from ams.service.live import Live, Tail, Wanted
+from ams.wire import service as wire
 from ams.wire.service import Counts, ViewEnd, ViewSkipped
 
 EVENTS = "text/event-stream"
@@ -58,6 +62,52 @@ class WatchRoutes:
 
         held = STREAMED_BYTES if wanted.tail else HELD
         return Streamed(EVENTS, PROXY, events(self._live.view(wanted, call.names, admit)), held, is_endless=True)
+
+
+class HistoryRoutes:
+    """The route of what was measured."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def rows(self) -> list[Row]:
+        """Return the rows of the route table."""
+        return [
+            Row(
+                "GET", "/projects/{project}:history", "projects:history", self.read, answers=wire.History,
+                parameters=("topics", "subscriptions", "span"),
+            )
+        ]  # fmt: skip
+
+    async def read(self, call: Call) -> bytes:
+        """Answer what was published, delivered and waiting in the last hour or day, by interval."""
+        asked = Asked(_names(call, "topics"), _names(call, "subscriptions"), call.parameter("span") or "hour")
+        found = await self._history.read(call.caller, asked)
+        return answers.encode(_shown(found))
+
+
+def _shown(past: Past) -> wire.History:
+    ends = past.ends
+    return wire.History(
+        past.interval,
+        resource_date(Milliseconds(ends[0] - past.interval * 1000)),
+        resource_date(Milliseconds(ends[-1])),
+        {name: wire.TopicHistory(of.grown(0), of.grown(1)) for name, of in past.topics.items()},
+        {
+            name: wire.SubscriptionHistory(of.grown(0), of.at_end(1), _ages(of.at_end(2), ends))
+            for name, of in past.subscriptions.items()
+        },
+        None if past.project is None else _of_project(past.project),
+    )
+
+
+def _of_project(of: Series) -> wire.ProjectHistory:
+    return wire.ProjectHistory(of.grown(0), of.grown(1), of.grown(2), of.at_end(3))
+
+
+def _ages(oldest: Sequence[int | None], ends: Sequence[int]) -> list[int | None]:
+    """Return for how many seconds what was published then had waited at the ends of intervals."""
+    return [max(end - each, 0) // 1000 if each else None for each, end in zip(oldest, ends, strict=True)]
 
 
 def _names(call: Call, parameter: str) -> list[str]:

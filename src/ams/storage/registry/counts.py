@@ -137,6 +137,12 @@ class TallyRecords:
             return Tally()
         return Tally(row.messages, row.bytes, Rate(row.last_messages, row.last_pull, row.previous_pull))
 
+    async def all_pulled(self) -> Mapping[SubscriptionId, int]:
+        """Return how many messages were handed out of each subscription of which some were, repeats included."""
+        query = select(subscription_tallies.c.subscription_id, subscription_tallies.c.messages)
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return {SubscriptionId(row.subscription_id): row.messages for row in rows}
+
     async def store(self, advances: Sequence[Advance], pulled: Mapping[SubscriptionId, Tally]) -> frozenset[TopicId]:
         """Move tallies of topics on, and add what was `pulled` since to those of subscriptions; all or nothing.
 

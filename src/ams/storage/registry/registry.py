@@ -16,6 +16,7 @@ from ams.storage.export_format import Line
 from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
 from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport
+from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
 from ams.storage.registry.owners import OwnerRecords
@@ -85,6 +86,10 @@ class Registry:
             url, REGISTRY, keys, secrets.fingerprint, other_key=_OTHER_KEY, password=password, on_full=on_full
         )
         return cls(database, secrets, clock or SystemClock(), cache_size)
+
+    def history(self, node: str) -> SharedHistory:
+        """Return where all nodes keep what they measure; `node` is the name of this one."""
+        return SharedHistory(self._database, self._clock, node)
 
     @property
     def invalidations(self) -> Invalidations:

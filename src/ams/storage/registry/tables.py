@@ -441,6 +441,22 @@ issuers = _identified(
 )
 """Issuers whose tokens are accepted, but for those of the file that a setting names."""
 
+history = Table(
+    "history",
+    METADATA,
+    Column("of", Text, primary_key=True, comment="a topic's, subscription's or project's id, or `service`"),
+    Column("began", BigInteger, primary_key=True, comment="minutes since the epoch"),
+    Column("data", LargeBinary, nullable=False, comment="records of 33 bytes (`ams.service.history`)"),
+)
+"""What was measured in the last day, where several nodes share it; else it is in a file of its own."""
+
+history_turns = Table(
+    "history_turns",
+    METADATA,
+    Column("node", String(36), primary_key=True, comment="the node that measures"),
+    Column("until", BigInteger, nullable=False, comment="end of its turn: milliseconds since the epoch"),
+)
+
 audit = audit_table(METADATA, "audit")
 """Who did which change; beside it `audit_prunings`."""
 
@@ -456,7 +472,7 @@ REGISTRY = Schema(
     absent="project doesn't exist",
     migrations="ams.storage.registry:migrations",
     version="alembic_version",
-    head="0013",
+    head="0014",
     channel="ams_registry",
     serving=0x616D735F73657276,  # "ams_serv" in ASCII
     owns=lambda table: not table.startswith(OTHERS),

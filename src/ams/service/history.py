@@ -1,0 +1,288 @@
+"""The last day of topics, subscriptions and projects, measured each minute and kept by the service itself.
+
+A row begins with each hour, and when measuring begins; it has a record of 33 bytes at its first minute, and another one
+for each minute at which the values changed. At which minutes anything was measured at all, the row of the service says.
+So a day of a quiet thing is a kilobyte, and that of a busy one fifty.
+"""
+
+import asyncio
+import contextlib
+import struct
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from ams.access.admission import Caller
+from ams.access.permissions import CONSUMER, PROJECT_ADMIN, PUBLISHER, SERVICE_ADMIN
+from ams.core.clock import Clock
+from ams.core.errors import InvalidInput, NotAllowed, TopicGone, Unavailable
+from ams.core.names import ProjectId, SubscriptionName, TopicId, TopicName, is_name, topic_id_text
+from ams.core.rounds import Rounds
+from ams.core.supervisor import Supervisor
+from ams.service.lag import lag_of
+from ams.service.lookup import find_subscription, find_topic
+from ams.service.parallel.watching import oldest_time
+from ams.storage.cursors.acks import CursorStore
+from ams.storage.log.base import Log
+from ams.storage.registry.history import HistoryStore, Row
+from ams.storage.registry.registry import Registry
+
+SERVICE = "service"
+"""Stands for the service among the identities."""
+MINUTE = 60_000
+"""Milliseconds."""
+KEPT = 25 * 60
+"""Minutes: a day, and the hour that its first minute is of."""
+MOST_NAMES = 100
+BREATH = 64
+"""Subscriptions looked at between two breaths of the event loop."""
+SPANS: Mapping[str, tuple[int, int]] = {"hour": (60, 1), "day": (288, 5)}
+"""How many intervals a span has, and of how many minutes."""
+
+_RECORD = struct.Struct("<BQQQQ")
+"""The minute of the hour, and four values."""
+Values = tuple[int, int, int, int]
+"""Of a topic: messages and bytes published, ever. Of a subscription: messages handed out, those not acknowledged, and
+when the oldest of these was published (0: there is none). Of a project: the sums of the first two of these, each."""
+
+logger = structlog.get_logger("ams.history")
+
+
+class Asked(NamedTuple):
+    """What of the history is asked for."""
+
+    topics: Sequence[str]
+    subscriptions: Sequence[str]
+    span: str
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Values of one thing at the ends of intervals; None where nothing was measured."""
+
+    values: Sequence[Values | None]
+    """One more than there are intervals: the first is that before the first interval."""
+
+    def grown(self, place: int) -> list[int | None]:
+        """Return by how much a value grew in each interval; what was deleted does not shrink it."""
+        pairs = zip(self.values, self.values[1:], strict=False)
+        return [None if before is None or now is None else max(now[place] - before[place], 0) for before, now in pairs]
+
+    def at_end(self, place: int) -> list[int | None]:
+        """Return a value at the end of each interval."""
+        return [None if each is None else each[place] for each in self.values[1:]]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was found; `ends` are the ends of intervals in milliseconds since the epoch."""
+
+    interval: int
+    """Seconds."""
+    ends: Sequence[int]
+    project: Series | None
+    topics: Mapping[str, Series]
+    subscriptions: Mapping[str, Series]
+
+
+@dataclass(slots=True)
+class History:
+    """Measures, and returns what was measured."""
+
+    registry: Registry
+    log: Log
+    cursors: CursorStore
+    clock: Clock
+    store: HistoryStore
+    _rows: dict[tuple[str, int], bytearray] = field(default_factory=dict)
+    """By thing and the minute they began; those of earlier hours go once they are written."""
+    _unwritten: set[tuple[str, int]] = field(default_factory=set)
+    _last: Mapping[str, Values] = field(default_factory=dict)
+    """What was measured at the last minute of the rows at work."""
+    _began: int = -1
+    """When the rows at work began."""
+    _minute: int = -1
+    """The last one this process measured at, in minutes since 1970."""
+    _written: int = -1
+    rounds: Rounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        put_off = partial(logger.warning, "history.put_off")
+        self.rounds = Rounds("history", self._pause(), self.round, put_off, has_last=True)
+
+    async def start(self, supervisor: Supervisor) -> None:
+        """Begin to measure."""
+        await self.rounds.start(supervisor)
+
+    async def close(self) -> None:
+        """End the rounds with a last one, and write what is not written yet."""
+        await self.rounds.close()
+        with contextlib.suppress(Unavailable):  # minutes for eyes hold up no stop
+            await self._write()
+
+    async def round(self) -> None:
+        """Measure once in this minute, if it is this process's turn, and write what came when that is due."""
+        self.rounds.seconds = self._pause()
+        minute = self.clock.wall() // MINUTE
+        if minute == self._minute:
+            return
+        if not await self.store.turn():
+            self._forget()
+            return
+        self._note(minute, await self._measured())
+        if minute - self._written >= self.store.write_minutes:
+            await self._write()
+
+    async def read(self, caller: Caller, asked: Asked) -> Past:
+        """Return the history of a project, for its administrators, and of some of its topics and subscriptions.
+
+        Raises `InvalidInput`, `NotFound`, `NotAllowed` for what the caller may not see the metrics of.
+        """
+        of = await self._identities(caller, asked)
+        count, minutes = SPANS[asked.span]
+        newest = self.clock.wall() // MINUTE
+        rows = await self._records({*of.values(), SERVICE}, newest - (count + 1) * minutes)
+        sampled = rows[SERVICE].keys()
+        last = newest if newest in sampled else newest - 1
+        ends = [last - minutes * (count - each) for each in range(count + 1)]
+        looks = [
+            max((each for each in range(end - minutes + 1, end + 1) if each in sampled), default=None) for end in ends
+        ]
+        found = {name: _series(rows[identity], looks) for name, identity in of.items()}
+        return Past(
+            minutes * 60,
+            [each * MINUTE for each in ends[1:]],
+            found.get(("project", caller.here.name)),
+            {name: found["topic", name] for name in asked.topics},
+            {name: found["subscription", name] for name in asked.subscriptions},
+        )
+
+    async def _identities(self, caller: Caller, asked: Asked) -> dict[tuple[str, str], str]:
+        _check(asked)
+        of: dict[tuple[str, str], str] = {}
+        if caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN}:
+            of["project", caller.here.name] = caller.here.id
+        for name in asked.topics:
+            _require(caller, PUBLISHER)
+            topic = await find_topic(self.registry, caller, TopicName(name))
+            caller.require_listed(topic.authorized, PUBLISHER)
+            of["topic", name] = topic_id_text(topic.id)
+        for name in asked.subscriptions:
+            _require(caller, CONSUMER)
+            subscription = await find_subscription(self.registry, caller, SubscriptionName(name))
+            caller.require_listed(subscription.authorized, CONSUMER)
+            of["subscription", name] = subscription.id
+        return of
+
+    async def _records(self, of: Collection[str], first: int) -> defaultdict[str, dict[int, Values]]:
+        """Return what was noted of things at which minutes, from the beginning of the hour of `first` on."""
+        rows = {(row.of, row.began): row.data for row in await self.store.read(of, first // 60 * 60)}
+        rows |= {key: bytes(data) for key, data in self._rows.items() if key[0] in of}
+        found: defaultdict[str, dict[int, Values]] = defaultdict(dict)
+        for (name, began), data in sorted(rows.items()):
+            hour = began // 60 * 60
+            found[name] |= {hour + minute: values for minute, *values in _RECORD.iter_unpack(data)}
+        return found
+
+    def _note(self, minute: int, found: Mapping[str, Values]) -> None:
+        """Note what changed since the minute before; all of it at the first minute of an hour or of this process."""
+        if minute % 60 == 0 or minute != self._minute + 1:
+            self._began, self._last = minute, {}
+            self._rows = {key: row for key, row in self._rows.items() if key in self._unwritten}
+        for name, values in found.items():
+            if values != self._last.get(name):
+                self._add(name, minute, values)
+        self._add(SERVICE, minute, (0, 0, 0, 0))
+        self._last, self._minute = found, minute
+
+    def _add(self, name: str, minute: int, values: Values) -> None:
+        key = name, self._began
+        self._rows.setdefault(key, bytearray()).extend(_RECORD.pack(minute % 60, *values))
+        self._unwritten.add(key)
+
+    async def _measured(self) -> dict[str, Values]:
+        """Return what there is now of everything."""
+        found: dict[str, Values] = {}
+        projects: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        topics: dict[tuple[ProjectId, TopicName], TopicId] = {}
+        for topic in await self.registry.tallies.all():
+            topics[topic.project_id, topic.name] = topic.id
+            found[topic_id_text(topic.id)] = (topic.tally.messages, topic.tally.bytes, 0, 0)
+            sums = projects[topic.project_id]
+            sums[0] += topic.tally.messages
+            sums[1] += topic.tally.bytes
+        delivered = await self.registry.tallies.all_pulled()
+        for number, subscription in enumerate(await self.registry.subscriptions.all(), 1):
+            topic_of = topics.get((subscription.project_id, subscription.topic))
+            if topic_of is None or subscription.is_detached:
+                continue
+            try:
+                lag = await lag_of(self.log, self.cursors, subscription, topic_of)
+                oldest = await oldest_time(self.log, topic_of, lag.current) if lag.messages else None
+            except TopicGone:
+                continue
+            values = (delivered.get(subscription.id, 0), lag.messages, oldest or 0, 0)
+            found[subscription.id] = values
+            sums = projects[subscription.project_id]
+            sums[2] += values[0]
+            sums[3] += values[1]
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+        found.update({name: (sums[0], sums[1], sums[2], sums[3]) for name, sums in projects.items()})
+        return found
+
+    async def _write(self) -> None:
+        keys, self._unwritten = self._unwritten, set()
+        try:
+            rows = [Row(name, hour, bytes(self._rows[name, hour])) for name, hour in keys]
+            await self.store.write(rows, self.clock.wall() // MINUTE - KEPT)
+        except BaseException:
+            self._unwritten |= keys
+            raise
+        self._written = self._minute
+
+    def _forget(self) -> None:
+        """Let another node measure: what it does not know of was written."""
+        self._rows, self._unwritten, self._minute = {}, set(), -1
+
+    def _pause(self) -> float:
+        """Return the seconds to the next minute."""
+        return (MINUTE - self.clock.wall() % MINUTE) / 1000
+
+
+def _series(records: Mapping[int, Values], looks: Sequence[int | None]) -> Series:
+    """Return what a thing was at some minutes, in order; None: nothing was measured."""
+    noted, found, values = sorted(records), list[Values | None](), (0, 0, 0, 0)
+    at = 0
+    for look in looks:
+        if look is None:
+            found.append(None)
+            continue
+        while at < len(noted) and noted[at] <= look:
+            values = records[noted[at]]
+            at += 1
+        found.append(values)
+    return Series(found)
+
+
+def _newest(minutes: range, sampled: Collection[int]) -> int | None:
+    return next((each for each in reversed(minutes) if each in sampled), None)
+
+
+def _check(asked: Asked) -> None:
+    if asked.span not in SPANS:
+        raise InvalidInput(f"span is one of {', '.join(SPANS)}")
+    names = [*asked.topics, *asked.subscriptions]
+    if len(names) > MOST_NAMES:
+        raise InvalidInput(f"At most {MOST_NAMES} names")
+    if bad := next((each for each in names if not is_name(each)), None):
+        raise InvalidInput(f"Invalid name: {bad[:255]}")
+
+
+def _require(caller: Caller, role: str) -> None:
+    if not caller.roles & {SERVICE_ADMIN, PROJECT_ADMIN, role}:
+        raise NotAllowed

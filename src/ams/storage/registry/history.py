@@ -1,0 +1,184 @@
+"""What was measured of topics, subscriptions and projects in the last day: a row for each of them and each hour.
+
+For eyes, not for accounts: a row may be lost with the minutes that were not written yet, and a file that cannot be read
+is made anew. It is in no backup.
+"""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from ams.core.clock import Clock, Milliseconds
+from ams.core.errors import Unavailable
+from ams.storage.database.database import Database
+from ams.storage.registry.tables import history, history_turns
+
+TURN_SECONDS = 150
+"""How long a node that measured has the turn; the next round is after a minute."""
+_TURN = 0x616D735F68697374  # "ams_hist" in ASCII
+_TABLE = "CREATE TABLE IF NOT EXISTS history (of TEXT, began INTEGER, data BLOB, PRIMARY KEY (of, began)) WITHOUT ROWID"
+_AT_ONCE = 500
+"""Names in one statement."""
+
+T = TypeVar("T")
+
+
+class Row(NamedTuple):
+    """What was measured of one thing from a minute to the end of its hour, or to the end of the process."""
+
+    of: str
+    """The identity of a topic, a subscription or a project, or `SERVICE` of the service."""
+    began: int
+    """The minute, since 1970."""
+    data: bytes
+    """As `ams.service.history` writes it."""
+
+
+class HistoryStore(Protocol):
+    """Keeps rows. Raises `Unavailable` when it cannot."""
+
+    write_minutes: int
+    """How often rows are to be written: readers on other nodes see only what was."""
+
+    async def turn(self) -> bool:
+        """Whether this process is the one that measures now; of several nodes one is."""
+        ...
+
+    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+        """Return the rows of some things that began at the minute `first` or later."""
+        ...
+
+    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+        """Write rows in the place of those of the same minute, and remove all that began before `oldest`."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files."""
+        ...
+
+
+class FileHistory:
+    """Keeps rows in a SQLite file of their own, so that nothing else waits for them. Nothing is synced."""
+
+    write_minutes = 5
+
+    def __init__(self, path: str) -> None:
+        """Open the file, or make it anew if it cannot be read."""
+        self._one = threading.Lock()
+        try:
+            self._connection = _opened(path)
+        except sqlite3.DatabaseError:
+            for each in (path, f"{path}-wal", f"{path}-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(each)
+            self._connection = _opened(path)
+
+    async def turn(self) -> bool:
+        """Whether to measure: always."""
+        return True
+
+    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+        """Return rows."""
+
+        def work() -> Sequence[Row]:
+            found: list[Row] = []
+            names = list(of)
+            for start in range(0, len(names), _AT_ONCE):
+                some = names[start : start + _AT_ONCE]
+                marks = ",".join("?" * len(some))
+                query = f"SELECT of, began, data FROM history WHERE of IN ({marks}) AND began >= ?"  # noqa: S608
+                found += [Row(*row) for row in self._connection.execute(query, (*some, first))]
+            return found
+
+        return await self._run(work)
+
+    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+        """Write rows."""
+
+        def work() -> None:
+            with self._connection:
+                self._connection.executemany("INSERT OR REPLACE INTO history VALUES (?, ?, ?)", rows)
+                self._connection.execute("DELETE FROM history WHERE began < ?", (oldest,))
+
+        await self._run(work)
+
+    async def close(self) -> None:
+        """Close the file."""
+        await self._run(self._connection.close)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        def alone() -> T:
+            with self._one:
+                return work()
+
+        try:
+            return await asyncio.to_thread(alone)
+        except sqlite3.Error as error:
+            raise Unavailable(f"The history cannot be used: {error}") from error
+
+
+def _opened(path: str) -> sqlite3.Connection:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # for nobody else to read
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute(_TABLE)
+    return connection
+
+
+class SharedHistory:
+    """Keeps rows in the registry's PostgreSQL, for all nodes."""
+
+    write_minutes = 1
+
+    def __init__(self, database: Database, clock: Clock, node: str) -> None:
+        self._database = database
+        self._clock = clock
+        self._node = node
+
+    async def turn(self) -> bool:
+        """Whether this node measures: it did last, or whoever did has not for a while. By the clocks of nodes."""
+        now = self._clock.wall()
+
+        def work(connection: Connection) -> bool:
+            row = connection.execute(select(history_turns)).first()
+            if row is not None and row.node != self._node and row.until > now:
+                return False
+            connection.execute(delete(history_turns))
+            until = Milliseconds(now + TURN_SECONDS * 1000)
+            connection.execute(history_turns.insert().values(node=self._node, until=until))
+            return True
+
+        return await self._database.in_turn(work, _TURN)
+
+    async def read(self, of: Collection[str], first: int) -> Sequence[Row]:
+        """Return rows."""
+        query = select(history.c.of, history.c.began, history.c.data).where(
+            history.c.of.in_(list(of)), history.c.began >= first
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return [Row(row.of, row.began, bytes(row.data)) for row in rows]
+
+    async def write(self, rows: Sequence[Row], oldest: int) -> None:
+        """Write rows."""
+        adding = insert(history)
+        adding = adding.on_conflict_do_update(
+            index_elements=[history.c.of, history.c.began], set_={"data": adding.excluded.data}
+        )
+
+        def work(connection: Connection) -> None:
+            if rows:
+                connection.execute(adding, [row._asdict() for row in rows])
+            connection.execute(delete(history).where(history.c.began < oldest))
+
+        await self._database.write(work)
+
+    async def close(self) -> None:
+        """Nothing: the database is the registry's."""

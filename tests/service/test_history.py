@@ -1,0 +1,203 @@
+"""The history of a day: what plots show is what happened, through restarts, holes and nodes that take turns."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ams.core.clock import ManualClock, Milliseconds
+from ams.core.names import TopicName
+from ams.service.history import KEPT, MINUTE, Asked, History, Past, Series, Values, _series
+from ams.storage.registry.history import FileHistory, Row
+from tests.support.administration import open_registry_at
+from tests.support.use_cases import SUB, UseCases, open_use_cases
+
+HOUR = Asked(["t"], ["s"], "hour")
+DAY = HOUR._replace(span="day")
+
+
+class Watch:
+    """A service of which only the clock goes on and the history is measured."""
+
+    def __init__(self, cases: UseCases, path: Path) -> None:
+        self.cases, self.path = cases, path
+        self.history = self.new()
+
+    def new(self) -> History:
+        engines = self.cases.engines
+        store = FileHistory(str(self.path))
+        return History(engines.registry, engines.log, engines.cursors, engines.clock, store)
+
+    async def minute(self, publish: int = 0, *, measured: bool = True) -> None:
+        """Publish some, and measure at the next minute."""
+        if publish:
+            await self.cases.publish(publish)
+        await self.cases.engines.counting.round()
+        self.cases.engines.clock.advance(Milliseconds(MINUTE))
+        if measured:
+            await self.history.round()
+
+    async def read(self, asked: Asked = HOUR) -> Past:
+        return await self.history.read(self.cases.caller, asked)
+
+    async def published(self, asked: Asked = HOUR) -> list[int | None]:
+        return (await self.read(asked)).topics["t"].grown(0)
+
+
+@pytest.fixture
+async def watch(tmp_path: Path) -> AsyncIterator[Watch]:
+    async with open_use_cases(tmp_path) as cases:
+        made = Watch(cases, tmp_path / "history.db")
+        await made.history.round()
+        yield made
+
+
+async def test_each_interval_says_what_was_published_in_it(watch: Watch) -> None:
+    for count in (3, 0, 2):
+        await watch.minute(count)
+
+    found = await watch.read()
+
+    assert found.topics["t"].grown(0)[-4:] == [None, 3, 0, 2]
+    assert found.project is not None
+    assert found.project.grown(0)[-3:] == [3, 0, 2]
+    assert (found.interval, len(found.ends), len(found.topics["t"].grown(0))) == (60, 60, 60)
+
+
+async def test_lag_and_age_are_those_at_the_end_of_the_interval(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.minute()
+    deliverer = watch.cases.deliverer()
+    await deliverer.pull(await deliverer.to_acknowledge(watch.cases.caller, SUB), 3, wait=False)
+    await watch.cases.acknowledge([1])
+    await watch.minute()
+
+    subscription = (await watch.read()).subscriptions["s"]
+
+    assert subscription.at_end(1)[-3:] == [3, 3, 1]
+    oldest = subscription.at_end(2)[-1]
+    assert oldest is not None
+    assert watch.cases.engines.clock.wall() - oldest == 3 * MINUTE
+
+
+async def test_what_is_unchanged_for_hours_is_known_all_the_same(watch: Watch) -> None:
+    for _ in range(5):  # an interval of the day begins with what was at the end of the one before
+        await watch.minute()
+    await watch.minute(5)
+    for _ in range(130):
+        await watch.minute()
+
+    assert (await watch.read()).subscriptions["s"].at_end(1) == [5] * 60
+    day = await watch.read(DAY)
+    assert sum(each or 0 for each in day.topics["t"].grown(0)) == 5
+    assert day.subscriptions["s"].at_end(1)[-20:] == [5] * 20
+
+
+async def test_a_restart_loses_nothing_that_was_written_and_counts_nothing_twice(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.history.close()
+    await watch.minute(4, measured=False)
+    watch.history = watch.new()
+    await watch.history.round()
+    await watch.minute(2)
+
+    assert (await watch.published())[-3:] == [3, 4, 2]
+
+
+async def test_minutes_in_which_nothing_was_measured_are_unknown_and_their_messages_in_no_other(watch: Watch) -> None:
+    await watch.minute(3)
+    await watch.minute(100, measured=False)
+    await watch.minute(0)
+    await watch.minute(2)
+
+    assert (await watch.published())[-4:] == [3, None, None, 2]
+
+
+async def test_a_kill_takes_the_minutes_since_the_last_write_and_no_more(watch: Watch) -> None:
+    for count in range(1, 9):
+        await watch.minute(count)
+    watch.history = watch.new()  # nothing was closed
+
+    found = await watch.published()
+
+    written = [each for each in found if each is not None]
+    assert written == list(range(1, len(written) + 1))
+    assert len(written) >= 8 - FileHistory.write_minutes
+
+
+async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
+    await watch.minute(3)
+    topics, caller = watch.cases.engines.topics, watch.cases.caller
+    await topics.delete(caller, TopicName("t"))
+    await topics.create(caller, TopicName("t"))
+    await watch.minute(1)
+
+    found = await watch.read(HOUR._replace(subscriptions=[]))
+
+    assert found.topics["t"].grown(0)[-2:] == [0, 1]
+
+
+async def test_rows_are_removed_after_a_day(watch: Watch) -> None:
+    for _ in range(KEPT // 60 + 3):
+        watch.cases.engines.clock.advance(Milliseconds(59 * MINUTE))
+        await watch.minute()
+    first = watch.cases.engines.clock.wall() // MINUTE - KEPT
+
+    rows = await watch.history.store.read(["service"], 0)
+
+    assert rows
+    assert all(row.began >= first for row in rows)
+
+
+async def test_a_file_that_cannot_be_read_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    path.write_bytes(b"no database" * 1000)
+
+    store = FileHistory(str(path))
+    await store.write([Row("a", 1, b"x")], 0)
+
+    assert await store.read(["a"], 0) == [Row("a", 1, b"x")]
+
+
+async def test_ten_thousand_quiet_topics_cost_a_row_an_hour_each(watch: Watch) -> None:
+    found: dict[str, Values] = {f"topic-{number:05}": (1, 1, 0, 0) for number in range(10_000)}
+    hour = watch.cases.engines.clock.wall() // MINUTE // 60 * 60
+    for minute in range(hour, hour + 60):
+        watch.history._note(minute, found)
+    await watch.history._write()
+
+    assert [len(row.data) for row in await watch.history.store.read(["topic-00007"], 0)] == [33]
+
+
+@pytest.mark.postgres
+async def test_of_several_nodes_one_measures_and_another_takes_over(postgres_url: str) -> None:
+    clock = ManualClock()
+    async with open_registry_at(postgres_url, clock) as registry:
+        one, other = registry.history("one"), registry.history("other")
+
+        assert [await one.turn(), await other.turn(), await one.turn()] == [True, False, True]
+        await one.write([Row("a", 60, b"x"), Row("a", 0, b"old")], 0)
+        await one.write([Row("a", 60, b"xy")], 30)
+        assert await other.read(["a", "b"], 0) == [Row("a", 60, b"xy")]
+
+        clock.advance(Milliseconds(200_000))
+        assert [await other.turn(), await one.turn()] == [True, False]
+
+
+minutes = st.integers(0, 100)
+
+
+@settings(max_examples=200)
+@given(records=st.dictionaries(minutes, st.integers(0, 9).map(lambda n: (n, 0, 0, 0))), looks=st.sets(minutes))
+def test_a_series_is_what_was_noted_last_at_each_look(records: dict[int, Values], looks: set[int]) -> None:
+    for look, found in zip(sorted(looks), _series(records, sorted(looks)).values, strict=True):
+        before = [minute for minute in records if minute <= look]
+        assert found == (records[max(before)] if before else (0, 0, 0, 0))
+
+
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_growth_adds_up(counts: list[int]) -> None:
+    totals = [sum(counts[:end]) for end in range(len(counts) + 1)]
+    assert Series([(each, 0, 0, 0) for each in totals]).grown(0) == counts

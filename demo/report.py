@@ -121,6 +121,9 @@ def what_next(service: Service) -> str:
     lines = [
         f"The service keeps running at {service.url}. Ctrl-C stops it; its data stay in {service.data}.",
         "",
+        f"Open {service.url}/console/ in a browser and log in with the token in {service.token_file};",
+        f"the browser asks about the certificate, or trusts it once {service.ca} is imported.",
+        "",
         "Try in another terminal, in this folder:",
         "",
         *_exports(service),

@@ -1,5 +1,6 @@
 """The history of a day: what plots show is what happened, through restarts, holes and nodes that take turns."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from ams.core.clock import ManualClock, Milliseconds
 from ams.core.names import TopicName
+from ams.core.supervisor import Supervisor
 from ams.service.history import KEPT, MINUTE, Asked, History, Past, Series, Values, _series
 from ams.storage.registry.history import FileHistory, Row
 from tests.support.administration import open_registry_at
@@ -137,6 +139,18 @@ async def test_a_topic_that_is_made_again_has_no_past(watch: Watch) -> None:
     found = await watch.read(HOUR._replace(subscriptions=[]))
 
     assert found.topics["t"].grown(0)[-2:] == [0, 1]
+
+
+async def test_the_first_minute_of_a_service_is_known(watch: Watch) -> None:
+    watch.history = watch.new()
+    await watch.history.start(Supervisor())
+    async with asyncio.timeout(20):
+        while watch.history._minute < 0:
+            await asyncio.sleep(0.01)
+    await watch.history.close()
+    await watch.minute(7)
+
+    assert (await watch.published())[-1] == 7
 
 
 async def test_rows_are_removed_after_a_day(watch: Watch) -> None:

@@ -115,7 +115,8 @@ class History:
         self.rounds = Rounds("history", self._pause(), self.round, put_off, has_last=True)
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Begin to measure."""
+        """Begin to measure, at once: what the first minute brings is known by what was before it."""
+        self.rounds.soon()
         await self.rounds.start(supervisor)
 
     async def close(self) -> None:

@@ -70,6 +70,8 @@ COMMANDS = {
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
     "doctor": Entry("ams.cli.status:doctor", "Say why nothing arrives."),
+    "open": Entry("ams.cli.console:open_", "Open the console in a browser, logged in."),
+    "bench": Entry("ams.cli.bench:app", "Measure how fast a service is, from here."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),
     "status": Entry("ams.cli.status:status", "Show how the service is."),
     "version": Entry("ams.cli.status:version", "Show the versions of this program and of the service."),

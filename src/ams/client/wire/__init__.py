@@ -26,6 +26,7 @@ from ams.client.wire.projects import remove_member as remove_member
 from ams.client.wire.projects import update_member as update_member
 from ams.client.wire.projects import update_project as update_project
 from ams.client.wire.service import diagnose_service as diagnose_service
+from ams.client.wire.service import get_console as get_console
 from ams.client.wire.service import get_project_metrics as get_project_metrics
 from ams.client.wire.service import get_service_metrics as get_service_metrics
 from ams.client.wire.service import get_status as get_status

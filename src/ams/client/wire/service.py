@@ -11,6 +11,11 @@ def get_status(*, details: bool = False) -> Call[Json]:
     return Call("GET", "/v1/status", reader(Json), query={"details": "true"} if details else {})
 
 
+def get_console() -> Call[Json]:
+    """Ask how the console of the service is set up; `NotFound` where it has none."""
+    return Call("GET", "/console/config.json", reader(Json))
+
+
 def get_version() -> Call[Json]:
     """Ask what the service runs on; the release is shown to service_admin and admin_viewer only."""
     return Call("GET", "/v1/version", reader(Json))

@@ -1,0 +1,332 @@
+"""`ams bench`: how fast a service is, seen from here, by the client that programs use.
+
+Each caller is a thread with connections of its own. What is published and consumed lies in a topic that is made for it
+and deleted at the end, unless one is named.
+"""
+
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from statistics import quantiles
+from typing import Annotated
+
+import msgspec
+
+from ams.cli.arguments import option
+from ams.cli.command import Group, Session
+from ams.cli.output import note
+from ams.client import Client, Message
+from ams.client.client import Subscription, Topic
+from ams.client.errors import ClientError
+
+app = Group(
+    "ams bench publish --seconds 10 --connections 8 --batch 100",
+    "ams bench consume --messages 100000",
+    "ams bench roundtrip --seconds 5 -o json",
+)
+
+LOOK_SECONDS = 1.0
+
+Seconds = Annotated[float, option("How long to measure.", min=0.1)]
+Messages = Annotated[int | None, option("End after so many messages, however long it takes.", min=1)]
+Size = Annotated[int, option("Bytes of data of each message.", min=1, max=1_000_000)]
+Batch = Annotated[int, option("Messages in each request.", min=1, max=10_000)]
+Connections = Annotated[int, option("Callers at a time, each with a connection.", min=1, max=1000)]
+OfTopic = Annotated[str | None, option("Publish to this topic, which stays.", metavar="TOPIC")]
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What was measured; times in milliseconds, of requests or, of a round trip, of messages."""
+
+    what: str
+    messages: int
+    bytes: int
+    requests: int
+    errors: int
+    seconds: float
+    messages_per_second: float
+    megabytes_per_second: float
+    p50: float
+    p90: float
+    p99: float
+    p999: float
+    max: float
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What callers did so far."""
+
+    size: int
+    most: int | None
+    until: float
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)
+    took: list[float] = field(default_factory=list)
+    messages: int = 0
+    errors: int = 0
+    last_error: str = ""
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further request is to be sent."""
+        enough = self.messages >= self.most if self.most is not None else time.perf_counter() >= self.until
+        return enough or self.stopped.is_set()
+
+    def add(self, seconds: float, messages: int) -> None:
+        """Count a request."""
+        with self.lock:
+            self.took.append(seconds)
+            self.messages += messages
+
+    def fail(self, error: ClientError) -> None:
+        """Count one that was refused, and rest a little, as a program would."""
+        with self.lock:
+            self.errors += 1
+            self.last_error = error.message
+        self.stopped.wait(0.1)
+
+    def result(self, what: str) -> Result:
+        """Return what was measured."""
+        seconds = max(time.perf_counter() - self.began, 1e-9)
+        times = sorted(each * 1000 for each in self.took) or [0.0]
+        cuts = quantiles(times, n=1000, method="inclusive") if len(times) > 1 else times * 999
+        return Result(
+            what=what,
+            messages=self.messages,
+            bytes=self.messages * self.size,
+            requests=len(self.took),
+            errors=self.errors,
+            seconds=round(seconds, 3),
+            messages_per_second=round(self.messages / seconds, 1),
+            megabytes_per_second=round(self.messages * self.size / seconds / 1e6, 3),
+            p50=round(cuts[499], 3),
+            p90=round(cuts[899], 3),
+            p99=round(cuts[989], 3),
+            p999=round(cuts[998], 3),
+            max=round(times[-1], 3),
+            last_error=self.last_error,
+        )
+
+
+@app.does()
+def publish(
+    session: Session,
+    seconds: Seconds = 10.0,
+    messages: Messages = None,
+    size: Size = 200,
+    batch: Batch = 100,
+    connections: Connections = 4,
+    topic: OfTopic = None,
+) -> None:
+    """Publish as fast as the service takes it."""
+    with ExitStack() as stack:
+        to = stack.enter_context(_topic(session, topic))
+        request = _messages(size, batch)
+
+        def caller(client: Client, tally: Tally) -> None:
+            place = client.project(session.project).topic(to.name)
+            while not tally.is_over:
+                _timed(tally, batch, lambda: place.publish(request))
+
+        _measure(session, "publish", Tally(size, messages, time.perf_counter() + seconds), connections, caller)
+
+
+@app.does()
+def consume(
+    session: Session,
+    seconds: Seconds = 10.0,
+    messages: Messages = None,
+    size: Size = 200,
+    batch: Batch = 100,
+) -> None:
+    """Pull and acknowledge what lies there: messages are published first, as many as are to be consumed."""
+    count = messages or 100_000
+    with ExitStack() as stack:
+        to = stack.enter_context(_topic(session, None))
+        of = stack.enter_context(_subscription(session, to))
+        note(f"publishing {count} messages")
+        request = _messages(size, 1000)
+        for start in range(0, count, 1000):
+            to.publish(request[: count - start])
+
+        def caller(client: Client, tally: Tally) -> None:
+            place = client.project(session.project).subscription(of.name)
+            while not tally.is_over and tally.messages < count:
+                began = time.perf_counter()
+                try:
+                    found = place.pull(batch, wait=False)
+                    if found:
+                        place.acknowledge(found)
+                    tally.add(time.perf_counter() - began, len(found))
+                except ClientError as error:
+                    tally.fail(error)
+
+        _measure(session, "consume", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+
+
+@app.does()
+def roundtrip(
+    session: Session,
+    seconds: Seconds = 10.0,
+    messages: Messages = None,
+    size: Size = 200,
+) -> None:
+    """Publish one message after the other, and measure until a consumer that waits has each."""
+    with ExitStack() as stack:
+        to = stack.enter_context(_topic(session, None))
+        of = stack.enter_context(_subscription(session, to))
+        [message] = _messages(size, 1)
+
+        def caller(client: Client, tally: Tally) -> None:
+            place = client.project(session.project).topic(to.name)
+            arrived, taken = threading.Event(), threading.Event()
+            consumer = threading.Thread(
+                target=_take, args=(_own(session), session.project, of.name, arrived, taken, tally), daemon=True
+            )
+            consumer.start()
+            while not tally.is_over:
+                arrived.clear()
+                began = time.perf_counter()
+                try:
+                    place.publish([message])
+                except ClientError as error:
+                    tally.fail(error)
+                    continue
+                while not arrived.wait(0.1) and not tally.is_over:
+                    pass
+                if arrived.is_set():
+                    tally.add(time.perf_counter() - began, 1)
+            taken.set()
+            consumer.join()
+
+        _measure(session, "roundtrip", Tally(size, messages, time.perf_counter() + seconds), 1, caller)
+
+
+def _take(
+    client: Client, project: str, name: str, arrived: threading.Event, over: threading.Event, tally: Tally
+) -> None:
+    with client:
+        place = client.project(project).subscription(name)
+        while not over.is_set():
+            try:
+                if found := place.pull(1):
+                    arrived.set()
+                    place.acknowledge(found)
+            except ClientError as error:
+                tally.fail(error)
+
+
+def _timed(tally: Tally, messages: int, call: Callable[[], object]) -> None:
+    began = time.perf_counter()
+    try:
+        call()
+    except ClientError as error:
+        tally.fail(error)
+    else:
+        tally.add(time.perf_counter() - began, messages)
+
+
+def _measure(
+    session: Session, what: str, tally: Tally, connections: int, caller: Callable[[Client, Tally], None]
+) -> None:
+    """Let callers go until it is over, or Ctrl-C, which gives what was measured so far; then write the result."""
+
+    def run() -> None:
+        with _own(session) as client:
+            caller(client, tally)
+
+    callers = [threading.Thread(target=run, daemon=True) for _ in range(connections)]
+    with _stopping(tally):
+        tally.began = time.perf_counter()
+        for each in callers:
+            each.start()
+        while any(each.is_alive() for each in callers):
+            callers[0].join(LOOK_SECONDS)
+            _tell(tally)
+        for each in callers:
+            each.join()
+    result = tally.result(what)
+    session.show(result, _fields(result))
+    if result.errors and not result.requests:
+        raise ClientError(f"no request was answered: {result.last_error}")
+
+
+@contextmanager
+def _stopping(tally: Tally) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the measuring, not the program: what was made is deleted, what was seen is said."""
+    before = {each: signal.signal(each, lambda *_: tally.stopped.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _tell(tally: Tally) -> None:
+    if sys.stderr.isatty():
+        seconds = time.perf_counter() - tally.began
+        print(f"\r{tally.messages:,} messages, {tally.messages / seconds:,.0f}/s ", end="", file=sys.stderr, flush=True)
+
+
+def _fields(result: Result) -> dict[str, str]:
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    times = (f"{name} {getattr(result, name):,.1f}" for name in ("p50", "p90", "p99", "p999", "max"))
+    return {
+        result.what: f"{result.messages:,} messages in {result.requests:,} requests, {result.seconds:,.1f} s",
+        "messages a second": f"{result.messages_per_second:,.0f}",
+        "MB a second": f"{result.megabytes_per_second:,.2f}",
+        "milliseconds": "  ".join(times),
+        "errors": f"{result.errors:,}, the last: {result.last_error}" if result.errors else "",
+    }
+
+
+def _own(session: Session) -> Client:
+    """Return a client with connections of its own."""
+    return Client(
+        session.client.endpoint, session.token, bearer=session.bearer, ca=session.ca, timeout=30.0, retry=None
+    )
+
+
+def _messages(size: int, count: int) -> list[Message]:
+    return [Message(os.urandom(size)) for _ in range(count)]
+
+
+@contextmanager
+def _topic(session: Session, name: str | None) -> Iterator[Topic]:
+    project = session.client.project(session.project)
+    if name is not None:
+        yield project.topic(name)
+        return
+    made = project.topic(f"bench-{secrets.token_hex(6)}")
+    made.create()
+    with _deleting(made.name, made.delete):
+        yield made
+
+
+@contextmanager
+def _subscription(session: Session, topic: Topic) -> Iterator[Subscription]:
+    made = session.client.project(session.project).subscription(topic.name)
+    made.create(topic.name)
+    with _deleting(made.name, made.delete):
+        yield made
+
+
+@contextmanager
+def _deleting(name: str, delete: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        try:
+            delete()
+        except ClientError as error:
+            note(f"{name} is left behind: {error.message}")

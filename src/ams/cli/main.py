@@ -70,6 +70,7 @@ COMMANDS = {
     "authn": Entry("ams.cli.authn:app", "The certificate service, and who logs in with what."),
     "audit": Entry("ams.cli.audit:audit", "Show who did which change, and who failed to log in."),
     "doctor": Entry("ams.cli.status:doctor", "Say why nothing arrives."),
+    "top": Entry("ams.cli.top:top", "Show topics and subscriptions while they work."),
     "open": Entry("ams.cli.console:open_", "Open the console in a browser, logged in."),
     "bench": Entry("ams.cli.bench:app", "Measure how fast a service is, from here."),
     "metrics": Entry("ams.cli.metrics:app", "Counters of projects, topics and subscriptions, and usage."),

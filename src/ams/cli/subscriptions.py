@@ -9,7 +9,7 @@ from ams.cli.arguments import SubscriptionName, argument, option, time_of, whole
 from ams.cli.command import Group, Page, Session
 from ams.cli.completing import snapshot_names, topic_names
 from ams.cli.exits import Usage
-from ams.cli.output import columns, fields, short_name
+from ams.cli.output import columns, emit, fields, json_line, note, short_name
 from ams.cli.parallel_options import (
     DeadLetterTopic,
     ExactlyOnce,
@@ -26,7 +26,9 @@ from ams.cli.parallel_options import (
     unset,
 )
 from ams.cli.rights import SUBSCRIPTION, NoUsers, Users, chosen_users
+from ams.cli.views import counts
 from ams.client import wire
+from ams.client.errors import ClientError
 from ams.client.wire import Call
 
 app = Group(
@@ -186,6 +188,21 @@ def _offsets(found: wire.Offsets) -> dict[str, str]:
 def offsets(session: Session, subscription: SubscriptionName) -> Call[wire.Offsets]:
     """Show where a subscription stands."""
     return wire.get_offsets(session.project, subscription)
+
+
+@app.does()
+def watch(session: Session, subscription: SubscriptionName) -> None:
+    """Write a line each time what waits in a subscription has changed, until Ctrl-C."""
+    for found in counts(session, [], [subscription]):
+        if isinstance(found, ClientError):
+            note(found.message)
+            continue
+        here = found.subscriptions[subscription]
+        if session.for_programs:
+            emit(json_line(here))
+            continue
+        oldest = "" if here.oldest_unacked_seconds is None else f", the oldest for {here.oldest_unacked_seconds}s"
+        emit(f"{found.time}  {here.lag} waiting of {here.end}{oldest}{f', push {here.push}' if here.push else ''}")
 
 
 @app.does()

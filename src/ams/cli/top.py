@@ -1,0 +1,292 @@
+"""`ams top`: topics and subscriptions of a project while they work, the busiest or the most behind first."""
+
+import contextlib
+import fnmatch
+import os
+import queue
+import select
+import shutil
+import signal
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, NamedTuple
+
+import msgspec
+
+from ams.cli.arguments import option
+from ams.cli.command import Page, Session, with_options
+from ams.cli.exits import Usage
+from ams.cli.output import columns, emit, json_line, note, printable, short_name
+from ams.cli.views import MOST_NAMES, counts
+from ams.client import wire
+from ams.client.errors import ClientError
+from ams.wire.service import Counts
+
+FRESH = 2.5
+"""Seconds after which a rate counts as nothing: changes are told each second."""
+_ALTERNATE, _BACK, _HOME, _REST = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l", "\x1b[H", "\x1b[J"
+
+
+class Order(StrEnum):
+    """What comes first."""
+
+    LAG = "lag"
+    AGE = "age"
+    IN = "in"
+    OUT = "out"
+    NAME = "name"
+
+
+KEYS = {each.value[0]: each for each in Order}
+"""The first letter of each order chooses it while the picture is shown."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """A topic, or one of its subscriptions, as it is now; rates are messages a second."""
+
+    topic: str
+    subscription: str = ""
+    """Empty: this is of the topic itself."""
+    messages: int | None = None
+    """Published ever; of a topic."""
+    lag: int | None = None
+    oldest_unacked_seconds: int | None = None
+    published: float = 0.0
+    acknowledged: float | None = None
+    push: str = ""
+
+
+class Picture(msgspec.Struct, frozen=True):
+    """All rows at one moment."""
+
+    time: str
+    rows: Sequence[Row]
+
+
+class Moment(NamedTuple):
+    """Counts, and when they came, by the monotonic clock."""
+
+    counts: Counts
+    at: float
+
+
+Sort = Annotated[Order, option("What comes first; while it is shown the keys l, a, i, o and n choose it.")]
+Match = Annotated[str, option("Only topics and subscriptions whose names are like this.", metavar="GLOB")]
+Every = Annotated[float, option("Seconds between two pictures.", min=0.2)]
+Once = Annotated[bool, option("One picture, of rates over a second or two, then end.", "--once")]
+
+
+@with_options
+def top(session: Session, sort: Sort = Order.LAG, match: Match = "*", every: Every = 1.0, once: Once = False) -> None:
+    """Show topics and subscriptions while they work.
+
+    Of each: what waits, since when, and how much comes and goes, as it changes.
+    With -o json, and where the output is no terminal, each picture is written below the one before.
+    """
+    topics, of_topic = _names(session, match)
+    if not topics and not of_topic:
+        raise Usage(f"no topic or subscription of {session.project} has a name like {match!r}")
+    views = _followed(session, topics, list(of_topic))
+    watch = Watch(of_topic)
+    drawn = sys.stdout.isatty() and sys.stdin.isatty() and not session.for_programs and not once
+    if not drawn:
+        _write(session, watch, views, sort, every, once=once)
+        return
+    with _screen() as key:
+        while True:
+            watch.take(views, every if watch.now else None)
+            pressed = key()
+            if pressed == "q":
+                return
+            sort = KEYS.get(pressed, sort)
+            _draw(session.project, watch, sort)
+
+
+def _names(session: Session, match: str) -> tuple[list[str], dict[str, str]]:
+    """Return topics, and the topic of each subscription, as many as one view has; says what was left out."""
+    every = Page(every=True)
+    found = session.paged("topics", every, lambda page: wire.list_topics(session.project, **page.query))
+    topics = [short_name(each.name) for each in found.topics]
+    listed = session.paged("subscriptions", every, lambda page: wire.list_subscriptions(session.project, **page.query))
+    of_topic = {short_name(each.name): short_name(each.topic) for each in listed.subscriptions}
+    topics = [each for each in topics if fnmatch.fnmatchcase(each, match)]
+    of_topic = {name: topic for name, topic in of_topic.items() if fnmatch.fnmatchcase(name, match)}
+    if len(topics) + len(of_topic) > MOST_NAMES:
+        note(f"{len(topics) + len(of_topic)} names, {MOST_NAMES} are shown: choose others by --match")
+        of_topic = dict(list(of_topic.items())[: MOST_NAMES // 2])
+        topics = topics[: MOST_NAMES - len(of_topic)]
+    return topics, of_topic
+
+
+def _followed(session: Session, topics: Sequence[str], subscriptions: Sequence[str]) -> "queue.SimpleQueue[object]":
+    """Follow a view in a thread; what comes of it, and at last an error that ended it, is in the queue."""
+    found: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+    def follow() -> None:
+        try:
+            for each in counts(session, topics, subscriptions):
+                found.put(each)
+        except Exception as error:
+            found.put(_Ended(error))
+
+    threading.Thread(target=follow, daemon=True).start()
+    return found
+
+
+class _Ended(NamedTuple):
+    error: Exception
+
+
+class Watch:
+    """What came of a view so far."""
+
+    def __init__(self, of_topic: Mapping[str, str]) -> None:
+        """`of_topic` is the topic of each subscription."""
+        self._of_topic = of_topic
+        self._before: Moment | None = None
+        self.now: Moment | None = None
+        self.trouble = ""
+        """Why nothing comes."""
+
+    def take(self, views: "queue.SimpleQueue[object]", seconds: float | None) -> None:
+        """Take in what comes for some seconds, None: until there are first counts. Raises what ended the view."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while until is None or time.monotonic() < until:
+            try:
+                found = views.get(timeout=None if until is None else max(until - time.monotonic(), 0))
+            except queue.Empty:
+                return
+            if isinstance(found, _Ended):
+                raise found.error
+            if isinstance(found, ClientError):
+                self.trouble = found.message
+            elif isinstance(found, Counts):
+                self._before, self.now, self.trouble = self.now, Moment(found, time.monotonic()), ""
+            if until is None:
+                return
+
+    def picture(self, order: Order) -> Picture:
+        """Return all rows, sorted."""
+        if self.now is None:
+            return Picture("", [])
+        found = self.now.counts
+        topics = [
+            Row(name, messages=each.messages, published=self._rate(lambda c: c.topics[name].messages))  # noqa: B023
+            for name, each in found.topics.items()
+        ]
+        rates = {row.topic: row.published for row in topics}
+        subscriptions = [
+            Row(
+                self._of_topic.get(name, ""), name, None, each.lag, each.oldest_unacked_seconds,
+                rates.get(self._of_topic.get(name, ""), 0.0),
+                self._rate(lambda c: c.subscriptions[name].current),  # noqa: B023
+                each.push or "",
+            )
+            for name, each in found.subscriptions.items()
+        ]  # fmt: skip
+        return Picture(found.time, sorted([*subscriptions, *topics], key=_first(order)))
+
+    def _rate(self, value: Callable[[Counts], int]) -> float:
+        if self._before is None or self.now is None or time.monotonic() - self.now.at > FRESH:
+            return 0.0
+        try:
+            grown = value(self.now.counts) - value(self._before.counts)
+        except KeyError:
+            return 0.0
+        spans = [datetime.fromisoformat(each.counts.time).timestamp() for each in (self._before, self.now)]
+        return round(max(grown, 0) / max(spans[1] - spans[0], 0.001), 1)
+
+
+def _first(order: Order) -> Callable[[Row], tuple[float, str, str]]:
+    """Return what rows are sorted by: the largest first, then by name."""
+    values: dict[Order, Callable[[Row], float]] = {
+        Order.LAG: lambda row: row.lag or 0,
+        Order.AGE: lambda row: row.oldest_unacked_seconds or 0,
+        Order.IN: lambda row: row.published,
+        Order.OUT: lambda row: row.acknowledged or 0,
+        Order.NAME: lambda _: 0,
+    }
+    return lambda row: (-values[order](row), row.topic, row.subscription)
+
+
+def text(picture: Picture) -> str:
+    """Write a picture as a table."""
+    head = ("TOPIC", "SUBSCRIPTION", "LAG", "OLDEST", "IN/S", "OUT/S", "MESSAGES", "PUSH")
+    rows = [
+        (
+            row.topic, row.subscription, _number(row.lag), _age(row.oldest_unacked_seconds), f"{row.published:,.1f}",
+            "" if row.acknowledged is None else f"{row.acknowledged:,.1f}", _number(row.messages), row.push,
+        )
+        for row in picture.rows
+    ]  # fmt: skip
+    return columns(head, rows)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _age(seconds: int | None) -> str:
+    if seconds is None:
+        return ""
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def _write(
+    session: Session, watch: Watch, views: "queue.SimpleQueue[object]", sort: Order, every: float, *, once: bool
+) -> None:
+    watch.take(views, None)
+    while True:
+        if watch.trouble:
+            note(watch.trouble)
+        watch.take(views, FRESH if once else every)
+        picture = watch.picture(sort)
+        emit(json_line(picture) if session.for_programs else text(picture))
+        if once:
+            return
+        if not session.for_programs:
+            emit("")
+
+
+def _draw(project: str, watch: Watch, sort: Order) -> None:
+    size = shutil.get_terminal_size()
+    keys = ", ".join(f"{letter} {order}" for letter, order in KEYS.items())
+    said = watch.trouble or f"first: {sort}"
+    head = [f"{printable(project)}  {watch.picture(sort).time}  {said}", f"keys: {keys}, q quit", ""]
+    lines = [*head, *text(watch.picture(sort)).splitlines()][: size.lines - 1]
+    sys.stdout.write(_HOME + "".join(f"{line[: size.columns]}\x1b[K\r\n" for line in lines) + _REST)
+    sys.stdout.flush()
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Callable[[], str]]:
+    """Take the terminal over, and put it back however it ends; gives what returns the key that was pressed."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+
+    def key() -> str:
+        ready, _, _ = select.select([fd], [], [], 0)
+        return os.read(fd, 1).decode("ascii", "ignore") if ready else ""
+
+    def ended(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    handler = signal.signal(signal.SIGTERM, ended)
+    tty.setcbreak(fd)
+    sys.stdout.write(_ALTERNATE)
+    try:
+        yield key
+    finally:
+        sys.stdout.write(_BACK)
+        sys.stdout.flush()
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        signal.signal(signal.SIGTERM, handler)

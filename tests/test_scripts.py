@@ -49,7 +49,8 @@ class Machine:
 
     def __init__(self, folder: Path, user: int) -> None:
         self.clone, self._bin, self._log = folder / "clone", folder / "bin", folder / "log"
-        shutil.copytree(ROOT / "scripts", self.clone / "scripts")
+        own = shutil.ignore_patterns("__pycache__")  # of the hook that builds wheels
+        shutil.copytree(ROOT / "scripts", self.clone / "scripts", ignore=own)
         shutil.copytree(ROOT / "requirements", self.clone / "requirements")
         for name in ("Makefile", "pyproject.toml"):
             shutil.copy(ROOT / name, self.clone / name)

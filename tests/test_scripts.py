@@ -214,5 +214,5 @@ def test_make_test_names_the_clients_it_did_not_find_and_leaves_their_tests_out(
     ran = machine.run("scripts/test")
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines()[-1] == "Left out, as this machine does not have them: node jdk"
-    assert "not node and not jdk and not spark" in machine.called("timeout")[0]
+    assert ran.stdout.splitlines()[-1] == "Left out, as this machine does not have them: node jdk chromium"
+    assert "not node and not jdk and not chromium and not spark" in machine.called("timeout")[0]

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster console setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -60,6 +60,10 @@ test-long: ## What takes long: guides line by line, long kills, generated days a
 
 console: .venv/core ## Build the console, the pages that the service serves at /console/, anew from console/
 	@scripts/console
+
+console-pictures: .venv/dev ## Draw every page of the console, light, dark and as on a phone, to be looked at (FOLDER=pictures)
+	@scripts/system chromium
+	@$(BIN)/python -m tests.console.pictures $(or $(FOLDER),pictures)
 
 setup: .venv/dev ## Make .venv with the command line (.venv/bin/ams) and all that tests need
 

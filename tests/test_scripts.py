@@ -23,6 +23,7 @@ NEEDS = {
     "cluster": CLUSTER,
     "cluster-demo": CLUSTER,
     "spark-cluster": JAVA,
+    "console-pictures": "chromium",
     "system": f"python3-venv curl openssl {CLUSTER} nginx prometheus systemd bash zsh fish strace gcc libc6-dev",
     "openapi": "",
     "client": "",

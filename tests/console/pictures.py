@@ -1,0 +1,120 @@
+"""Pictures of every page of the console, to be looked at: light, dark, and at the width of a phone.
+
+`python -m tests.console.pictures FOLDER`, or `make console-pictures FOLDER=pictures`, starts a service, works with it
+for a few minutes so that plots have something to show, and draws each page.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from ams.client import Client, Message
+from ams.client.wire.projects import create_project
+from tests.support.service import LiveService, live_service
+
+ROOT = Path(__file__).parents[2]
+PROJECT = "garden"
+MODES: Mapping[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1280, "height": 860}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1280, "height": 860}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+}
+TOPIC, SUBSCRIPTION = f"p/{PROJECT}/topics/readings", f"p/{PROJECT}/subscriptions/archive"
+PAGES: Mapping[str, str] = {
+    "projects": "",
+    "overview": f"p/{PROJECT}",
+    "topics": f"p/{PROJECT}/topics",
+    "topic": TOPIC,
+    "messages": f"{TOPIC}?tab=messages",
+    "publish": f"{TOPIC}?tab=publish",
+    "schema": f"{TOPIC}?tab=schema",
+    "topic-access": f"{TOPIC}?tab=access",
+    "topic-settings": f"{TOPIC}?tab=settings",
+    "subscriptions": f"p/{PROJECT}/subscriptions",
+    "subscription": SUBSCRIPTION,
+    "seek": f"{SUBSCRIPTION}?tab=seek",
+    "pull": f"{SUBSCRIPTION}?tab=messages",
+    "push": f"{SUBSCRIPTION}?tab=push",
+    "subscription-access": f"{SUBSCRIPTION}?tab=access",
+    "subscription-settings": f"{SUBSCRIPTION}?tab=settings",
+}
+SETTLED = 1.5
+"""Seconds until a page has drawn what it loaded."""
+
+
+def main() -> None:
+    """Draw all pages."""
+    parser = argparse.ArgumentParser(prog="python -m tests.console.pictures", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--minutes", type=float, default=3.0, help="of work before they are drawn (default: 3)")
+    chosen = parser.parse_args()
+    subprocess.run(["scripts/console"], cwd=ROOT, check=True)
+    chosen.folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as data,
+        live_service(Path(data) / "ams-data", "--min-free-bytes", "0", "--reserve-bytes", "0") as service,
+        sync_playwright() as playwright,
+    ):
+        _work(service, chosen.minutes * 60)
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, page in _drawn(browser, service):
+            page.screenshot(path=chosen.folder / f"{name}.png")
+        browser.close()
+    print(f"{len(MODES) * (len(PAGES) + 1)} pictures are in {chosen.folder}")
+
+
+def _work(service: LiveService, seconds: float) -> None:
+    """Publish a wave of readings, of which one subscription takes all and another falls behind."""
+    with Client(service.base_url, service.token) as client:
+        client.call(create_project(PROJECT, "Sensors in beds, and who waters them"))
+        project = client.project(PROJECT)
+        topic = project.topic("readings")
+        topic.create()
+        project.topic("alarms").create()
+        archive, watering = project.subscription("archive"), project.subscription("watering")
+        archive.create("readings")
+        watering.create("readings")
+        until, number = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            wave = 10 + 8 * (int(time.monotonic() / 20) % 4)
+            topic.publish([_reading(number + each) for each in range(wave)])
+            number += wave
+            if found := archive.pull(1000, wait=False):
+                archive.acknowledge(found)
+            if number % 3 == 0 and (few := watering.pull(20, wait=False)):
+                watering.acknowledge(few)
+            time.sleep(1)
+
+
+def _reading(number: int) -> Message:
+    body = {"bed": f"bed-{number % 4}", "moisture": round(0.3 + number % 17 / 40, 3), "sensor": number % 12}
+    return Message(json.dumps(body).encode(), {"bed": body["bed"], "unit": "m3/m3"})
+
+
+def _drawn(browser: Browser, service: LiveService) -> Iterator[tuple[str, Page]]:
+    """Yield each page as it is shown in each mode, and its name."""
+    for mode, options in MODES.items():
+        with browser.new_context(**options) as context:
+            page = context.new_page()
+            page.goto(f"{service.base_url}/console/")
+            time.sleep(SETTLED)
+            yield f"login-{mode}", page
+            page.goto("about:blank")
+            page.goto(f"{service.base_url}/console/#token={service.token}")
+            page.get_by_role("button", name="Log out").wait_for()
+            for name, place in PAGES.items():
+                page.evaluate(f"location.hash = '#/{place}'")
+                time.sleep(SETTLED)
+                yield f"{name}-{mode}", page
+
+
+if __name__ == "__main__":
+    main()

@@ -118,6 +118,46 @@ def test_a_token_that_ends_in_the_middle_of_work_loses_nothing_that_was_typed(
     assert data(b"typed before") in stored
 
 
+def test_a_message_that_the_schema_refuses_is_told_in_the_words_of_the_api(
+    opened: Opened, api: Api, project: str
+) -> None:
+    schema = {"type": "object", "required": ["bed"], "properties": {"bed": {"type": "string"}}}
+    api("POST", f"/projects/{project}/schemas/reading", {"type": "json", "schema": schema})
+    api("PUT", f"/projects/{project}/topics/t", {"schema": f"projects/{project}/schemas/reading"})
+    page = opened(f"p/{project}/topics/t?tab=publish")
+    page.get_by_label("Body", exact=True).fill("{}")
+
+    button(page, "Publish")
+
+    said = page.get_by_role("alert")
+    expect(said).to_contain_text("bed")
+    expect(said).to_contain_text("Request")
+    expect(page.get_by_label("Body", exact=True)).to_have_value("{}")
+
+
+def test_a_subscription_is_moved_back_at_once_and_forward_only_by_its_name(
+    opened: Opened, api: Api, project: str
+) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    api("PUT", f"/projects/{project}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"x")}] * 3})
+    page = opened(f"p/{project}/subscriptions/s?tab=seek")
+
+    button(page, "To the end")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("3 messages will be passed over")
+    expect(dialog.get_by_role("button", name="Move", exact=True)).to_be_disabled()
+    dialog.get_by_label("Type s to go on").fill("s")
+    dialog.get_by_role("button", name="Move", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 3
+
+    button(page, "To the oldest kept")
+    page.get_by_role("dialog").get_by_role("button", name="Move", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 0
+
+
 def test_no_token_is_left_anywhere_unless_its_user_wants_that(opened: Opened, service: LiveService) -> None:
     page = opened()
 

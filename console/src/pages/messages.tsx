@@ -1,4 +1,4 @@
-/** The message browser of a topic: by id, by time, by attribute, or as they come. */
+/** The message browser of a topic: by id, by attribute, or as they come. */
 import { call } from "../api";
 import { number, plural } from "../format";
 import { useTail } from "../live";
@@ -21,7 +21,7 @@ export function Messages(props: { project: string; topic: Topic; name: string })
   const shown = { view: view as View, schema: schema.data };
   return (
     <>
-      <Controls base={base} />
+      <Controls />
       {tail ? (
         <Tail {...props} {...shown} />
       ) : (
@@ -31,24 +31,17 @@ export function Messages(props: { project: string; topic: Topic; name: string })
   );
 }
 
-function Controls({ base }: { base: string }) {
+function Controls() {
   const [from] = useQuery("from");
   const [attributes] = useQuery("attr");
   const [view, setView] = useQuery("view", "auto");
   const [tail] = useQuery("tail");
-  const show = async ({ id = "", time, attr = "" }: Values) => {
-    let start = id.trim();
-    if (time) {
-      const query = { time: new Date(time).toISOString() };
-      start = String((await call<{ offset: number }>(`${base}:timeToOffset`, { query })).offset);
-    }
-    setQuery({ from: start, before: null, attr: attr.trim(), tail: null });
-  };
+  const show = async ({ id = "", attr = "" }: Values) =>
+    setQuery({ from: id.trim(), before: null, attr: attr.trim(), tail: null });
   const follow = () => setQuery({ tail: tail ? null : "1", from: null, before: null });
   return (
     <Form inline button="Show" onSubmit={show}>
       <Field name="id" label="From id" type="number" min={0} value={from} placeholder="newest" />
-      <Field name="time" label="or from a time (local)" type="datetime-local" />
       <Field name="attr" label="Attributes" value={attributes} placeholder="lang=en site" />
       <Field name="view" label="Show bodies" value={view} onInput={setView} options={VIEWS} />
       <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />

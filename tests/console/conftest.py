@@ -31,8 +31,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Run Chromium for the tests of a module: no other event loop may run beside Playwright's."""
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         yield found

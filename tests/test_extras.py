@@ -29,7 +29,8 @@ OF_THE_SERVICE = {
     "uvloop",
 }
 CALLED_OTHERWISE = {
-    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "markupsafe": "jinja2",
+    "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",
+    "markupsafe": "jinja2",
     "py4j": "pyspark", "yaml": "pyyaml",
 }  # fmt: skip
 """Packages whose modules have another name, or that one of the declared ones brings and shows in its own interface."""

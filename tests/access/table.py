@@ -150,6 +150,8 @@ OWN_TABLE = """
 98 subscriptions:extendLeases       project  PW
 99 projects:watch                   project  SA PA PU CO
 100 projects:history                project  SA PA PU CO
+101 topics:timeToOffset             project  SA PA CO
+102 schemas:revisions               project  SA PA
 """
 OWN_LINES = [_line(text) for text in OWN_TABLE.strip().splitlines()]
 """Actions this service adds, typed in from docs/reference/http.md."""

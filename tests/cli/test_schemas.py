@@ -76,3 +76,15 @@ def test_what_cannot_be_a_schema_is_a_mistake_in_the_options(ams: Ams, project: 
     assert ams("schemas", "create", "x", "--file", "-", "--attributes", "-", stdin="{}").returncode == 2
     assert ams("schemas", "update", "x", "--attributes", "-", "--no-attributes", stdin="{}").returncode == 2
     assert ams("schemas", "validate", "x", "--data", "1", "--file", "-").returncode == 2
+
+
+def test_all_that_a_schema_has_said_is_shown(ams: Ams, project: str) -> None:
+    ams("schemas", "create", "person", "--file", "-", stdin=PERSON)
+    ams("schemas", "update", "person", "--file", "-", stdin='{"type": "array"}')
+
+    shown = ams("schemas", "revisions", "person")
+    listed = json.loads(ams("schemas", "revisions", "person", "-o", "json").stdout)["revisions"]
+
+    assert [each["schema"]["type"] for each in listed] == ["array", "object"]
+    assert shown.stdout.index("array") < shown.stdout.index("required")
+    assert ams("schemas", "revisions", "none").returncode == 4

@@ -75,6 +75,8 @@ PATHS = {
     "topics:offsets": ("GET", TOPIC + ":offsets"),
     "topics:modifyRetention": ("POST", TOPIC + ":modifyRetention"),
     "projects:modifyRetention": ("POST", PROJECT + ":modifyRetention"),
+    "schemas:revisions": ("GET", SCHEMA + ":revisions"),
+    "topics:timeToOffset": ("GET", TOPIC + ":timeToOffset"),
     "schemas:dryRun": ("POST", SCHEMA + ":dryRun"),
     "subscriptions:seek": ("POST", SUBSCRIPTION + ":seek"),
     "subscriptions:doctor": ("GET", SUBSCRIPTION + ":doctor"),

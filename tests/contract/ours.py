@@ -186,6 +186,7 @@ def bad(name: str, least: int = 0) -> Answer:
     return error("IA", f"Invalid {name}(needs a whole number of {least} or more)")
 
 
+TIME, OLD = TOPIC + ":timeToOffset?time=", "2020-01-01T00:00:00.000Z"
 READING = [
     Row("ours offsets", "a topic tells its bounds", get(OFFSETS), Answer({"min": 0, "max": 3}), THREE),
     Row("ours offsets", "a new topic has none", get(OFFSETS), Answer({"min": 0, "max": 0}), (A_TOPIC,)),
@@ -194,6 +195,19 @@ READING = [
     Row("ours offsets", "an unknown topic", get(OFFSETS), NO_TOPIC),
     Row("ours offsets", "a consumer names a subscription that lists it", get(OFFSETS + "?subscription=S", "con"),
         Answer({"min": 0, "max": 3}), (*THREE, CON, LISTED), ((get(OFFSETS, "con"), FORBIDDEN),)),
+    Row("ours timeToOffset", "the first message of a time", get(TIME + OLD), Answer({"offset": 0}), THREE),
+    Row("ours timeToOffset", "the end when there is none yet", get(TIME + "2999-01-01T00:00:00Z"),
+        Answer({"offset": 3}), THREE),
+    Row("ours timeToOffset", "never before what is kept", get(TIME + OLD), Answer({"offset": 3}),
+        (*THREE, Wait(7 * DAY), publish("Mw=="), Wait(2))),
+    Row("ours timeToOffset", "an empty topic begins at its end", get(TIME + OLD),
+        Answer({"offset": 0}), (A_TOPIC,)),
+    Row("ours timeToOffset", "no time", get(TOPIC + ":timeToOffset"), BAD_TIME, (A_TOPIC,)),
+    Row("ours timeToOffset", "a time that is none", get(TIME + "yesterday"), BAD_TIME, (A_TOPIC,)),
+    Row("ours timeToOffset", "the topic comes before the time", get(TIME + "yesterday"), NO_TOPIC),
+    Row("ours timeToOffset", "a consumer names a subscription that lists it",
+        get(f"{TIME}{OLD}&subscription=S", "con"), Answer({"offset": 0}), (*THREE, CON, LISTED),
+        ((get(TIME + OLD, "con"), FORBIDDEN),)),
     Row("ours read", "everything that is kept, in order", get(READ),
         lines(0, 1, 2, first=0, following=3, end=3), THREE),
     Row("ours read", "nothing of an empty topic", get(READ), lines(first=0, following=0, end=0), (A_TOPIC,)),

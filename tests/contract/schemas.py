@@ -54,6 +54,7 @@ DATUM = base64.b64encode(b"\x04ab\x02").decode()
 
 A_SCHEMA = post(SCHEMA, {"type": "json", "schema": PERSON})
 AN_AVRO_SCHEMA = post(SCHEMA, {"type": "avro", "schema": READING})
+REVISION = Like("[0-9a-f]{8}")
 SHOWN: dict[str, Any] = {"uuid": UUID, "name": NAME, "type": "json", "schema": PERSON}
 
 
@@ -85,6 +86,13 @@ MANAGED = [
         Answer({"schemas": [Has(name="projects/$P/schemas/b"), Has(name="projects/$P/schemas/a")]}),
         (post(SCHEMAS + "/b", {"type": "json", "schema": {}}), post(SCHEMAS + "/a", {"type": "avro",
          "schema": {"type": "int"}}))),
+    Row("15.1, ours", "all it has said, the newest first", get(SCHEMA + ":revisions"),
+        Answer({"revisions": [
+            {"revision": REVISION, "created_on": Like(r"20.+Z"), "type": "avro", "schema": {"type": "int"},
+             "attributes": {"required": ["site"]}},
+            {"revision": REVISION, "created_on": Like(r"20.+Z"), "type": "json", "schema": PERSON}]}),
+        (A_SCHEMA, change(type="avro", schema={"type": "int"}, attributes={"required": ["site"]}))),
+    Row("15.1, ours", "revisions of an unknown one", get(SCHEMA + ":revisions"), NO_SCHEMA),
     Row("15.1", "show an unknown one", get(SCHEMA), NO_SCHEMA),
     Row("15.1", "create answers the schema", A_SCHEMA, Answer(SHOWN)),
     Row("15.1", "create: a name in the body is ignored", create(name="projects/$P/schemas/Y", type="json", schema={}),

@@ -15,7 +15,14 @@ from tests.contract.runner import Runner
 
 IN_PROJECTS = ("project_admin", "publisher", "consumer")
 LISTED_ROLE = ACCESS_LISTS | dict.fromkeys(
-    ["subscriptions:seek", "subscriptions:doctor", "subscriptions:pushStatus", "topics:read", "topics:offsets"],
+    [
+        "subscriptions:seek",
+        "subscriptions:doctor",
+        "subscriptions:pushStatus",
+        "topics:read",
+        "topics:offsets",
+        "topics:timeToOffset",
+    ],
     "consumer",
 )
 """Actions that an access list guards, and whom it binds; our own are guarded as pulling is."""
@@ -30,6 +37,7 @@ INSTEAD = {
     "subscriptions:timeToOffset": "/projects/$P/subscriptions/S:timeToOffset?time=2024-01-02T03:04:05.678Z",
     "topics:read": "/projects/$P/topics/T:read?subscription=S",
     "topics:offsets": "/projects/$P/topics/T:offsets?subscription=S",
+    "topics:timeToOffset": "/projects/$P/topics/T:timeToOffset?subscription=S&time=2024-01-02T03:04:05.678Z",
     "users:delete": "/users/none",
     "topics:delete": "/projects/$P/topics/none",
     "subscriptions:delete": "/projects/$P/subscriptions/none",

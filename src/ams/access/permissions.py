@@ -150,6 +150,8 @@ PERMISSIONS: Mapping[str, frozenset[str]] = {
     "snapshots:delete": _PROJECT,
     "projects:history": _CONSUME | {PUBLISHER},
     "projects:watch": _CONSUME | {PUBLISHER},
+    "topics:timeToOffset": _CONSUME,
+    "schemas:revisions": _PROJECT,
     "subscriptions:nack": _DELIVER,
     "subscriptions:detach": _PROJECT,
     "subscriptions:extendLeases": frozenset({PUSH_WORKER}),

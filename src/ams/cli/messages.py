@@ -15,6 +15,7 @@ import msgspec
 from ams.cli.arguments import AttributePairs, SubscriptionName, TopicName, argument, option, pairs
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage, file_named
+from ams.cli.filters import MessageFilter
 from ams.cli.output import columns, emit, json_line, note, printable
 from ams.client import Message, ReceivedMessage, wire
 from ams.client.errors import ClientError, NotAllowed
@@ -27,6 +28,9 @@ CHUNK = 64 * 1024
 REQUEST_MESSAGES = 1000
 LONGEST_LINE = 16 * 2**20
 """Bytes; longer than any message a service takes, short enough to hold in memory."""
+
+
+_ALL = MessageFilter()
 
 
 @with_options
@@ -165,15 +169,17 @@ def tail(
     topic: TopicName,
     oldest: Annotated[bool, option("Begin with the oldest message kept.", "--oldest")] = False,
     max_messages: Annotated[int | None, option("End after so many messages.", "--max", min=1)] = None,
+    shown: MessageFilter = _ALL,
 ) -> None:
     """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
+    is_shown = shown.test()
     _stop_like_ctrl_c(signal.SIGTERM, signal.SIGHUP)
     with _temporary_subscription(session, topic) as subscription:
         if oldest:
             start = session.call(wire.get_offsets(session.project, subscription)).min
             session.call(wire.modify_offset(session.project, subscription, start))
         received = session.patient.project(session.project).subscription(subscription).messages()
-        show_lines(session, map(_as_pulled, islice(received, max_messages)))
+        show_lines(session, islice(filter(is_shown, map(_as_pulled, received)), max_messages))
 
 
 @contextmanager

@@ -71,6 +71,20 @@ def show(session: Session, schema: SchemaName) -> Call[wire.Schema]:
     return wire.get_schema(session.project, schema)
 
 
+def _revisions(found: wire.Revisions) -> str:
+    lines = []
+    for each in found.revisions:
+        lines.append(fields({"revision": each.revision, "created": each.created_on, "type": each.type}))
+        lines += [document(part) for part in (each.schema, each.attributes) if part]
+    return "\n".join(lines)
+
+
+@app.shows(_revisions)
+def revisions(session: Session, schema: SchemaName) -> Call[wire.Revisions]:
+    """Show all that a schema has said, newest first."""
+    return wire.list_revisions(session.project, schema)
+
+
 @app.shows(_text)
 def update(
     session: Session,

@@ -1,10 +1,15 @@
 """`ams topics`: topics and who may publish to them."""
 
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from itertools import islice
 from typing import Annotated
 
-from ams.cli.arguments import Duration, SchemaName, TopicName, option, retention_seconds, retention_text
+from ams.cli.arguments import Duration, SchemaName, TopicName, option, retention_seconds, retention_text, time_of
 from ams.cli.command import Group, Page, Session
 from ams.cli.completing import schema_names, subscription_names
+from ams.cli.exits import Usage
+from ams.cli.filters import MessageFilter, Test
 from ams.cli.messages import show_lines
 from ams.cli.output import short_name
 from ams.cli.rights import TOPIC, NoUsers, Users, chosen_users
@@ -16,6 +21,11 @@ app = Group("ams topics create readings", "ams topics list --all -o json", "ams 
 Subscription = Annotated[
     str, option("Subscription to the topic, for consumers.", complete=subscription_names, show_default=False)
 ]
+
+
+PIECE = 1_000
+"""Messages read at once."""
+_ALL = MessageFilter()
 
 
 def _fields(topic: wire.Topic) -> dict[str, str]:
@@ -93,6 +103,59 @@ def read(
     asked = wire.read_topic(session.project, topic, start=start, stop=stop, most=most, subscription=subscription)
     found = session.call(asked)
     show_lines(session, found)
+
+
+@app.does()
+def browse(
+    session: Session,
+    topic: TopicName,
+    *,
+    start: Annotated[int | None, option("Begin with this id and go forward.", "--from", min=0)] = None,
+    since: Annotated[
+        str, option("Begin with what was published then and go forward: 2030-05-01T12:00:00Z.", metavar="TIME")
+    ] = "",
+    most: Annotated[int, option("At most so many messages.", "--max", min=1)] = 20,
+    shown: MessageFilter = _ALL,
+    subscription: Subscription = "",
+) -> None:
+    """Look through messages, the newest first; filters look as far back as they must."""
+    if start is not None and since:
+        raise Usage("give --from or --since, not both")
+    is_shown = shown.test()
+    moment = _moment(since) if since else None
+    bounds = session.call(wire.get_topic_offsets(session.project, topic, subscription=subscription))
+    if moment is not None:
+        asked = wire.topic_time_to_offset(session.project, topic, moment, subscription=subscription)
+        start = session.call(asked).offset
+    pieces = _backwards(bounds.min, bounds.max) if start is None else _forward(max(start, bounds.min), bounds.max)
+    show_lines(session, islice(_matching(session, topic, subscription, pieces, is_shown, back=start is None), most))
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return time_of(text)
+    except ValueError as error:
+        raise Usage(f"--since: {error}") from None
+
+
+def _backwards(oldest: int, end: int) -> Iterator[tuple[int, int]]:
+    return ((max(oldest, stop - PIECE), stop) for stop in range(end, oldest, -PIECE))
+
+
+def _forward(start: int, end: int) -> Iterator[tuple[int, int]]:
+    return ((first, min(first + PIECE, end)) for first in range(start, end, PIECE))
+
+
+def _matching(
+    session: Session, topic: str, subscription: str, pieces: Iterable[tuple[int, int]], is_shown: Test, *, back: bool
+) -> Iterator[wire.ReadMessage]:
+    """Yield the messages of ranges that are to be shown, of each range the newest first if it goes back."""
+    for first, stop in pieces:
+        asked = wire.read_topic(
+            session.project, topic, start=first, stop=stop, most=stop - first, subscription=subscription
+        )
+        found = session.call(asked)
+        yield from filter(is_shown, reversed(found) if back else found)
 
 
 @app.does()

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ams.access.admission import Caller
 from ams.access.permissions import CONSUMER, PROJECT_ADMIN, SERVICE_ADMIN
+from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, NotAllowed
 from ams.core.messages import Stored
 from ams.core.names import Offset, SubscriptionName, TopicId, TopicName, is_name
@@ -58,6 +59,12 @@ class RangeReader:
         """Return the oldest kept offset of a topic and its end. Raises as `plan` does."""
         topic = await self.topic(caller, name, subscription)
         return await self.log.bounds(topic.id)
+
+    async def offset_at(self, topic: Topic, time: Milliseconds) -> Offset:
+        """Return the first kept message published at `time` or later; the end when there is none yet."""
+        bounds = await self.log.bounds(topic.id)
+        found = await self.log.offset_at(topic.id, time)
+        return bounds.end if found is None else max(found, bounds.oldest)
 
     async def plan(
         self, caller: Caller, name: TopicName, wanted: RangeRequest, subscription: str | None = None

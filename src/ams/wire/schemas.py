@@ -50,6 +50,23 @@ class Schemas(Object, frozen=True):
     schemas: list[Schema]
 
 
+class Revision(Object, frozen=True):
+    """What a schema said from some moment on."""
+
+    revision: str
+    """Its id, 8 hex digits: the one after `@` that Google's clients see."""
+    created_on: str
+    type: str
+    schema: dict[str, Any]
+    attributes: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Revisions(Object, frozen=True):
+    """All revisions of a schema, the newest first."""
+
+    revisions: list[Revision]
+
+
 class Validated(Object, frozen=True):
     """That a message is what its schema says."""
 

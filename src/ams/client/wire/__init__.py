@@ -81,6 +81,7 @@ from ams.client.wire.topics import get_schema as get_schema
 from ams.client.wire.topics import get_topic as get_topic
 from ams.client.wire.topics import get_topic_acl as get_topic_acl
 from ams.client.wire.topics import get_topic_offsets as get_topic_offsets
+from ams.client.wire.topics import list_revisions as list_revisions
 from ams.client.wire.topics import list_schemas as list_schemas
 from ams.client.wire.topics import list_topic_subscriptions as list_topic_subscriptions
 from ams.client.wire.topics import list_topics as list_topics
@@ -89,6 +90,7 @@ from ams.client.wire.topics import modify_topic_retention as modify_topic_retent
 from ams.client.wire.topics import publish as publish
 from ams.client.wire.topics import publish_encoded as publish_encoded
 from ams.client.wire.topics import read_topic as read_topic
+from ams.client.wire.topics import topic_time_to_offset as topic_time_to_offset
 from ams.client.wire.topics import update_schema as update_schema
 from ams.client.wire.topics import validate_datum as validate_datum
 from ams.client.wire.topics import validate_document as validate_document
@@ -143,6 +145,8 @@ from ams.wire.push import PushAttempt as PushAttempt
 from ams.wire.push import PushError as PushError
 from ams.wire.schemas import DryRun as DryRun
 from ams.wire.schemas import RefusedMessage as RefusedMessage
+from ams.wire.schemas import Revision as Revision
+from ams.wire.schemas import Revisions as Revisions
 from ams.wire.schemas import Schema as Schema
 from ams.wire.schemas import Schemas as Schemas
 from ams.wire.schemas import Validated as Validated

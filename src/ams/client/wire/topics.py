@@ -2,11 +2,13 @@
 
 import base64
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from ams.client.wire.call import Call, json_body, nothing, page, reader, schemas_path, segment, topics_path
+from ams.client.wire.subscriptions import zulu
 from ams.wire.messages import Message, Published, ReadMessage
 from ams.wire.projects import (
     Acl,
@@ -18,7 +20,8 @@ from ams.wire.projects import (
     TopicOffsets,
     Topics,
 )
-from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
+from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Revisions, Schema, SchemaBody, Schemas, Validated
+from ams.wire.subscriptions import OffsetAt
 
 _read = msgspec.json.Decoder(ReadMessage).decode_lines
 
@@ -83,6 +86,15 @@ def get_topic_offsets(project: str, topic: str, *, subscription: str = "") -> Ca
     )
 
 
+def topic_time_to_offset(project: str, topic: str, moment: datetime, *, subscription: str = "") -> Call[OffsetAt]:
+    """Ask where a read of what was published at `moment` (with a time zone) or later begins: perhaps the end.
+
+    A consumer names a subscription to the topic.
+    """
+    query = {"time": zulu(moment)} | _named(subscription=subscription)
+    return Call("GET", topics_path(project, topic, "timeToOffset"), reader(OffsetAt), query=query)
+
+
 def read_topic(
     project: str,
     topic: str,
@@ -131,6 +143,11 @@ def list_schemas(project: str) -> Call[Schemas]:
 def get_schema(project: str, schema: str) -> Call[Schema]:
     """Ask for one schema."""
     return Call("GET", schemas_path(project, schema), reader(Schema))
+
+
+def list_revisions(project: str, schema: str) -> Call[Revisions]:
+    """Ask for all that a schema has said, the newest first."""
+    return Call("GET", schemas_path(project, schema, "revisions"), reader(Revisions))
 
 
 def create_schema(

@@ -12,10 +12,12 @@ from ams.core.names import topic_id_text
 from ams.core.runs import runs_of
 from ams.http import arrow_stream
 from ams.http.routes import answers
+from ams.http.routes.subscriptions import zulu_time
 from ams.http.routing import Call, Row, Streamed, in_turn
 from ams.service.reading import Range, RangeReader, RangeRequest
 from ams.wire.messages import ReadMessage
 from ams.wire.projects import TopicOffsets
+from ams.wire.subscriptions import OffsetAt
 from ams.workers import Pool
 
 LINES = "application/x-ndjson"
@@ -45,6 +47,10 @@ class ReadingRoutes:
                 answers=TopicOffsets, parameters=("subscription",),
             ),
             Row(
+                "GET", one + ":timeToOffset", "topics:timeToOffset", self.of_time,
+                answers=OffsetAt, parameters=("time", "subscription"),
+            ),
+            Row(
                 "GET", one + ":read", "topics:read", self.read, answers=ReadMessage,
                 parameters=("from", "to", "max", "subscription"), forms=(LINES, ARROW),
             ),
@@ -54,6 +60,12 @@ class ReadingRoutes:
         """Answer the bounds of a topic."""
         bounds = await self._reader.bounds(call.caller, call.topic, call.parameter("subscription"))
         return answers.encode(TopicOffsets(bounds.oldest, bounds.end))
+
+    async def of_time(self, call: Call) -> bytes:
+        """Answer where a read of what was published at `time` or later begins."""
+        topic = await self._reader.topic(call.caller, call.topic, call.parameter("subscription"))
+        time = zulu_time(call.parameter("time") or "")
+        return answers.encode(OffsetAt(await self._reader.offset_at(topic, time)))
 
     async def read(self, call: Call) -> Streamed:
         """Answer the messages of a range, a piece at a time."""

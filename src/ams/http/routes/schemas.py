@@ -4,16 +4,27 @@ from typing import Any
 
 import msgspec
 
+from ams.core.clock import resource_date
 from ams.core.errors import BadRequest, InvalidInput
 from ams.core.messages import Message, message
-from ams.core.names import schema_path
+from ams.core.names import revision_id, schema_path
 from ams.http.bodies import Reader, bad_request, first_value, strings
 from ams.http.routes import answers
 from ams.http.routing import Call, Row
 from ams.service import schemas
 from ams.service.validators import Candidate
 from ams.storage.registry import records
-from ams.wire.schemas import CandidateBody, DryRun, DryRunBody, Schema, SchemaBody, Schemas, Validated
+from ams.wire.schemas import (
+    CandidateBody,
+    DryRun,
+    DryRunBody,
+    Revision,
+    Revisions,
+    Schema,
+    SchemaBody,
+    Schemas,
+    Validated,
+)
 
 DEFAULT_DRY_RUN = 100
 """Messages a dry run looks at when the body does not say."""
@@ -52,6 +63,7 @@ class SchemaRoutes:
                 most=None,
             ),
             Row("POST", one + ":dryRun", "schemas:dryRun", self.dry_run, reads=DryRunBody, answers=DryRun),
+            Row("GET", one + ":revisions", "schemas:revisions", self.revisions, answers=Revisions),
             Row("POST", one, "schemas:create", self.create, reads=SchemaBody, answers=Schema),
             Row("GET", one, "schemas:show", self.show, answers=Schema),
             Row("GET", all_, "schemas:list", self.list, answers=Schemas),
@@ -67,6 +79,11 @@ class SchemaRoutes:
     async def show(self, call: Call) -> bytes:
         """Answer a schema."""
         return answers.encode(_shown(call, await self._schemas.show(call.caller, call.schema)))
+
+    async def revisions(self, call: Call) -> bytes:
+        """Answer all that a schema has said, the newest first."""
+        found = await self._schemas.revisions(call.caller, call.schema)
+        return answers.encode(Revisions(await answers.each(found, _revision)))
 
     async def create(self, call: Call) -> bytes:
         """Make a schema."""
@@ -146,6 +163,17 @@ def _shown(call: Call, schema: records.Schema) -> Schema:
     return Schema(
         uuid=schema.id,
         name=schema_path(call.caller.here.name, schema.name),
+        type=content.type,
+        schema=_as_stored(content.payload),
+        attributes=_as_stored(content.attributes),
+    )
+
+
+def _revision(schema: records.Schema) -> Revision:
+    content = schema.content
+    return Revision(
+        revision=revision_id(schema.id, schema.revision),
+        created_on=resource_date(schema.created_on),
         type=content.type,
         schema=_as_stored(content.payload),
         attributes=_as_stored(content.attributes),

@@ -87,7 +87,7 @@ function Navigation(props: { user: User; project: string; place: string }) {
       .split("/")
       .filter(Boolean)
       .map((part) => (part === ":project" ? props.project : part));
-    const here = entry.path === props.place || (to.length > 2 && props.place.startsWith(`${entry.path}/`));
+    const here = entry.path === props.place || (to.length !== 2 && props.place.startsWith(`${entry.path}/`));
     return (
       <li key={entry.path}>
         <a href={href(to)} aria-current={here ? "page" : undefined}>

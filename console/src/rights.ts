@@ -15,6 +15,16 @@ export function administers(user: User, project: string): boolean {
   return isServiceAdmin(user) || rolesIn(user, project).includes("project_admin");
 }
 
+/** Whether one sees how the service is. */
+export function mayLook(user: User): boolean {
+  return isServiceAdmin(user) || user.service_roles.includes("admin_viewer");
+}
+
+/** Whether one administers any project. */
+export function administersAny(user: User): boolean {
+  return isServiceAdmin(user) || (user.projects ?? []).some((each) => each.roles.includes("project_admin"));
+}
+
 export function publishes(user: User, project: string): boolean {
   return administers(user, project) || rolesIn(user, project).includes("publisher");
 }

@@ -2,18 +2,30 @@
 import type { Diagnosis, PulledMessage, PushReport } from "./wire";
 
 export type {
+  Binding,
   DryRun,
+  Issuer,
+  Line,
   Membership,
   Offsets,
   Project,
+  ProjectUsage,
   PushAttempt,
   PushConfig,
   ReadMessage,
   ReceivedMessage,
+  Registration,
+  Revision,
+  Right,
   Schema,
+  ServiceDiagnosis,
+  Status,
   Subscription,
+  Token,
   Topic,
+  UsageReport,
   User,
+  VaMetrics,
 } from "./wire";
 export type Doctor = Diagnosis;
 export type PushStatus = PushReport;

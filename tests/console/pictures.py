@@ -17,7 +17,10 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ams.client import Client, Message
-from ams.client.wire.projects import create_project
+from ams.client.wire.projects import create_member, create_project
+from ams.client.wire.topics import create_schema, update_schema
+from ams.client.wire.users import register
+from ams.wire.users import UserBody
 from tests.support.service import LiveService, live_service
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,21 @@ PAGES: Mapping[str, str] = {
     "pull": f"{SUBSCRIPTION}?tab=messages",
     "push": f"{SUBSCRIPTION}?tab=push",
     "subscription-access": f"{SUBSCRIPTION}?tab=access",
+    "schemas": f"p/{PROJECT}/schemas",
+    "schema-now": f"p/{PROJECT}/schemas/reading",
+    "schema-revisions": f"p/{PROJECT}/schemas/reading?tab=revisions",
+    "schema-try": f"p/{PROJECT}/schemas/reading?tab=try",
+    "members": f"p/{PROJECT}/members",
+    "tokens": "tokens",
+    "users": "users",
+    "user": "users/sensor",
+    "user-tokens": "users/sensor?tab=tokens",
+    "user-identities": "users/sensor?tab=bindings",
+    "registrations": "registrations",
+    "issuers": "issuers",
+    "audit": "audit",
+    "service": "service",
+    "usage": "usage",
     "subscription-settings": f"{SUBSCRIPTION}?tab=settings",
 }
 SETTLED = 1.5
@@ -76,6 +94,11 @@ def _work(service: LiveService, seconds: float) -> None:
     with Client(service.base_url, service.token) as client:
         client.call(create_project(PROJECT, "Sensors in beds, and who waters them"))
         project = client.project(PROJECT)
+        for fields in ({"type": "string"}, {"type": "number", "minimum": 0}):
+            made = create_schema if fields["type"] == "string" else update_schema
+            client.call(made(PROJECT, "reading", {"type": "object", "properties": {"moisture": fields}}))
+        client.call(create_member(PROJECT, "sensor", roles=["publisher"]))
+        client.call(register("gardener", UserBody(email="gardener@garden.example", organization="Garden")))
         topic = project.topic("readings")
         topic.create()
         project.topic("alarms").create()

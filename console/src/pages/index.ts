@@ -3,10 +3,13 @@
  * `:name` in a path stands for a part of the address, and is given to the page.
  */
 import type { ComponentType } from "preact";
-import { consumes, publishes } from "../rights";
+import { administers, administersAny, consumes, isServiceAdmin, mayLook, publishes } from "../rights";
 import type { User } from "../types";
 import { Overview } from "./overview";
+import { Members, OwnTokens, Registrations, UserPage, Users } from "./people";
 import { Projects } from "./projects";
+import { SchemaPage, Schemas } from "./schemas";
+import { Audit, Issuers, Service, Usage } from "./service";
 import { SubscriptionPage } from "./subscription";
 import { Subscriptions } from "./subscriptions";
 import { TopicPage } from "./topic";
@@ -32,6 +35,17 @@ export const PAGES: PageEntry[] = [
   { path: "p/:project/topics/:topic", may: publishes, page: TopicPage },
   { path: "p/:project/subscriptions", label: "Subscriptions", may: consumes, page: Subscriptions },
   { path: "p/:project/subscriptions/:subscription", may: consumes, page: SubscriptionPage },
+  { path: "p/:project/schemas", label: "Schemas", may: administers, page: Schemas },
+  { path: "p/:project/schemas/:schema", may: administers, page: SchemaPage },
+  { path: "p/:project/members", label: "Members", may: administers, page: Members },
+  { path: "tokens", label: "Your tokens", may: everybody, page: OwnTokens },
+  { path: "users", label: "Users", may: isServiceAdmin, page: Users },
+  { path: "users/:user", may: isServiceAdmin, page: UserPage },
+  { path: "registrations", label: "Registrations", may: isServiceAdmin, page: Registrations },
+  { path: "issuers", label: "Issuers", may: isServiceAdmin, page: Issuers },
+  { path: "audit", label: "Audit log", may: isServiceAdmin, page: Audit },
+  { path: "service", label: "Service", may: mayLook, page: Service },
+  { path: "usage", label: "Usage", may: administersAny, page: Usage },
 ];
 
 /** The page of an address, and what its path says. */

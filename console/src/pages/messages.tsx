@@ -21,7 +21,7 @@ export function Messages(props: { project: string; topic: Topic; name: string })
   const shown = { view: view as View, schema: schema.data };
   return (
     <>
-      <Controls />
+      <Controls base={base} />
       {tail ? (
         <Tail {...props} {...shown} />
       ) : (
@@ -31,22 +31,30 @@ export function Messages(props: { project: string; topic: Topic; name: string })
   );
 }
 
-function Controls() {
+function Controls({ base }: { base: string }) {
   const [from] = useQuery("from");
   const [attributes] = useQuery("attr");
   const [view, setView] = useQuery("view", "auto");
   const [tail] = useQuery("tail");
-  const show = async ({ id = "", attr = "" }: Values) =>
-    setQuery({ from: id.trim(), before: null, attr: attr.trim(), tail: null });
+  const show = async ({ id = "", time, attr = "" }: Values) => {
+    const at = time ? await offsetAt(base, new Date(time)) : id.trim();
+    setQuery({ from: at, before: null, attr: attr.trim(), tail: null });
+  };
   const follow = () => setQuery({ tail: tail ? null : "1", from: null, before: null });
   return (
     <Form inline button="Show" onSubmit={show}>
       <Field name="id" label="From id" type="number" min={0} value={from} placeholder="newest" />
+      <Field name="time" label="From a time" type="datetime-local" />
       <Field name="attr" label="Attributes" value={attributes} placeholder="lang=en site" />
       <Field name="view" label="Show bodies" value={view} onInput={setView} options={VIEWS} />
       <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
     </Form>
   );
+}
+
+async function offsetAt(base: string, time: Date): Promise<string> {
+  const found = await call<{ offset: number }>(`${base}:timeToOffset`, { query: { time: time.toISOString() } });
+  return String(found.offset);
 }
 
 interface Showing {

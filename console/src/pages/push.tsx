@@ -6,7 +6,7 @@ import { useGet } from "../load";
 import { Badge, Card, Command, Copy, Empty, Facts, Note, Shown, Stat, Time, type Tone } from "../parts/basics";
 import { Destroys } from "../parts/dialog";
 import { Act, Check, type Choice, Field, Form, type Values } from "../parts/form";
-import { type Column, Table } from "../parts/table";
+import { type Column, column, Table, timed, valued } from "../parts/table";
 import { visible } from "../text";
 import type { PushAttempt, PushConfig, PushStatus } from "../types";
 import type { SubscriptionProps } from "./subscription";
@@ -86,34 +86,20 @@ function Delivery(props: { base: string }) {
 }
 
 const ATTEMPTS: Column<PushAttempt>[] = [
-  { id: "time", title: "When", by: (row) => row.time, cell: (row) => <Time at={row.time} /> },
-  {
-    id: "status",
-    title: "Answer",
-    by: (row) => row.status ?? 0,
-    cell: (row) => (
-      <>
-        <Badge tone={row.error ? "bad" : "good"}>{row.status ?? "none"}</Badge> {visible(row.error ?? "")}
-      </>
-    ),
-  },
-  {
-    id: "took",
-    title: "Took",
-    right: true,
-    by: (row) => row.milliseconds,
-    cell: (row) => `${number(row.milliseconds)} ms`,
-  },
-  {
-    id: "messages",
-    title: "Messages",
-    right: true,
-    by: (row) => row.messages,
-    cell: (row) => number(row.messages),
-    wide: true,
-  },
-  { id: "bytes", title: "Size", right: true, by: (row) => row.bytes, cell: (row) => bytes(row.bytes), wide: true },
+  timed("When", (row) => row.time),
+  column("Answer", answerOf, { by: (row) => row.status ?? 0 }),
+  column("Took", (row) => `${number(row.milliseconds)} ms`, { by: (row) => row.milliseconds, right: true }),
+  valued("Messages", (row) => row.messages, { right: true, wide: true }),
+  column("Size", (row) => bytes(row.bytes), { by: (row) => row.bytes, right: true, wide: true }),
 ];
+
+function answerOf({ status, error }: PushAttempt) {
+  return (
+    <>
+      <Badge tone={error ? "bad" : "good"}>{status ?? "none"}</Badge> {visible(error ?? "")}
+    </>
+  );
+}
 
 function Verify(props: SubscriptionProps) {
   const { pushConfig } = props.subscription;

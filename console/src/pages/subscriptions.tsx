@@ -4,15 +4,15 @@ import { call } from "../api";
 import { number, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
-import { Badge, Empty, Link, Page, Shown, Time } from "../parts/basics";
+import { Badge, Empty, Page, Shown } from "../parts/basics";
 import { Opens } from "../parts/dialog";
 import { Check, type Choice, Field, Form, type Values } from "../parts/form";
-import { type Column, Table } from "../parts/table";
+import { type Column, column, Table, timed } from "../parts/table";
 import { administers, useUser } from "../rights";
 import { go } from "../router";
 import type { Counts, Subscription, Topic } from "../types";
 import type { Params } from ".";
-import { MOST_WATCHED, namesOf } from "./topics";
+import { linked, MOST_WATCHED, namesOf } from "./topics";
 
 export function Subscriptions(props: { params: Params }) {
   const project = props.params.project ?? "";
@@ -62,29 +62,12 @@ export function Subscriptions(props: { params: Params }) {
 export function subscriptionColumns(project: string, counts: Counts | undefined): Column<Subscription>[] {
   const of = (row: Subscription) => counts?.subscriptions[shortName(row.name)];
   return [
-    {
-      id: "name",
-      title: "Subscription",
-      by: (row) => row.name,
-      cell: (row) => <Link to={["p", project, "subscriptions", shortName(row.name)]}>{shortName(row.name)}</Link>,
-    },
-    {
-      id: "topic",
-      title: "Topic",
-      by: (row) => row.topic,
-      cell: (row) => <Link to={["p", project, "topics", shortName(row.topic)]}>{shortName(row.topic)}</Link>,
-      wide: true,
-    },
-    { id: "lag", title: "Behind by", right: true, cell: (row) => number(of(row)?.lag) },
-    { id: "age", title: "Oldest waits", right: true, cell: (row) => span(of(row)?.oldestUnackedSeconds) },
-    { id: "how", title: "Delivery", by: (row) => delivery(row), cell: (row) => <Delivery of={row} /> },
-    {
-      id: "created",
-      title: "Created",
-      by: (row) => row.createdOn,
-      cell: (row) => <Time at={row.createdOn} />,
-      wide: true,
-    },
+    column("Subscription", (row) => linked(project, "subscriptions", row.name), { by: (row) => row.name }),
+    column("Topic", (row) => linked(project, "topics", row.topic), { by: (row) => row.topic, wide: true }),
+    column("Behind by", (row) => number(of(row)?.lag), { right: true }),
+    column("Oldest waits", (row) => span(of(row)?.oldestUnackedSeconds), { right: true }),
+    column("Delivery", (row) => <Delivery of={row} />, { by: delivery }),
+    timed("Created", (row) => row.createdOn, { wide: true }),
   ];
 }
 

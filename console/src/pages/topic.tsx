@@ -7,7 +7,7 @@ import { useGet, useLoad } from "../load";
 import { AccessList } from "../parts/access";
 import { Card, Command, Empty, Facts, Link, Note, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
 import { Destroys, Opens } from "../parts/dialog";
-import { Check, Field, Form, type Values } from "../parts/form";
+import { Check, Field, type FieldProps, Form, type Values } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { Table } from "../parts/table";
 import { administers, useUser } from "../rights";
@@ -174,7 +174,6 @@ export function attributesOf(text: string): Record<string, string> {
 
 function SchemaOf({ project, topic, base, name, reload }: Props) {
   const schemas = useGet<{ schemas: Schema[] }>(`/projects/${project}/schemas`);
-  const [tried, setTried] = useState<DryRun | null>(null);
   const options = namesOf(schemas.data?.schemas);
   const own = schemas.data?.schemas.find((each) => each.name === topic.schema);
   const attach = async ({ schema }: Values) => {
@@ -182,16 +181,11 @@ function SchemaOf({ project, topic, base, name, reload }: Props) {
     reload();
     return schema ? "It holds from the next message on." : "It takes any message now.";
   };
-  const dryRun = async ({ schema, messages }: Values) => {
-    setTried(null);
-    const body = { topic: `projects/${project}/topics/${name}`, messages: Number(messages) };
-    setTried(await call<DryRun>(`/${schema}:dryRun`, { method: "POST", body }));
-  };
   if (!schemas.data) return <Shown of={schemas}>{() => null}</Shown>;
   if (options.length === 0) {
     return (
       <Empty command={`ams schemas create reading --file reading.json --project ${project}`}>
-        The project has no schemas. Make one in a terminal, and messages are checked by it:
+        The project has no schemas. Make one on the page Schemas or in a terminal, and messages are checked by it:
       </Empty>
     );
   }
@@ -208,30 +202,41 @@ function SchemaOf({ project, topic, base, name, reload }: Props) {
         </Form>
         {own && <pre>{visible(JSON.stringify(own.schema, null, 2).slice(0, 5000))}</pre>}
       </Card>
-      <Card title="Try one on messages that are there">
-        <Form button="Dry run" onSubmit={dryRun}>
-          <Field name="schema" label="Schema" value={topic.schema} options={options} />
-          <Field
-            name="messages"
-            label="How many of the newest"
-            type="number"
-            min={1}
-            value="1000"
-            hint="At most 10,000; nothing is changed"
-          />
-        </Form>
-        {tried && (
-          <Note tone={tried.refused > 0 ? "warn" : "good"}>
-            <p>
-              Of {plural(tried.checked, "message")} it would refuse {number(tried.refused)}.
-            </p>
-            {tried.reasons.map((each) => (
-              <p key={each.messageId}>{visible(each.reason.slice(0, 500))}</p>
-            ))}
-          </Note>
-        )}
-      </Card>
+      <DryRunCard
+        field={{ name: "schema", label: "Schema", value: topic.schema, options }}
+        ask={({ schema }, messages) =>
+          call(`/${schema}:dryRun`, { method: "POST", body: { topic: `projects/${project}/topics/${name}`, messages } })
+        }
+      />
     </div>
+  );
+}
+
+/** Asks what a schema would have refused of the newest messages of a topic; `field` chooses one of the two. */
+export function DryRunCard(props: { field: FieldProps; ask: (values: Values, messages: number) => Promise<DryRun> }) {
+  const [tried, setTried] = useState<DryRun | null>(null);
+  const run = async (values: Values) => {
+    setTried(null);
+    setTried(await props.ask(values, Number(values.messages)));
+  };
+  const hint = "At most 10,000; nothing is changed";
+  return (
+    <Card title="On messages that are there">
+      <Form button="Dry run" onSubmit={run}>
+        <Field {...props.field} />
+        <Field name="messages" label="How many of the newest" type="number" min={1} value="1000" hint={hint} />
+      </Form>
+      {tried && (
+        <Note tone={tried.refused > 0 ? "warn" : "good"}>
+          <p>
+            Of {plural(tried.checked, "message")} it would refuse {number(tried.refused)}.
+          </p>
+          {tried.reasons.map((each) => (
+            <p key={each.messageId}>{visible(each.reason.slice(0, 500))}</p>
+          ))}
+        </Note>
+      )}
+    </Card>
   );
 }
 

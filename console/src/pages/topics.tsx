@@ -4,10 +4,10 @@ import { call } from "../api";
 import { number, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
-import { Empty, Link, Page, Shown, Time } from "../parts/basics";
+import { Empty, Link, Page, Shown } from "../parts/basics";
 import { Opens } from "../parts/dialog";
 import { type Choice, Field, Form, type Values } from "../parts/form";
-import { type Column, Table } from "../parts/table";
+import { type Column, column, Table, timed, valued } from "../parts/table";
 import { administers, useUser } from "../rights";
 import { go } from "../router";
 import type { Schema, Topic } from "../types";
@@ -21,35 +21,17 @@ export function Topics(props: { params: Params }) {
   const loaded = useGet<{ topics: Topic[] }>(`/projects/${project}/topics`);
   const [sight, setSight] = useState<string[]>([]);
   const { sample } = useCounts(project, sight, []);
+  const counted = (row: Topic) => sample?.counts.topics[shortName(row.name)];
   const columns: Column<Topic>[] = [
-    {
-      id: "name",
-      title: "Topic",
-      by: (row) => row.name,
-      cell: (row) => <Link to={["p", project, "topics", shortName(row.name)]}>{shortName(row.name)}</Link>,
-    },
-    {
-      id: "messages",
-      title: "Messages ever",
-      right: true,
-      cell: (row) => number(sample?.counts.topics[shortName(row.name)]?.messages),
-    },
-    { id: "rate", title: "Now", right: true, cell: (row) => rate(sample?.rates[shortName(row.name)]) },
-    { id: "schema", title: "Schema", by: (row) => row.schema ?? "", cell: (row) => shortName(row.schema), wide: true },
-    {
-      id: "kept",
-      title: "Kept for",
+    column("Topic", (row) => linked(project, "topics", row.name), { by: (row) => row.name }),
+    column("Messages ever", (row) => number(counted(row)?.messages), { right: true }),
+    column("Now", (row) => rate(sample?.rates[shortName(row.name)]), { right: true }),
+    valued("Schema", (row) => shortName(row.schema), { wide: true }),
+    column("Kept for", (row) => (row.retentionSeconds ? span(row.retentionSeconds) : "as the project"), {
       by: (row) => row.retentionSeconds ?? 0,
-      cell: (row) => (row.retentionSeconds ? span(row.retentionSeconds) : "as the project"),
       wide: true,
-    },
-    {
-      id: "created",
-      title: "Created",
-      by: (row) => row.created_on,
-      cell: (row) => <Time at={row.created_on} />,
-      wide: true,
-    },
+    }),
+    timed("Created", (row) => row.created_on, { wide: true }),
   ];
   const admin = administers(user, project);
   return (
@@ -112,4 +94,10 @@ function NewTopic({ project }: { project: string }) {
 /** Things with a long name as choices of a form. */
 export function namesOf(all: { name: string }[] | undefined): Choice[] {
   return (all ?? []).map((each) => [each.name, shortName(each.name)]);
+}
+
+/** Something of a project by its short name, as a link to its page. */
+export function linked(project: string, kind: string, reference: string) {
+  const name = shortName(reference);
+  return <Link to={["p", project, kind, name]}>{name}</Link>;
 }

@@ -6,7 +6,7 @@ import { Button, ErrorNote, Note } from "./basics";
 export type Values = Record<string, string>;
 export type Choice = [value: string, label: string];
 
-interface FieldProps {
+export interface FieldProps {
   /** Under which the form gives what is in it. */
   name: string;
   label: string;

@@ -4,9 +4,10 @@
  */
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { plural } from "../format";
+import { number, plural } from "../format";
 import { setQuery, useQuery, useRoute } from "../router";
-import { Empty } from "./basics";
+import { visible } from "../text";
+import { Empty, Time } from "./basics";
 
 export interface Column<T> {
   /** Its name in the address, and of the sorting. */
@@ -18,6 +19,31 @@ export interface Column<T> {
   right?: boolean;
   /** Left out where the page is narrow. */
   wide?: boolean;
+}
+
+type Look<T> = Partial<Omit<Column<T>, "title" | "cell">>;
+
+/** A column as it is shown; its name is the title's unless `look` says another. */
+export function column<T>(title: string, cell: Column<T>["cell"], look: Look<T> = {}): Column<T> {
+  return { id: title.toLowerCase().replaceAll(" ", "-"), title, cell, ...look };
+}
+
+/** A column of one text or number, by which it is sorted. */
+export function valued<T>(
+  title: string,
+  value: (row: T) => string | number | undefined,
+  look: Look<T> = {},
+): Column<T> {
+  const cell = (row: T) => {
+    const found = value(row) ?? "";
+    return typeof found === "number" ? number(found) : visible(found);
+  };
+  return column(title, cell, { by: (row) => value(row) ?? "", ...look });
+}
+
+/** A column of times, by which it is sorted. */
+export function timed<T>(title: string, at: (row: T) => string | undefined, look: Look<T> = {}): Column<T> {
+  return column(title, (row) => <Time at={at(row)} />, { by: (row) => at(row) ?? "", ...look });
 }
 
 interface TableProps<T> {

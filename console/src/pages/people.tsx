@@ -1,0 +1,341 @@
+/** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
+import { call } from "../api";
+import { useGet } from "../load";
+import { Badge, Card, Facts, Link, Page, Shown, Tabs, Time } from "../parts/basics";
+import type { FieldProps, Values } from "../parts/form";
+import { type Action, Acts, type Asked, Resources, ticked, ticks, useActions } from "../parts/resources";
+import { column, timed, valued } from "../parts/table";
+import { isServiceAdmin, rolesIn, useUser } from "../rights";
+import { go } from "../router";
+import { visible } from "../text";
+import type { Binding, Registration, Right, Token, User } from "../types";
+import type { Params } from ".";
+
+const ROLES = ["project_admin", "publisher", "consumer"];
+const SERVICE_ROLES = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker"];
+const NAME: FieldProps = {
+  name: "name",
+  label: "Name",
+  required: true,
+  autofocus: true,
+  hint: "Letters, digits, - and _",
+};
+const EMAIL: FieldProps = { name: "email", label: "Mail address", type: "email" };
+
+function badges(names: string[]) {
+  return names.map((name) => <Badge key={name}>{name}</Badge>);
+}
+
+const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, {
+  by: (row) => row.name,
+});
+const MAIL = valued<User>("Mail", (row) => row.email, { wide: true });
+const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
+
+export function Members({ params: { project = "" } }: { params: Params }) {
+  const path = `/projects/${project}/members`;
+  const ask = (user: string, method: string, body?: object) => call(`${path}/${user}`, { method, body });
+  const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
+  const all = isServiceAdmin(useUser());
+  return (
+    <Resources<User>
+      title="Members"
+      kind={project}
+      path={`${path}?details=true`}
+      rows={({ users }: { users: User[] }) => users}
+      rowKey={(row) => row.name}
+      text={(row) => `${row.name} ${row.email}`}
+      columns={[
+        all ? LINKED : valued("User", (row) => row.name),
+        column("Roles here", (row) => badges(rolesIn(row, project)), { by: (row) => rolesIn(row, project).join() }),
+        MAIL,
+        MADE,
+      ]}
+      empty="The project has no members yet. Add one here, or in a terminal:"
+      command={`ams members create sensor --role publisher --project ${project}`}
+      make={{
+        label: "New user",
+        fields: [NAME, EMAIL, ...ticks(ROLES, ["publisher"])],
+        run: ({ name = "", email, ...rest }) => ask(name, "POST", { email, ...memberships(rest) }),
+        gives: "token",
+      }}
+      actions={(row) => [
+        {
+          label: "Roles",
+          fields: ticks(ROLES, rolesIn(row, project)),
+          run: (values) => ask(row.name, "PUT", memberships(values)),
+        },
+        {
+          label: "Remove",
+          typed: [row.name, `${row.name} can do nothing in ${project} any more; the user stays.`],
+          run: () => ask(`${row.name}:remove`, "POST"),
+        },
+      ]}>
+      <Acts
+        action={{
+          label: "Add a user there is",
+          fields: [NAME, ...ticks(ROLES, ["publisher"])],
+          run: async ({ name = "", ...rest }) => {
+            await ask(`${name}:add`, "POST", { roles: ticked(rest, ROLES) });
+            go(["p", project, "members"], { q: name });
+          },
+        }}
+      />
+    </Resources>
+  );
+}
+
+export function Users() {
+  return (
+    <Resources<User>
+      title="Users"
+      path="/users?details=true"
+      rows={({ users }: { users: User[] }) => users}
+      rowKey={(row) => row.name}
+      text={(row) => `${row.name} ${row.email} ${(row.projects ?? []).map((each) => each.project).join(" ")}`}
+      columns={[
+        LINKED,
+        column("Roles of the service", (row) => badges(row.service_roles), { by: (row) => row.service_roles.join() }),
+        column("Projects", (row) => badges((row.projects ?? []).map((each) => each.project)), { wide: true }),
+        MAIL,
+        MADE,
+      ]}
+      empty="There are no users yet. Make one here, or in a terminal:"
+      command="ams users create sensor"
+      make={{
+        label: "New user",
+        fields: [NAME, EMAIL, ...ticks(SERVICE_ROLES)],
+        run: ({ name = "", email, ...rest }) =>
+          call(`/users/${name}`, { method: "POST", body: { email, service_roles: ticked(rest, SERVICE_ROLES) } }),
+        gives: "token",
+      }}
+    />
+  );
+}
+
+export function UserPage({ params: { user = "" } }: { params: Params }) {
+  const path = `/users/${user}`;
+  const loaded = useGet<User>(path);
+  const { buttons, token } = useActions(loaded.reload);
+  const actions = (row: User): Action[] => [
+    {
+      label: "Change",
+      fields: [
+        { ...EMAIL, value: row.email },
+        { name: "description", label: "What it is for", value: row.description },
+        ...ticks(SERVICE_ROLES, row.service_roles),
+      ],
+      run: ({ email, description, ...rest }) =>
+        call(path, { method: "PUT", body: { email, description, service_roles: ticked(rest, SERVICE_ROLES) } }),
+    },
+    {
+      label: "New token",
+      typed: [user, "The token of this user is dead at once; named tokens live on."],
+      run: () => call(`${path}:refreshToken`, { method: "POST" }),
+      gives: "token",
+    },
+    {
+      label: "Delete",
+      typed: [user, "The user goes with its tokens, and from all projects and access lists."],
+      run: async () => {
+        await call(path, { method: "DELETE" });
+        go(["users"]);
+      },
+    },
+  ];
+  const facts = (row: User) => (
+    <Facts
+      rows={[
+        ["Roles of the service", badges(row.service_roles)],
+        ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
+        ["Mail", row.email],
+        ["What it is for", row.description ?? ""],
+        ["UUID", row.uuid],
+        ["Created", <Time key="c" at={row.created_on} />],
+      ]}
+    />
+  );
+  return (
+    <Page title={user} kind="User">
+      <Shown of={loaded}>
+        {(row) => (
+          <Tabs
+            tabs={[
+              [
+                "about",
+                "About",
+                <Card key="a" wide title="User" actions={buttons(actions(row))}>
+                  {facts(row)}
+                  {token}
+                </Card>,
+              ],
+              ["tokens", "Named tokens", <Tokens key="t" user={row.name} />],
+              ["bindings", "Identities", <Bindings key="b" user={row.name} />],
+            ]}
+          />
+        )}
+      </Shown>
+    </Page>
+  );
+}
+
+export function OwnTokens() {
+  return (
+    <Page title="Your tokens">
+      <Tokens user={useUser().name} />
+    </Page>
+  );
+}
+
+const DAY = 86_400;
+const LIVES: [string, string][] = [
+  [String(DAY), "a day"],
+  [String(30 * DAY), "30 days"],
+  [String(365 * DAY), "a year"],
+  ["", "until it is revoked"],
+];
+
+function Tokens({ user }: { user: string }) {
+  const path = `/users/${user}/tokens`;
+  const make = ({ name = "", life, rights = "" }: Values) => {
+    const wanted = rightsOf(rights);
+    const body = { ...(life ? { expires_in: Number(life) } : {}), ...(wanted.length > 0 ? { rights: wanted } : {}) };
+    return call(`${path}/${name}`, { method: "POST", body });
+  };
+  const shown = (row: Token) =>
+    row.rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
+  return (
+    <Resources<Token>
+      inside
+      title="Named tokens"
+      path={path}
+      rows={({ tokens }: { tokens: Token[] }) => tokens}
+      rowKey={(row) => row.name}
+      columns={[
+        valued("Token", (row) => row.name),
+        column("Good for", shown),
+        column("Last used", (row) => <Time at={row.last_used} age />),
+        timed("Ends", (row) => row.expires_on),
+      ]}
+      empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
+      command="ams token create sensor --expires-in 365d"
+      make={{
+        label: "New token",
+        fields: [
+          NAME,
+          { name: "life", label: "Good for", options: LIVES },
+          {
+            name: "rights",
+            label: "Rights",
+            rows: 3,
+            placeholder: "topics:publish projects/P/topics/T",
+            hint: "An action and a resource a line; none: all that the user may",
+          },
+        ],
+        run: make,
+        gives: "token",
+      }}
+      actions={(row) => [
+        {
+          label: "Revoke",
+          typed: [row.name, "Programs with this token are refused from now on."],
+          run: () => call(`${path}/${row.name}`, { method: "DELETE" }),
+        },
+      ]}
+    />
+  );
+}
+
+/** `ACTION RESOURCE` lines; raises an `Error` for a line that is neither empty nor such. */
+export function rightsOf(text: string): Right[] {
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  return lines.map((line) => {
+    const [action, resource, more] = line.trim().split(/\s+/);
+    if (!action || !resource || more) throw new Error(`A right is an action and a resource; this is not: ${line}`);
+    return { action, resource };
+  });
+}
+
+function Bindings({ user }: { user: string }) {
+  const path = `/users/${user}/bindings`;
+  return (
+    <Resources<Binding>
+      inside
+      title="Identities"
+      path={path}
+      rows={({ bindings }: { bindings: Binding[] }) => bindings}
+      rowKey={(row) => row.name}
+      columns={[
+        valued("Name", (row) => row.name),
+        valued("Issuer", (row) => row.issuer),
+        valued("Subject", (row) => row.subject),
+        timed("Created", (row) => row.created_on, { wide: true }),
+      ]}
+      empty="This user logs in by tokens of this service alone."
+      make={
+        isServiceAdmin(useUser()) && {
+          label: "New identity",
+          fields: [
+            NAME,
+            { name: "issuer", label: "Issuer", type: "url", required: true, hint: "As its tokens say it in iss" },
+            { name: "subject", label: "Subject", required: true, hint: "As its tokens say it in sub" },
+          ],
+          run: ({ name = "", issuer, subject }) =>
+            call(`${path}/${name}`, { method: "POST", body: { issuer, subject } }),
+        }
+      }
+      actions={(row) => [
+        {
+          label: "Remove",
+          typed: [row.name, "Who this is cannot log in as this user any more."],
+          run: () => call(`${path}/${row.name}`, { method: "DELETE" }),
+        },
+      ]}
+    />
+  );
+}
+
+export function Registrations() {
+  const standing = ({ status, decline_comment: why }: Registration) => (
+    <>
+      <Badge tone={status === "pending" ? "warn" : "calm"}>{status}</Badge> {visible(why ?? "")}
+    </>
+  );
+  const decide = (row: Registration): Action[] => {
+    const path = `/registrations/${row.uuid}`;
+    const remove: Action = {
+      label: "Delete",
+      typed: [row.name, "The request is forgotten; a user it was accepted for stays."],
+      run: () => call(path, { method: "DELETE" }),
+    };
+    if (row.status !== "pending") return [remove];
+    const why: Asked = { name: "comment", label: "Why", rows: 3 };
+    return [
+      { label: "Accept", run: () => call(`${path}:accept`, { method: "POST" }), gives: "token" },
+      {
+        label: "Decline",
+        fields: [why],
+        run: ({ comment }) => call(`${path}:decline`, { method: "POST", body: { comment } }),
+      },
+      remove,
+    ];
+  };
+  return (
+    <Resources<Registration>
+      title="Registrations"
+      path="/registrations"
+      rows={({ user_registrations: all }: { user_registrations: Registration[] }) => all.toReversed()}
+      rowKey={(row) => row.uuid}
+      text={(row) => `${row.name} ${row.email} ${row.organization} ${row.status}`}
+      columns={[
+        valued("Name", (row) => row.name),
+        valued("Who", (row) => [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ")),
+        valued("For", (row) => row.description, { wide: true }),
+        column("Status", standing, { by: (row) => row.status ?? "" }),
+        timed("Asked", (row) => row.registered_at),
+      ]}
+      empty="Nobody asks to become a user."
+      actions={decide}
+    />
+  );
+}

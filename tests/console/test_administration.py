@@ -1,0 +1,255 @@
+"""What administrators do in the console, by a real Chromium against a real service."""
+
+import csv
+import io
+import re
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.console.conftest import Api, Opened
+from tests.console.test_browser import button
+from tests.support.service import LiveService
+
+pytestmark = [pytest.mark.chromium, pytest.mark.node]
+
+
+def row(page: Page, text: str) -> Page:
+    return page.get_by_role("row").filter(has_text=text)
+
+
+def shown_token(page: Page) -> str:
+    """Return the token that is shown once, and close what shows it."""
+    once = page.get_by_role("dialog", name="The token")
+    token = once.locator("code").inner_text()
+    once.get_by_role("button", name="Close").click()
+    assert token not in page.content()
+    return token
+
+
+def status(service: LiveService, token: str) -> int:
+    return httpx.get(f"{service.base_url}/v1/users/profile", headers={"x-api-key": token}, trust_env=False).status_code
+
+
+def test_a_schema_gets_a_second_revision_and_the_difference_is_seen(opened: Opened, api: Api, project: str) -> None:
+    page = opened(f"p/{project}/schemas")
+    button(page, "New schema")
+    page.get_by_label("Name", exact=True).fill("reading")
+    page.get_by_label("What payloads must be").fill('{"type": "object", "required": ["site"]}')
+    button(page.get_by_role("dialog"), "New schema")
+    expect(page.get_by_role("heading", name="reading")).to_be_visible()
+
+    button(page, "New revision")
+    page.get_by_label("What payloads must be").fill('{"type": "object", "required": ["place"]}')
+    button(page.get_by_role("dialog"), "New revision")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("tab", name="Revisions").click()
+
+    expect(page.locator("del").filter(has_text="site")).to_be_visible()
+    expect(page.locator("ins").filter(has_text="place")).to_be_visible()
+    revisions = api("GET", f"/projects/{project}/schemas/reading:revisions")["revisions"]
+    for each in revisions:
+        expect(page.get_by_role("heading", name=each["revision"])).to_be_visible()
+
+    page.get_by_role("tab", name="Try it").click()
+    page.get_by_label("Payload").fill('{"site": "A"}')
+    button(page, "Validate")
+    expect(page.get_by_role("alert")).to_contain_text("place is required")
+    page.get_by_label("Payload").fill('{"place": "A"}')
+    button(page, "Validate")
+    expect(page.get_by_text("Message validated successfully")).to_be_visible()
+
+    page.get_by_role("tab", name="Now").click()
+    button(page, "Delete…")
+    page.get_by_label("Type reading to go on").fill("reading")
+    button(page.get_by_role("dialog"), "Delete")
+    expect(page.get_by_text("The project has no schemas.")).to_be_visible()
+
+
+def test_a_member_is_made_gets_another_role_and_is_removed(
+    opened: Opened, api: Api, service: LiveService, project: str
+) -> None:
+    page = opened(f"p/{project}/members")
+    button(page, "New user")
+    page.get_by_label("Name", exact=True).fill(f"{project}-sensor")
+    button(page.get_by_role("dialog"), "New user")
+    token = shown_token(page)
+    assert status(service, token) == 200
+
+    button(row(page, f"{project}-sensor"), "Roles")
+    page.get_by_label("publisher").uncheck()
+    page.get_by_label("consumer").check()
+    button(page.get_by_role("dialog"), "Roles")
+    expect(row(page, f"{project}-sensor")).to_contain_text("consumer")
+    member = api("GET", f"/projects/{project}/members/{project}-sensor")
+    assert [each["roles"] for each in member["projects"]] == [["consumer"]]
+
+    button(row(page, f"{project}-sensor"), "Remove…")
+    page.get_by_label(f"Type {project}-sensor to go on").fill(f"{project}-sensor")
+    button(page.get_by_role("dialog"), "Remove")
+    expect(page.get_by_text("The project has no members yet.")).to_be_visible()
+
+
+def test_a_named_token_is_shown_once_and_revoked(opened: Opened, service: LiveService, project: str) -> None:
+    page = opened("tokens")
+    button(page, "New token")
+    page.get_by_label("Name", exact=True).fill(project)
+    page.get_by_label("Rights").fill("topics:publish everywhere")
+    button(page.get_by_role("dialog"), "New token")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()  # and nothing typed is lost
+    page.get_by_label("Rights").fill(f"projects:show projects/{project}")
+    button(page.get_by_role("dialog"), "New token")
+    token = shown_token(page)
+    expect(row(page, project)).to_contain_text(f"projects:show on projects/{project}")
+    headers = {"x-api-key": token}
+    asked = httpx.get(f"{service.base_url}/v1/projects/{project}", headers=headers, trust_env=False)
+    assert asked.status_code == 200
+
+    button(row(page, project), "Revoke…")
+    page.get_by_label(f"Type {project} to go on").fill(project)
+    button(page.get_by_role("dialog"), "Revoke")
+    expect(row(page, project)).to_have_count(0)
+    assert status(service, token) == 401
+
+
+def test_a_registration_is_accepted_and_another_declined(
+    opened: Opened, api: Api, service: LiveService, project: str
+) -> None:
+    for name in ("yes", "no"):
+        api("POST", "/registrations", {"name": f"{project}-{name}", "organization": "Garden"})
+    page = opened("registrations")
+
+    button(row(page, f"{project}-yes"), "Accept")
+    assert status(service, shown_token(page)) == 200
+    button(row(page, f"{project}-no"), "Decline")
+    page.get_by_label("Why").fill("twice")
+    button(page.get_by_role("dialog"), "Decline")
+
+    expect(row(page, f"{project}-yes")).to_contain_text("accepted")
+    expect(row(page, f"{project}-no")).to_contain_text("declined twice")
+
+
+def test_a_user_is_made_changed_bound_and_deleted(opened: Opened, api: Api, project: str) -> None:
+    page = opened("users")
+    name = f"{project}-viewer"
+    button(page, "New user")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_label("admin_viewer").check()
+    button(page.get_by_role("dialog"), "New user")
+    shown_token(page)
+    page.get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", name=name).first).to_be_visible()
+
+    page.get_by_role("tab", name="Identities").click()
+    button(page, "New identity")
+    page.get_by_label("Name", exact=True).fill("checkin")
+    page.get_by_label("Issuer").fill("https://aai.example/auth")
+    page.get_by_label("Subject").fill("abc@egi.example")
+    button(page.get_by_role("dialog"), "New identity")
+    expect(row(page, "abc@egi.example")).to_be_visible()
+
+    page.get_by_role("tab", name="About").click()
+    button(page, "Delete…")
+    refused = page.get_by_role("dialog").get_by_role("button", name="Delete")
+    page.get_by_label(f"Type {name} to go on").fill(name[:-1])
+    expect(refused).to_be_disabled()
+    page.get_by_label(f"Type {name} to go on").fill(name)
+    refused.click()
+    expect(page.get_by_role("heading", name="Users")).to_be_visible()
+    assert name not in [each["name"] for each in api("GET", "/users")["users"]]
+
+
+def test_an_issuer_is_added_changed_and_removed(opened: Opened, api: Api, project: str) -> None:
+    page = opened("issuers")
+    button(page, "New issuer")
+    page.get_by_label("Name", exact=True).fill(project)
+    page.get_by_label("Fields").fill("{")
+    button(page.get_by_role("dialog"), "New issuer")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    page.get_by_label("Fields").fill('{"url": "https://aai.example/auth", "audiences": ["ams"]}')
+    button(page.get_by_role("dialog"), "New issuer")
+    button(row(page, project), "Change")
+    assert "https://aai.example/auth" in page.get_by_label("Fields").input_value()
+    page.get_by_label("Fields").fill('{"url": "https://aai.example/auth", "audiences": ["other"]}')
+    button(page.get_by_role("dialog"), "Change")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert api("GET", f"/issuers/{project}")["audiences"] == ["other"]
+
+    button(row(page, project), "Delete…")
+    page.get_by_label(f"Type {project} to go on").fill(project)
+    button(page.get_by_role("dialog"), "Delete")
+    expect(row(page, project)).to_have_count(0)
+
+
+def test_the_audit_log_is_filtered_and_pages_back(opened: Opened, api: Api, project: str) -> None:
+    for number in range(120):
+        api("PUT", f"/projects/{project}/topics/t{number}")
+    newest = f"/projects/{project}/topics/t119"
+    deadline = time.monotonic() + 10  # the table follows the file of events
+    while api("GET", "/audit?pageSize=1&action=topics:create")["events"][0]["resource"] != newest:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    page = opened("audit")
+    page.get_by_label("Action begins with").fill("topics:create")
+    button(page, "Show")
+    expect(row(page, f"/projects/{project}/topics/t119")).to_be_visible()
+    button(page, "Older")
+    expect(row(page, f"/projects/{project}/topics/t19")).to_be_visible()
+    page.get_by_label("Result").select_option("failed")
+    button(page, "Show")
+    expect(page.get_by_text("No such event.")).to_be_visible()
+
+
+def test_usage_is_shown_by_month_and_downloaded(opened: Opened, api: Api, project: str, tmp_path: Path) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": "YQ=="}] * 3})
+    page = opened("usage")
+    expect(row(page, project)).to_contain_text("3")
+
+    with page.expect_download() as download:
+        button(page, "Download CSV")
+
+    download.value.save_as(tmp_path / "usage.csv")
+    [found] = [
+        each for each in csv.DictReader(io.StringIO((tmp_path / "usage.csv").read_text())) if each["project"] == project
+    ]
+    months = [name for name in found if re.fullmatch(r"\d{4}-\d\d", name)]
+    assert len(months) == 6
+    assert (found[months[-1]], found["messages"], found["topics"]) == ("3", "3", "1")
+
+
+def test_how_the_service_is_stands_on_a_page(opened: Opened) -> None:
+    page = opened("service")
+
+    expect(page.get_by_role("heading", name="What is wrong")).to_be_visible()
+    expect(page.get_by_text("ok", exact=True)).to_be_visible()
+
+
+def test_a_project_is_changed_and_deleted_with_its_name_typed(opened: Opened, api: Api, project: str) -> None:
+    page = opened()
+    button(row(page, project), "Change")
+    page.get_by_label("What it is for").fill("trying")
+    page.get_by_label("Seconds that messages are kept").fill("3600")
+    button(page.get_by_role("dialog"), "Change")
+    expect(row(page, project)).to_contain_text("trying")
+    assert api("GET", f"/projects/{project}")["retentionSeconds"] == 3600
+
+    button(row(page, project), "Delete…")
+    page.get_by_label(f"Type {project} to go on").fill(project)
+    button(page.get_by_role("dialog"), "Delete")
+    expect(row(page, project)).to_have_count(0)
+
+
+def test_messages_are_shown_from_a_time_on(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": "YQ=="}, {"data": "Yg=="}]})
+    page = opened(f"p/{project}/topics/t?tab=messages")
+    page.get_by_label("From a time").fill("2024-01-01T00:00")
+    button(page, "Show")
+    expect(page.get_by_role("article")).to_have_count(2)
+    page.get_by_label("From a time").fill("2999-01-01T00:00")
+    button(page, "Show")
+    expect(page.get_by_role("article")).to_have_count(0)

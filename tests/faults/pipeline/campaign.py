@@ -3,7 +3,7 @@
 `python -m tests.faults.pipeline.campaign [--kills 5] [--seed 0] [--cluster] [JOB ...]`, or
 `make faults-pipeline N=5 JOB=archive CLUSTER=--cluster`, starts a service of its own and publishes a made-up day in
 disorder. It runs each job undisturbed into one folder and through kills into another, and says whether the two hold the
-same rows. The jobs of `egi` are held to oracles instead.
+same rows, also of what was set aside. The jobs of `egi` are held to oracles instead.
 With `--cluster` what is killed runs on a cluster of Spark with speculation, and each time an executor and a worker are
 killed too; but `ams-archive`, which is `ams archive`, never needs Spark.
 """
@@ -64,6 +64,7 @@ class Case:
     """A job, what is published for it, and how much of it a batch takes."""
 
     job: str
+    """`module:JOB`, or the text of a definition."""
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int
@@ -88,10 +89,8 @@ def main() -> int:
             folder = Path(place) / name
             if name in egi.CASES:
                 with scratch_database() as database:
-                    kills, different = (
-                        egi.run_case(egi.CASES[name], service, folder, database, told.kills, told.seed, more),
-                        [],
-                    )
+                    kills, wrong = egi.run_case(egi.CASES[name], service, folder, database, told.kills, told.seed, more)
+                different = [wrong] if wrong else []
             else:
                 kills, different = run_case(CASES[name](told.seed), service, folder, told.kills, told.seed, more)
             verdict = f"DIFFERENT in {', '.join(different)}" if different else "the same"
@@ -130,7 +129,7 @@ def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) ->
         "project": place.project,
     }
     options = {**case.options(place), "batch_messages": case.batch}
-    content = {"job": case.job, "work": str(place.work), "source": source, "options": options}
+    content = {"job": _target(case, place), "work": str(place.work), "source": source, "options": options}
     settings = more.settings if more else {"spark.sql.shuffle.partitions": "1"}
     told.write_text(json.dumps({**content, "settings": dict(settings)}))
     return run_through_kills(
@@ -142,6 +141,14 @@ def _run(case: Case, place: Place, kills: int, seed: int, more: Kills | None) ->
         seed=seed,
         others=more.each if more else (),
     ).kills
+
+
+def _target(case: Case, place: Place) -> str:
+    if "\n" not in case.job:
+        return case.job
+    file = place.work / "definition.yaml"
+    file.write_text(case.job)
+    return str(file)
 
 
 def _run_without_spark(case: Case, place: Place, kills: int, seed: int) -> int:
@@ -252,12 +259,38 @@ def _republish(seed: int) -> Case:
     )
 
 
+DEFINITION = """\
+name: reports
+source: {{topic: alarms, max_messages: {batch}}}
+steps:
+  - parse: {{format: json, fields: {{site: string, node_name: string, test_name: string, status: string}}}}
+  - expect:
+      - not_null: [site, node_name]
+      - condition: status <> 'WARNING'
+      - unique: [node_name, test_name, status]
+sink: {{table: reports}}
+"""
+
+
+def _definition(seed: int) -> Case:
+    """Rows that are not as expected are set aside, also by what else is in their batch."""
+    batch = 40
+    return Case(
+        job=DEFINITION.format(batch=batch),
+        samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
+        options=lambda _: {},
+        batch=batch,
+        left=folders,
+    )
+
+
 CASES: Mapping[str, Callable[[int], Case]] = {
     "archive": _archive,
     "ams-archive": _archive_without_spark,
     "accounting": _accounting,
     "availability": _availability,
     "republish": _republish,
+    "definition": _definition,
 }
 
 

@@ -1,7 +1,7 @@
 """Runs one job to its end, as a process that can be killed: `python -m tests.faults.pipeline.driver FILE`.
 
-FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`), `options`
-of the job, and `settings` of the session.
+FILE is JSON: `job` (`module:JOB`, or the path of a definition), `work`, `source` (options of `format("ams")`),
+`options` of the job, and `settings` of the session.
 """
 
 import importlib

@@ -7,6 +7,7 @@ from bench.cases.backlog import backlog
 from bench.cases.backup import backup
 from bench.cases.cluster import cluster_ack, cluster_publish, cluster_pull
 from bench.cases.cluster_topics import cluster_topics
+from bench.cases.console import console
 from bench.cases.console_watch import console_watch
 from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
@@ -58,6 +59,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "metrics": metrics,
     "backlog": backlog,
     "tenants": tenants,
+    "console": console,
     "console-watch": console_watch,
     "push-latency": push_latency,
     "push-one": push_one,

@@ -16,8 +16,8 @@ from tests.support.service import LiveService, live_service
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 30
-EXPECTED = ("the server responded with a status of",)
-"""What the browser itself says of an answer that is an error, which pages show."""
+EXPECTED = ("the server responded with a status of", "Failed to load resource: net::")
+"""What the browser itself says of a request that fails, which pages show."""
 
 expect.set_options(timeout=SECONDS * 1000)
 
@@ -44,7 +44,8 @@ class Api:
     """The API as an administrator asks it."""
 
     def __init__(self, service: LiveService) -> None:
-        headers = {"x-api-key": service.token}
+        self.token = service.token
+        headers = {"x-api-key": self.token}
         self._http = httpx.Client(base_url=f"{service.base_url}/v1", headers=headers, trust_env=False, timeout=SECONDS)
 
     def __call__(self, method: str, path: str, body: object = None) -> Any:

@@ -1,0 +1,294 @@
+"""Longer ways through the console: deliveries repaired, logging in elsewhere, roles, a service that goes away."""
+
+import contextlib
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.console.conftest import ROOT, Api, Opened
+from tests.console.test_browser import button, data
+from tests.support.receiving import Receiving, received
+from tests.support.service import LiveService, live_service
+
+pytestmark = [pytest.mark.chromium, pytest.mark.node]
+
+ROLES = {
+    "service_admin": ["Overview", "Topics", "Subscriptions", "Schemas", "Members", "Projects", "Your tokens", "Users",
+                      "Registrations", "Issuers", "Audit log", "Service", "Usage"],
+    "project_admin": ["Overview", "Topics", "Subscriptions", "Schemas", "Members", "Projects", "Your tokens", "Usage"],
+    "publisher": ["Overview", "Topics", "Projects", "Your tokens"],
+    "consumer": ["Overview", "Subscriptions", "Projects", "Your tokens"],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def endpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiving]:
+    with received(tmp_path_factory.mktemp("endpoints")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    subprocess.run(["scripts/console", "check"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    with subprocess.Popen(
+        ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],
+        cwd=ROOT / "console", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        yield process.stdout.readline().strip(), port
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def service(
+    tmp_path_factory: pytest.TempPathFactory, endpoints: Receiving, issuer: tuple[str, int]
+) -> Iterator[LiveService]:
+    """Run a service that delivers to loopback and believes the issuer."""
+    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    folder = tmp_path_factory.mktemp("journeys")
+    url, port = issuer
+    (folder / "issuers.toml").write_text(f'[[issuer]]\nname = "example"\nurl = "{url}"\naudiences = ["ams"]\n')
+    environment = {
+        "AMS_PUSH_ALLOW": "127.0.0.0/8", "AMS_PUSH_CA_FILE": endpoints.ca,
+        "AMS_ISSUERS_FILE": str(folder / "issuers.toml"), "AMS_ISSUERS_ALLOW": "127.0.0.0/8",
+        "AMS_CONSOLE_LOGINS": '{"example": "console"}',
+    }  # fmt: skip
+    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--port", str(port))
+    with live_service(folder / "ams-data", *flags, environment=environment) as running:
+        yield running
+
+
+def verified_push(page: Page, api: Api, endpoints: Receiving, subscription: str, url: str) -> None:
+    """Let a subscription be delivered to a URL of the endpoints, and verify it, all by hand."""
+    page.get_by_label("Address").fill(url)
+    button(page, "Deliver there")
+    expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()
+    endpoints.show(api("GET", subscription)["pushConfig"]["verificationHash"])
+    button(page, "Verify it now")
+    expect(page.get_by_role("heading", name="Verify the endpoint")).to_have_count(0)
+
+
+def test_a_delivery_breaks_is_seen_to_break_and_is_repaired(
+    opened: Opened, api: Api, endpoints: Receiving, project: str
+) -> None:
+    subscription = f"/projects/{project}/subscriptions/s"
+    api("PUT", f"/projects/{project}/topics/t")
+    api("PUT", subscription, {"topic": f"projects/{project}/topics/t"})
+    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    verified_push(page, api, endpoints, subscription, endpoints.url("/status/500/broken"))
+
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"hello")}]})
+    expect(page.get_by_role("row").filter(has_text="500").first).to_be_visible()
+    page.get_by_role("link", name="Subscriptions", exact=True).click()
+    page.get_by_role("link", name="s", exact=True).click()
+    expect(page.get_by_text("Something has to be done")).to_be_visible()
+    page.get_by_role("tab", name="Push").click()
+
+    page.get_by_label("Address").fill(endpoints.url("/ok/repaired"))
+    button(page, "Change")
+    expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()
+    endpoints.show(api("GET", subscription)["pushConfig"]["verificationHash"])
+    button(page, "Verify it now")
+
+    expect(page.get_by_role("row").filter(has_text="200").first).to_be_visible()
+    [came] = endpoints.wait(1, "/ok/repaired")
+    assert data(b"hello") in came.body
+
+    button(page, "Make a new one")
+    secret = page.locator("code.secret").inner_text()
+    page.get_by_role("tab", name="Overview").click()
+    assert len(secret) > 20
+    assert secret not in page.content()
+
+
+def test_a_dead_letter_is_seen_with_its_reason_and_published_again(
+    opened: Opened, api: Api, endpoints: Receiving, project: str
+) -> None:
+    base = f"/projects/{project}"
+    api("PUT", f"{base}/topics/t")
+    api("PUT", f"{base}/topics/dead")
+    api("PUT", f"{base}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
+    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    page.get_by_label("Dead letter topic").fill("dead")
+    page.get_by_label("Refused so often").fill("1")
+    verified_push(page, api, endpoints, f"{base}/subscriptions/s", endpoints.url("/refuse/poison"))
+
+    api("POST", f"{base}/topics/t:publish", {"messages": [{"data": data(b"poison")}]})
+    until(lambda: api("GET", f"{base}/topics/dead:offsets")["max"] == 1)
+    page.reload()
+    button_of_login(page, api)
+    page.get_by_role("tab", name="Dead letters").click()
+    expect(page.get_by_text("poison")).to_be_visible()
+    expect(page.get_by_text("422 after 1")).to_be_visible()
+    button(page, "Publish again")
+
+    expect(page.get_by_text("Published to t.")).to_be_visible()
+    until(lambda: api("GET", f"{base}/topics/t:offsets")["max"] == 2)
+
+
+def button_of_login(page: Page, api: Api) -> None:
+    """Log in again after a reload, which forgets the token."""
+    page.get_by_label("Token").fill(api.token)
+    button(page, "Log in")
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+
+
+def until(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_who_is_known_elsewhere_logs_in_there(
+    opened: Opened, api: Api, service: LiveService, issuer: tuple[str, int]
+) -> None:
+    api("POST", "/users/anna", {})
+    api("POST", "/users/anna/bindings/elsewhere", {"issuer": issuer[0], "subject": "anna-1"})
+    page = opened(token="")
+    button(page, "Log in with example")
+    page.get_by_placeholder("Enter any login").fill("anna-1")
+    page.get_by_placeholder("and password").fill("any")
+    page.get_by_role("button", name="Sign-in").click()
+    page.get_by_role("button", name="Continue").click()
+
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    assert page.url.startswith(f"{service.base_url}/console/")
+    assert "code=" not in page.url
+    expect(page.get_by_text("anna has no role in any project.")).to_be_visible()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_each_role_sees_the_pages_that_it_may_use(opened: Opened, api: Api, project: str, role: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    name = re.sub(r"\W", "-", project)
+    body = (
+        {"projects": [{"project": project, "roles": [role]}]} if role != "service_admin" else {"service_roles": [role]}
+    )
+    token = api("POST", f"/users/{name}", body)["token"]
+
+    page = opened(f"p/{project}", token)
+
+    expect(page.get_by_role("heading", name=project)).to_be_visible()
+    assert page.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ROLES[role]
+    for hidden in {"members", "schemas"} if role in ("publisher", "consumer") else set[str]():
+        page.evaluate(f"location.hash = '#/p/{project}/{hidden}'")
+        expect(page.get_by_role("heading", name="Not for you")).to_be_visible()
+
+
+def test_what_the_service_cannot_take_now_is_said_and_nothing_typed_is_lost(
+    opened: Opened, api: Api, project: str
+) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    page = opened(f"p/{project}/topics/t?tab=publish")
+    page.get_by_label("Body", exact=True).fill("typed before")
+    answers = iter([429, 0])
+
+    def away(route: Route) -> None:
+        status = next(answers, None)
+        if status is None:
+            route.continue_()
+        elif status:
+            error = '{"error": {"code": 429, "message": "Too many requests", "status": "RESOURCE_EXHAUSTED"}}'
+            route.fulfill(status=status, body=error, headers={"Retry-After": "1", "Access-Control-Expose-Headers": "*"})
+        else:
+            route.abort("connectionrefused")
+
+    page.route("**/topics/t:publish", away)
+    button(page, "Publish")
+    expect(page.get_by_text("The service asks to wait 1 s: Too many requests")).to_be_visible()
+    expect(page.get_by_role("alert")).to_contain_text("The service cannot be reached")
+    expect(page.get_by_label("Body", exact=True)).to_have_value("typed before")
+    button(page, "Publish")
+    expect(page.get_by_text("It has the id 0.")).to_be_visible()
+
+
+def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:
+    page = opened(f"p/{project}")
+    page.route("**/v1/**", lambda route: _an_hour_ahead(route))
+    page.get_by_role("link", name="Topics", exact=True).click()
+
+    expect(page.get_by_text(re.compile("This computer's clock is .* behind the service's"))).to_be_visible()
+
+
+def _an_hour_ahead(route: Route) -> None:
+    if ":watch" in route.request.url:
+        return route.continue_()
+    answer = route.fetch()
+    date = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))
+    return route.fulfill(response=answer, headers={**answer.headers, "date": date})
+
+
+def test_a_service_that_went_away_comes_back_in_a_live_page(browser_page: "LivePage") -> None:
+    page, stop, start = browser_page
+    stop()
+    expect(page.get_by_text("not live")).to_be_visible()
+    start()
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+
+
+LivePage = tuple[Page, Callable[[], None], Callable[[], None]]
+
+
+@pytest.fixture
+def browser_page(opened: Opened, service: LiveService, project: str, api: Api) -> Iterator[LivePage]:
+    """Open an overview by way of a forwarder that can be stopped, as a service that goes away."""
+    api("PUT", f"/projects/{project}/topics/t")
+    forwarder = Forwarder(int(service.base_url.rpartition(":")[2]))
+    page = opened(token="")
+    page.goto(f"http://127.0.0.1:{forwarder.port}/console/#token={service.token}")
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    page.goto(f"http://127.0.0.1:{forwarder.port}/console/#/p/{project}")
+    expect(page.get_by_text("live", exact=True)).to_be_visible()
+    yield page, forwarder.stop, forwarder.start
+    page.close()
+    forwarder.stop()
+
+
+class Forwarder:
+    """Hands connections of a port on to another, as long as it is not stopped."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._open: list[socket.socket] = []
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Listen, on the same port each time."""
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Refuse connections, and end those that are open."""
+        for each in (self._listener, *self._open):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                came, _ = listener.accept()
+                other = socket.create_connection(("127.0.0.1", self._to))
+                self._open += [came, other]
+                for source, target in ((came, other), (other, came)):
+                    threading.Thread(target=_copy, args=(source, target), daemon=True).start()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while part := source.recv(65536):
+            target.sendall(part)
+        target.shutdown(socket.SHUT_WR)

@@ -30,7 +30,7 @@ OF_THE_SERVICE = {
 }
 CALLED_OTHERWISE = {
     "google": "protobuf", "grpc": "grpcio", "grpc-health": "grpcio-health-checking", "jsonpath": "python-jsonpath",
-    "markupsafe": "jinja2",
+    "bson": "pymongo", "markupsafe": "jinja2",
     "py4j": "pyspark", "yaml": "pyyaml",
 }  # fmt: skip
 """Packages whose modules have another name, or that one of the declared ones brings and shows in its own interface."""
@@ -43,7 +43,7 @@ ONLY_WITH_A_SERVICE = (
     "ams.storage",
 )
 """What commands load after `need("service")`."""
-OWN_EXTRA = ("ams.pipeline", "ams.tables")
+OWN_EXTRA = ("ams.migrate", "ams.pipeline", "ams.tables")
 
 
 def packages_of(extra: str, seen: Collection[str] = ()) -> set[str]:
@@ -123,8 +123,9 @@ def test_an_extra_of_a_server_brings_the_service(extra: str) -> None:
         ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
         ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
         ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
+        ("migrate", modules("ams.migrate"), ()),
     ],
-    ids=["client", "commands", "tables", "spark"],
+    ids=["client", "commands", "tables", "spark", "migrate"],
 )
 def test_what_is_imported_is_declared(extra: str, roots: set[str], without: tuple[str, ...]) -> None:
     declared = packages_of(extra)

@@ -5,6 +5,7 @@ from importlib import util
 
 NEEDED: Mapping[str, Sequence[str]] = {
     "service": ("alembic", "sqlalchemy", "starlette", "structlog", "uvicorn", "uvloop"),
+    "migrate": ("aiokafka", "pymongo", "sqlalchemy"),
     "push": ("google.protobuf", "grpc", "grpc_health"),
     "tables": ("deltalake", "pyarrow"),
     "spark": ("deltalake", "pandas", "pyarrow", "pyspark", "sqlglot"),

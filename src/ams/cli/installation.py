@@ -175,11 +175,11 @@ def import_command(
     from ams.app.moving.files import STANDARD
 
     if check_only:
-        _tell(check(file, _Progress("checked").tell), output, f"{file} can be imported.")
+        _tell(check(file, Progress("checked").tell), output, f"{file} can be imported.")
         return
     settings = _settings(data, config)
     if file != STANDARD:
-        check(file, _Progress("checked").tell)
+        check(file, Progress("checked").tell)
     counts = _run(_import(settings, file))
     _tell(counts, output, "All of it is there; start the service.")
 
@@ -194,14 +194,14 @@ async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mappi
     from ams.app.moving import export
 
     async with _installation(settings) as source:
-        return await export(source, file, _Progress("exported").tell, with_secrets=with_secrets)
+        return await export(source, file, Progress("exported").tell, with_secrets=with_secrets)
 
 
 async def _import(settings: Settings, file: str) -> Mapping[str, int]:
     from ams.app.moving import import_
 
     async with _installation(settings) as target:
-        return await import_(target, file, _Progress("imported").tell)
+        return await import_(target, file, Progress("imported").tell)
 
 
 @contextlib.asynccontextmanager
@@ -229,7 +229,7 @@ def _settings(data: str, config: str | None) -> Settings:
     return Settings.load(given, environment(), config, lambda line: note(f"ams: {printable(line)}"))
 
 
-class _Progress:
+class Progress:
     """Prints from time to time how far the work is."""
 
     def __init__(self, work: str) -> None:

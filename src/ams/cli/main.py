@@ -46,6 +46,7 @@ COMMANDS = {
     "restore": Entry("ams.cli.installation:restore_command", "Make a data folder of a backup."),
     "export": Entry("ams.cli.installation:export_command", "Write all a stopped service holds into a file."),
     "import": Entry("ams.cli.installation:import_command", "Fill a new installation from an export."),
+    "migrate": Entry("ams.cli.migrate:app", "Move here from the reference implementation."),
     "projects": Entry("ams.cli.projects:app", "Projects, which share topics and subscriptions."),
     "users": Entry("ams.cli.users:app", "Users of the service."),
     "token": Entry("ams.cli.tokens:app", "Named tokens: with an end and with rights of their own."),

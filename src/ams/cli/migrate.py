@@ -1,0 +1,91 @@
+"""`ams migrate`: from the reference implementation to here."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ams.cli.arguments import Output, option
+from ams.cli.command import Group
+from ams.cli.exits import Exit
+from ams.cli.extras import need
+from ams.cli.installation import Progress
+from ams.cli.output import Format, columns, fields, note, printable, write
+
+if TYPE_CHECKING:
+    from ams.migrate.writing import Plan
+
+app = Group(
+    "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
+    "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
+)
+
+MongoDB = Annotated[
+    str, option("Where its MongoDB is.", "--mongodb", metavar="URI", envvar="AMS_MIGRATE_MONGODB", show_default=False)
+]
+Database = Annotated[str, option("Its database there (store_db of its settings).", "--database", metavar="NAME")]
+Servers = Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]
+Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
+DATABASE = "argo_msg"
+
+
+@app.command()
+def plan(
+    mongodb: MongoDB,
+    kafka: Servers,
+    database: Database = DATABASE,
+    strict: Strict = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Say what there is, and what of it does not go over as it is. Nothing is changed."""
+    asyncio.run(_migrate(mongodb, database, kafka, "", strict, output))
+
+
+@app.command()
+def export(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; .gz compresses it, - is stdout.")],
+    mongodb: MongoDB,
+    kafka: Servers,
+    database: Database = DATABASE,
+    strict: Strict = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write all that the reference holds into a file that `ams import` takes. Nothing is changed.
+
+    The file holds every token in clear, for its owner only (mode 0600).
+    """
+    asyncio.run(_migrate(mongodb, database, kafka, file, strict, output))
+
+
+async def _migrate(mongodb: str, database: str, kafka: str, file: str, strict: bool, output: Format) -> None:
+    need("migrate")
+    from ams.migrate.documents import read_documents
+    from ams.migrate.records import Kafka
+    from ams.migrate.writing import plan as planned
+    from ams.migrate.writing import write as written
+
+    async with Kafka(kafka) as source:
+        found = planned(read_documents(mongodb, database), source)
+        if strict and found.found.oddities:
+            _tell(found, {**found.counts, "message": found.messages}, output)
+            raise typer.Exit(Exit.REFUSED)
+        if file:
+            counts = await written(found, source, file, Progress("written").tell)
+        else:
+            counts = {**found.counts, "message": found.messages}
+    _tell(found, counts, output)
+    if file and file != "-":
+        note(f"{file} is whole. Every user's token is in it; ams import {file} --data DATA takes it.")
+
+
+def _tell(plan: "Plan", counts: Mapping[str, int], output: Format) -> None:
+    odd = plan.found.oddities
+    kinds = Counter(each.kind for each in odd)
+    text = fields({**{name: f"{count:,}" for name, count in counts.items()}, "not as it was": f"{len(odd):,}"})
+    if odd:
+        rows = [(each.kind, printable(each.what), each.done) for each in odd]
+        text = f"{text}\n\n{columns(('WHAT', 'WHICH', 'WHAT BECOMES OF IT'), rows)}"
+    document = {"counts": dict(counts), "oddities": dict(kinds), "details": [each._asdict() for each in odd]}
+    write(output, document, text)

@@ -1,0 +1,572 @@
+"""From documents of the reference to lines of an export: pure, the same documents give the same lines.
+
+What does not go over as it is, is told as an `Oddity`. Where there is a choice, it is what the reference did.
+"""
+
+import base64
+import binascii
+import math
+import re
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from ams.core.clock import DAY
+from ams.core.names import is_name
+from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
+from ams.migrate.documents import Document, Documents
+from ams.storage.export_format import (
+    Day,
+    Line,
+    Membership,
+    Project,
+    Registration,
+    Revision,
+    Schema,
+    Subscription,
+    Tally,
+    Topic,
+    User,
+)
+
+NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
+"""Of ids that the reference does not have: the same names give the same ids, in a second run too."""
+LONGEST_DEADLINE = 600
+LONGEST_AGE = 365 * DAY
+LAST_MESSAGES = 1000
+"""A rate is kept as so many messages since the request before."""
+MOST_NAME = 255
+LATEST = 253_402_300_799_999
+"""The end of the year 9999."""
+_EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+MOST = 2**53
+"""Numbers beyond it are none that anything counted."""
+
+
+class Oddity(NamedTuple):
+    """Something in the old data that does not go over as it is."""
+
+    kind: str
+    what: str
+    """Which, by names that are no secrets."""
+    done: str
+
+
+class Bounds(NamedTuple):
+    """What a topic has in Kafka: the oldest offset kept, and the end."""
+
+    first: int
+    end: int
+    age: int | None = None
+    """How long its messages are kept, in milliseconds; None: not known."""
+
+
+NO_MESSAGES = Bounds(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedTopic:
+    """A topic as it goes over, and where its messages are."""
+
+    line: Topic
+    kafka: str
+    """The name of its topic in Kafka."""
+    bytes: int
+    bounds: Bounds
+
+
+@dataclass(slots=True)
+class Converted:
+    """All that goes over but the messages."""
+
+    users: list[User] = field(default_factory=list)
+    projects: list[Project] = field(default_factory=list)
+    memberships: list[Membership] = field(default_factory=list)
+    schemas: list[Schema] = field(default_factory=list)
+    topics: list[MovedTopic] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
+    registrations: list[Registration] = field(default_factory=list)
+    oddities: list[Oddity] = field(default_factory=list)
+
+    def lines(self) -> Iterator[Line]:
+        """Yield what comes after the messages, in the order of an export."""
+        yield from self.users
+        yield from self.projects
+        yield from self.memberships
+        yield from self.schemas
+        yield from (topic.line for topic in self.topics)
+        yield from self.subscriptions
+        yield from self.registrations
+
+
+def kafka_topic(project_uuid: str, topic: str) -> str:
+    """Return the name of a topic's Kafka topic."""
+    return f"{project_uuid}.{topic}"
+
+
+def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
+    """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
+    return _Conversion(documents, bounds).run()
+
+
+class _Conversion:
+    def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
+        self._documents = documents
+        self._bounds = bounds
+        self._done = Converted()
+        self._users: dict[str, str] = {}
+        """Names of users that go over, by their old uuids; of two of a name both."""
+        self._ids: set[tuple[str, str]] = set()
+        self._projects: dict[str, str] = {}
+        self._schemas: dict[str, tuple[str, str]] = {}
+        """Project and name, by old uuids."""
+
+    def run(self) -> Converted:
+        self._convert_users()
+        self._convert_projects()
+        self._convert_memberships()
+        self._convert_schemas()
+        self._convert_topics()
+        self._convert_subscriptions()
+        self._convert_registrations()
+        return self._done
+
+    def _odd(self, kind: str, what: str, done: str) -> None:
+        self._done.oddities.append(Oddity(kind, what, done))
+
+    def _name(self, kind: str, name: str, taken: Iterable[str]) -> str:
+        """Return a name that can be asked for: the rule of the old one was not always held."""
+        if is_name(name):
+            return name
+        mended = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MOST_NAME] or "unnamed"
+        while mended in taken:
+            mended = f"{mended[: MOST_NAME - 1]}_"
+        self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
+        return mended
+
+    def _id(self, kind: str, name: str, identity: str) -> str | None:
+        if _is_uuid(identity) and (kind, identity) not in self._ids:
+            self._ids.add((kind, identity))
+            return identity
+        why = "another has it too" if _is_uuid(identity) else "its own is none"
+        self._odd("uuid", f"{kind} {name}", f"gets a new uuid: {why}")
+        return None
+
+    def _convert_users(self) -> None:
+        made: dict[str, User] = {}
+        tokens: set[str] = set()
+        for each in self._documents.users:
+            name = self._name("user", _text(each, "name"), made)
+            token = _text(each, "token")
+            if name in made:
+                self._users[_text(each, "uuid")] = name
+                self._odd("second user", name, "is left out with its token: the oldest of a name answered")
+                continue
+            if token in tokens:
+                self._odd("second token", f"user {name}", "is left out: the oldest user of a token answered")
+                continue
+            tokens.add(token)
+            self._users[_text(each, "uuid")] = name
+            made[name] = User(
+                name=name,
+                id=self._id("user", name, _text(each, "uuid")),
+                token=token,
+                service_roles=tuple(_texts(each, "service_roles")),
+                created_on=_time(each, "created_on") or _made(each),
+                modified_on=_time(each, "modified_on"),
+                created_by=_text(each, "created_by") or None,
+                **_person(each),
+            )
+        self._done.users = _by_creators(made, self._users)
+
+    def _convert_projects(self) -> None:
+        days = _days_of_projects(self._documents.daily_topic_msg_count)
+        names: set[str] = set()
+        for each in self._documents.projects:
+            identity = _text(each, "uuid")
+            name = self._name("project", _text(each, "name"), names)
+            if name in names:
+                self._odd("second project", name, "is left out with all in it: the oldest of a name answered")
+                continue
+            names.add(name)
+            self._projects[identity] = name
+            self._done.projects.append(
+                Project(
+                    name=name,
+                    id=self._id("project", name, identity),
+                    description=_text(each, "description"),
+                    created_on=_time(each, "created_on") or _made(each),
+                    modified_on=_time(each, "modified_on"),
+                    created_by=self._users.get(_text(each, "created_by")),
+                    days=tuple(Day(day, count, 0) for day, count in sorted(days[identity].items())),
+                )
+            )
+
+    def _convert_memberships(self) -> None:
+        known = {user.name for user in self._done.users}
+        seen: set[str] = set()
+        for each in self._documents.users:
+            name = self._users.get(_text(each, "uuid"), "")
+            if name not in known or name in seen:
+                continue
+            seen.add(name)
+            roles: dict[str, tuple[str, ...]] = {}
+            for entry in _entries(each, "projects"):
+                project = self._projects.get(_text(entry, "project_uuid"))
+                if project is None:
+                    self._odd("membership", f"user {name}", "of a project that is gone is left out")
+                    continue
+                if project in roles:
+                    self._odd("second membership", f"user {name} in {project}", "the last one decides, as it did")
+                roles[project] = tuple(_texts(entry, "roles"))
+            self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
+
+    def _convert_schemas(self) -> None:
+        names: set[tuple[str, str]] = set()
+        for each in self._documents.schemas:
+            place = self._place("schema", each, names)
+            if place is None:
+                continue
+            project, name = place
+            payload, kind = _payload(each), _text(each, "type").lower()
+            if payload is None or kind not in ("json", "avro"):
+                self._odd("schema", f"{project}/{name}", "is left out: it cannot be read; its topics take any message")
+                continue
+            names.add(place)
+            self._schemas[_text(each, "uuid")] = place
+            identity = self._id("schema", name, _text(each, "uuid"))
+            created = _made(each)
+            revision = Revision(revision=1, type=kind, payload=payload, created_on=created)  # type: ignore[arg-type]
+            self._done.schemas.append(
+                Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
+            )
+
+    def _place(self, kind: str, each: Document, taken: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+        """Return project and name of something in a project; None when it is left out."""
+        project = self._projects.get(_text(each, "project_uuid"))
+        if project is None:
+            self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
+            return None
+        name = self._name(kind, _text(each, "name"), {name for of, name in taken if of == project})
+        if (project, name) in taken:
+            self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
+            return None
+        return project, name
+
+    def _convert_topics(self) -> None:
+        """Of several of a name, which share a Kafka topic, the newest has schema and date; lists are united."""
+        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
+        for each in self._documents.topics:
+            groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
+        days = _days_of_topics(self._documents.daily_topic_msg_count)
+        taken: set[tuple[str, str]] = set()
+        for (owner, old_name), several in groups.items():
+            place = self._place("topic", several[-1], taken)
+            if place is None:
+                continue
+            taken.add(place)
+            if len(several) > 1:
+                self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
+            self._done.topics.append(self._topic(place, several, kafka_topic(owner, old_name), days[owner, old_name]))
+
+    def _topic(
+        self, place: tuple[str, str], several: Sequence[Document], kafka: str, days: Mapping[str, int]
+    ) -> MovedTopic:
+        project, name = place
+        newest = several[-1]
+        bounds = self._bounds(kafka)
+        counted = sum(_number(each, "msg_num") for each in several)
+        size = sum(_number(each, "total_bytes") for each in several)
+        if counted != bounds.end:
+            self._odd("counter", f"topic {project}/{name}", f"counts {bounds.end} messages now, and counted {counted}")
+        schema = self._schemas.get(_text(newest, "schema_uuid"))
+        if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
+            self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
+        created = _time(newest, "created_on") or _made(newest)
+        line = Topic(
+            project=project,
+            name=name,
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka}")),
+            retention=self._age(f"topic {project}/{name}", bounds.age),
+            created_on=created,
+            schema=schema[1] if schema and schema[0] == project else None,
+            authorized=self._listed(f"topic {project}/{name}", several),
+            tally=_tally(newest, bounds.end, size, "latest_publish", "publish_rate"),
+            days=_fitted(days, bounds.end, created),
+        )
+        return MovedTopic(line, kafka, max(size, 0), bounds)
+
+    def _age(self, what: str, age: int | None) -> int | None:
+        """Return how long messages are kept: as Kafka kept them, a year at most."""
+        if age is None:
+            return None
+        if 0 < age <= LONGEST_AGE:
+            return age
+        self._odd("retention", what, "is a year now, the most there is")
+        return LONGEST_AGE
+
+    def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
+        """Return the names on an access list, each once."""
+        known = {user.name for user in self._done.users}
+        names: dict[str, None] = {}
+        for identity in (each for one in several for each in _texts(one, "acl")):
+            name = self._users.get(identity)
+            if name is None or name not in known:
+                self._odd("access list", what, "names a user that is gone, who is left out")
+            elif name in names:
+                self._odd("access list", what, f"names {name} twice")
+            else:
+                names[name] = None
+        return tuple(names)
+
+    def _convert_subscriptions(self) -> None:
+        topics = {(each.line.project, each.line.name): each for each in self._done.topics}
+        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
+        for each in self._documents.subscriptions:
+            groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
+        taken: set[tuple[str, str]] = set()
+        for several in groups.values():
+            place = self._place("subscription", several[-1], taken)
+            if place is None:
+                continue
+            taken.add(place)
+            if len(several) > 1:
+                self._odd("second subscription", f"{place[0]}/{place[1]}", "the smaller offset is taken")
+            line = self._subscription(place, several, topics)
+            if line is not None:
+                self._done.subscriptions.append(line)
+
+    def _subscription(
+        self, place: tuple[str, str], several: Sequence[Document], topics: Mapping[tuple[str, str], MovedTopic]
+    ) -> Subscription | None:
+        project, name = place
+        newest, what = several[-1], f"subscription {project}/{name}"
+        topic = _text(newest, "topic")
+        if not is_name(topic):
+            self._odd("subscription", f"{project}/{name}", "is left out: its topic has no name")
+            return None
+        offset, lost = self._offset(what, several, topics.get((project, topic)))
+        deadline = _number(newest, "ack", 10)
+        if not 0 <= deadline <= LONGEST_DEADLINE:
+            self._odd("deadline", what, f"of {deadline} s is cut to 0 to {LONGEST_DEADLINE}")
+        return Subscription(
+            project=project,
+            name=name,
+            topic=topic,
+            id=str(uuid.uuid5(NAMESPACE, f"subscription {_text(newest, 'project_uuid')}.{_text(newest, 'name')}")),
+            ack_deadline_seconds=min(max(deadline, 0), LONGEST_DEADLINE),
+            created_on=_time(newest, "created_on") or _made(newest),
+            push=self._push(what, newest),
+            authorized=self._listed(what, several),
+            offset=offset,
+            lost=lost,
+            tally=_tally(
+                newest, _number(newest, "msg_num"), _number(newest, "total_bytes"), "latest_consume", "consume_rate"
+            ),
+        )
+
+    def _offset(self, what: str, several: Sequence[Document], topic: MovedTopic | None) -> tuple[int, int]:
+        """Return where it stands, and how many messages retention took before they were acknowledged."""
+        offset = min(_number(each, "offset") for each in several)
+        if topic is None:
+            self._odd("topic", what, "has a topic that is gone")
+            return max(offset, 0), 0
+        first, end, _ = topic.bounds
+        if offset < 0:
+            self._odd("offset", what, f"of {offset} begins at the oldest message kept, {first}, as it would have")
+            return first, 0
+        if offset < first:
+            self._odd("offset", what, f"{first - offset} messages are kept no longer that it has not acknowledged")
+            return first, first - offset
+        if offset <= end:
+            return offset, 0
+        made_again = (topic.line.created_on or 0) > (_time(several[-1], "created_on") or _made(several[-1]) or 0)
+        place = first if made_again else end
+        self._odd("offset", what, f"of {offset} is beyond the end: it stands at {place} now")
+        return place, 0
+
+    def _push(self, what: str, each: Document) -> PushConfig | None:
+        kind, endpoint = _text(each, "push_type"), _text(each, "push_endpoint")
+        if kind not in (HTTP_ENDPOINT, MATTERMOST):
+            if endpoint:
+                self._odd("push", what, "has an endpoint and no type of push: it is pulled from, as it was")
+            return None
+        if kind == HTTP_ENDPOINT and not is_https(endpoint):
+            self._odd("push", what, "is pulled from now: its endpoint is no https URL")
+            return None
+        policy = _text(each, "retry_policy")
+        autogen = kind == HTTP_ENDPOINT and _text(each, "authorization_type") == "autogen"
+        return PushConfig(
+            type=kind,
+            endpoint=endpoint,
+            max_messages=max(_number(each, "max_messages"), 1),
+            header_type="" if kind == MATTERMOST else _text(each, "authorization_type"),
+            header_value=_text(each, "authorization_header") if autogen else "",
+            retry_policy=policy if policy in ("linear", "slowstart") else "linear",
+            retry_period=max(_number(each, "retry_period"), 0),
+            verification_hash=_text(each, "verification_hash"),
+            verified=bool(each.get("verified")),
+            mattermost_url=_text(each, "mattermost_url"),
+            mattermost_username=_text(each, "mattermost_username"),
+            mattermost_channel=_text(each, "mattermost_channel"),
+            base64_decode=bool(each.get("base_64_decode")),
+        )
+
+    def _convert_registrations(self) -> None:
+        known = {user.name for user in self._done.users}
+        pending: set[str] = set()
+        made: list[Registration] = []
+        for each in reversed(self._documents.user_registrations):  # of several pending ones the newest
+            name, status = _text(each, "name"), _text(each, "status")
+            status = status if status in ("accepted", "declined") else "pending"
+            if status == "pending" and name in pending:
+                self._odd("registration", name, "is left out: a newer one of the name is pending")
+                continue
+            if status == "pending":
+                pending.add(name)
+            decided_by = self._users.get(_text(each, "modified_by"))
+            made.append(
+                Registration(
+                    name=name,
+                    id=self._id("registration", name, _text(each, "uuid")),
+                    status=status,  # type: ignore[arg-type]
+                    activation_token=_text(each, "activation_token"),
+                    decline_comment=_text(each, "decline_comment"),
+                    registered_at=_written(each, "registered_at"),
+                    modified_at=_written(each, "modified_at"),
+                    modified_by=decided_by if decided_by in known else None,
+                    **_person(each),
+                )
+            )
+        self._done.registrations = made[::-1]
+
+
+def _text(each: Document, name: str) -> str:
+    found = each.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _number(each: Document, name: str, otherwise: int = 0) -> int:
+    """Return a number; those that were put in by a shell are doubles, perhaps infinite."""
+    found = each.get(name)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+        return otherwise
+    return min(max(int(found), -MOST), MOST)
+
+
+def _texts(each: Document, name: str) -> list[str]:
+    """Return a list of texts; null or missing where it was never given."""
+    found = each.get(name)
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+
+def _entries(each: Document, name: str) -> list[Document]:
+    found = each.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+
+
+def _time(each: Document, name: str) -> int | None:
+    """Return a date in milliseconds; None for the year 1, which stands for never, and for what is no date."""
+    found = each.get(name)
+    if isinstance(found, datetime):
+        found = ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+    elif found is None or isinstance(found, str | float) or not hasattr(found, "__int__"):
+        return None
+    return int(found) if 0 < int(found) <= LATEST else None
+
+
+def _made(each: Document) -> int | None:
+    """Return when a document was made, by its id: the first 4 bytes are the second."""
+    digits = str(each.get("_id", ""))
+    return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
+
+
+def _written(each: Document, name: str) -> int | None:
+    """Return a date that is kept as text; registrations have such."""
+    try:
+        return _time({name: datetime.fromisoformat(_text(each, name))}, name)
+    except ValueError:
+        return None
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _person(each: Document) -> dict[str, str]:
+    return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
+
+
+def _payload(each: Document) -> str | None:
+    try:
+        return base64.b64decode(_text(each, "raw_schema"), validate=True).decode()
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _by_creators(made: Mapping[str, User], names: Mapping[str, str]) -> list[User]:
+    """Return users so that each comes after the one who made it, whom it names."""
+    ordered: dict[str, User] = {}
+    for user in made.values():
+        path: list[User] = []
+        current: User | None = user
+        while current is not None and current.name not in ordered and current not in path:
+            path.append(current)
+            current = made.get(names.get(current.created_by or "", ""))
+        for each in reversed(path):
+            creator = names.get(each.created_by or "")
+            each.created_by = creator if creator in ordered else None
+            ordered[each.name] = each
+    return list(ordered.values())
+
+
+def _day(each: Document) -> str | None:
+    time = _time(each, "date")
+    return None if time is None else datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
+
+
+def _days_of_projects(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
+    days: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for each in documents:
+        if day := _day(each):
+            days[_text(each, "project_uuid")][day] += max(_number(each, "msg_count"), 0)
+    return days
+
+
+def _days_of_topics(documents: Iterable[Document]) -> dict[tuple[str, str], dict[str, int]]:
+    days: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for each in documents:  # two documents of a day are from publishes at the same time
+        if day := _day(each):
+            days[_text(each, "project_uuid"), _text(each, "topic_name")][day] += max(_number(each, "msg_count"), 0)
+    return days
+
+
+def _fitted(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day, ...]:
+    """Return days that sum up to what was published: a topic that was made again inherited the days of its name."""
+    left = end
+    kept: dict[str, int] = {}
+    for day, count in sorted(days.items(), reverse=True):
+        kept[day] = min(count, left)
+        left -= kept[day]
+    if left > 0:
+        first = min(kept, default=datetime.fromtimestamp((created or 0) / 1000, UTC).date().isoformat())
+        kept[first] = kept.get(first, 0) + left
+    return tuple(Day(day, count, 0) for day, count in sorted(kept.items()) if count)
+
+
+def _tally(each: Document, messages: int, size: int, last_name: str, rate_name: str) -> Tally:
+    """Return what was counted, and the time of the last request with one before that gives the same rate."""
+    last, rate, messages, size = _time(each, last_name), each.get(rate_name), max(messages, 0), max(size, 0)
+    known = last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0
+    if not known or last is None or not isinstance(rate, int | float):
+        return Tally(messages=messages, bytes=size, last=last)
+    before = last - round(1000 * LAST_MESSAGES / rate)
+    if before < 0:
+        return Tally(messages=messages, bytes=size, last=last)
+    return Tally(messages=messages, bytes=size, last_messages=LAST_MESSAGES, last=last, before=before)

@@ -1,0 +1,388 @@
+"""Documents of the reference, as its versions wrote them over ten years, and what becomes of each."""
+
+import base64
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.app.moving.rules import Rules
+from ams.migrate.converting import Bounds, Converted, Oddity, converted, kafka_topic
+from ams.migrate.documents import Documents
+from ams.storage.export_format import FORMAT, Day, End, Header, Log, decoded, encoded, kind
+
+NEVER = datetime(1, 1, 1)
+MADE = datetime(2020, 3, 4, 5, 6, 7, 89000, UTC)
+MILLISECONDS = round(MADE.timestamp() * 1000)
+P, ANN, BOB = (str(uuid.uuid5(uuid.NAMESPACE_DNS, name)) for name in ("P", "ann", "bob"))
+_ids = iter(range(1, 10_000))
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {"_id": f"5e5f{next(_ids):04x}0000000000000000", **fields}
+
+
+def user(name: str = "ann", **fields: Any) -> dict[str, Any]:
+    own = {"uuid": {"ann": ANN, "bob": BOB}.get(name, str(uuid.uuid4())), "token": f"token of {name}"}
+    return document(
+        **{"name": name, "email": "", "service_roles": [], "projects": [], "created_on": MADE, **own, **fields}
+    )
+
+
+def project(name: str = "EGI", identity: str = P, **fields: Any) -> dict[str, Any]:
+    return document(uuid=identity, name=name, created_on=MADE, modified_on=MADE, created_by=ANN, **fields)
+
+
+def topic(name: str = "t", **fields: Any) -> dict[str, Any]:
+    return document(**{"project_uuid": P, "name": name, "acl": [], "created_on": MADE, "msg_num": 0, **fields})
+
+
+def subscription(name: str = "s", **fields: Any) -> dict[str, Any]:
+    return document(
+        **{"project_uuid": P, "name": name, "topic": "t", "offset": 0, "ack": 10, "created_on": MADE, **fields}
+    )
+
+
+def moved(bounds: dict[str, Bounds] | None = None, **collections: Any) -> Converted:
+    """Convert, and hold the lines to the rules of an import."""
+    given = {"projects": [project()], "users": [user()], **collections}
+    known = {kafka_topic(P, name): each for name, each in (bounds or {}).items()}
+    done = converted(Documents(**given), lambda name: known.get(name, Bounds(0, 0)))
+    rules, counts = Rules(), {}
+    for number, line in enumerate(lines(done), 1):
+        rules.see(decoded(encoded(line)), number)
+        if not isinstance(line, Header):
+            counts[kind(line)] = counts.get(kind(line), 0) + 1
+    rules.see(End(counts=counts), 0)
+    return done
+
+
+def lines(done: Converted) -> Iterator[Any]:
+    yield Header(format=FORMAT)
+    for each in done.topics:
+        if each.bounds.end:  # as if all of it were holes but nothing at its end
+            yield Log(project=each.line.project, topic=each.line.name, id=each.line.id, first=each.bounds.end)
+    yield from done.lines()
+
+
+def kinds(done: Converted) -> list[str]:
+    return [each.kind for each in done.oddities]
+
+
+def test_tokens_uuids_names_and_dates_stay() -> None:
+    done = moved(
+        users=[user(token="a" * 64, email="ann@egi.example", service_roles=["service_admin"], modified_on=NEVER)]
+    )
+
+    [one] = done.users
+    assert (one.name, one.id, one.token, one.email) == ("ann", ANN, "a" * 64, "ann@egi.example")
+    assert (one.service_roles, one.created_on, one.modified_on) == (("service_admin",), MILLISECONDS, None)
+    [where] = done.projects
+    assert (where.name, where.id, where.created_on, where.created_by) == ("EGI", P, MILLISECONDS, "ann")
+    assert done.oddities == []
+
+
+def test_a_secret_is_in_no_text_of_what_is_odd() -> None:
+    done = moved(users=[user(), user("bob", token="token of ann"), user("ann", uuid="old", token="secret")])
+
+    assert kinds(done) == ["second token", "second user"]
+    assert not any("token of" in text or text == "secret" for each in done.oddities for text in each)
+
+
+@pytest.mark.parametrize("old", ["admin", "6D0F1A54-6F0E-4BD3-9A3E-0D6B7A2F4C11", ""])
+def test_a_uuid_that_is_none_becomes_another_and_what_named_it_follows(old: str) -> None:
+    done = moved(users=[user(uuid=old)], topics=[topic(acl=[old])])
+
+    assert done.users[0].id is None
+    assert done.topics[0].line.authorized == ("ann",)
+    assert kinds(done) == ["uuid"]
+
+
+def test_users_come_after_who_made_them() -> None:
+    done = moved(users=[user("bob", created_by=ANN), user("ann", created_by="")])
+
+    assert [(each.name, each.created_by) for each in done.users] == [("ann", None), ("bob", "ann")]
+    circle = moved(users=[user("bob", created_by=ANN), user("ann", created_by=BOB)])
+    assert len(circle.users) == 2
+
+
+@pytest.mark.parametrize("roles", [None, [], "none"])
+def test_memberships_of_old_versions_lack_lists(roles: Any) -> None:
+    entry = {"project_uuid": P} if roles == "none" else {"project_uuid": P, "roles": roles}
+
+    done = moved(users=[user(projects=[entry], service_roles=None)])
+
+    assert [(each.user, each.project, each.roles) for each in done.memberships] == [("ann", "EGI", ())]
+
+
+def test_the_last_of_two_memberships_decides_and_one_of_a_project_that_is_gone_is_left_out() -> None:
+    entries = [
+        {"project_uuid": P, "roles": ["consumer"]},
+        {"project_uuid": "gone"},
+        {"project_uuid": P, "roles": ["publisher"]},
+    ]
+
+    done = moved(users=[user(projects=entries)])
+
+    assert [each.roles for each in done.memberships] == [("publisher",)]
+    assert kinds(done) == ["membership", "second membership"]
+
+
+def test_what_is_of_a_project_that_is_gone_is_left_out() -> None:
+    done = moved(
+        topics=[topic(project_uuid="gone")], subscriptions=[subscription(project_uuid="gone")],
+        schemas=[document(uuid="s", project_uuid="gone", name="s", type="json", raw_schema="e30=")],
+    )  # fmt: skip
+
+    assert (done.topics, done.subscriptions, done.schemas) == ([], [], [])
+    assert kinds(done) == ["schema", "topic", "subscription"]
+
+
+def test_a_name_that_nobody_could_ask_for_is_mended() -> None:
+    done = moved(projects=[project("EGI ops/test"), project("EGI_ops_test", str(uuid.uuid4()))])
+
+    assert [each.name for each in done.projects] == ["EGI_ops_test", "EGI_ops_test"][:1]
+    assert kinds(done) == ["name", "second project"]
+
+
+def test_a_schema_is_decoded_and_attached() -> None:
+    schema = {"type": "object", "required": ["site"]}
+    raw = base64.b64encode(json.dumps(schema).encode()).decode()
+    kept = document(uuid=str(uuid.uuid4()), project_uuid=P, name="x", type="JSON", raw_schema=raw)
+
+    done = moved(schemas=[kept], topics=[topic(schema_uuid=kept["uuid"]), topic("u", schema_uuid="nobody's")])
+
+    assert json.loads(done.schemas[0].revisions[0].payload or "") == schema
+    assert [each.line.schema for each in done.topics] == ["x", None]
+    assert kinds(done) == ["schema"]
+
+
+def test_a_schema_that_cannot_be_read_is_left_out() -> None:
+    done = moved(schemas=[document(uuid="s", project_uuid=P, name="x", type="json", raw_schema="no base64")])
+
+    assert (done.schemas, kinds(done)) == ([], ["schema"])
+
+
+def test_two_topics_of_a_name_are_one_with_the_newest_date_and_both_lists() -> None:
+    other = datetime(2024, 1, 1, tzinfo=UTC)
+    done = moved(
+        {"t": Bounds(0, 5)},
+        users=[user(), user("bob")],
+        topics=[topic(acl=[ANN], msg_num=3), topic(acl=[BOB, ANN], msg_num=2, created_on=other)],
+    )
+
+    [one] = done.topics
+    assert one.line.authorized == ("ann", "bob")
+    assert one.line.created_on == round(other.timestamp() * 1000)
+    assert one.line.tally is not None
+    assert one.line.tally.messages == 5
+    assert kinds(done) == ["second topic", "access list"]
+
+
+def test_a_list_loses_who_is_gone() -> None:
+    done = moved(topics=[topic(acl=[ANN, "gone", ANN]), topic("u", acl=None)])
+
+    assert done.topics[0].line.authorized == ("ann",)
+    assert kinds(done) == ["access list", "access list"]
+
+
+def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
+    old = topic(created_on=NEVER)
+
+    assert moved(topics=[old]).topics[0].line.created_on == int(old["_id"][:8], 16) * 1000
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected", "lost", "odd"),
+    [
+        (0, 40, 40, True), (39, 40, 1, True), (40, 40, 0, False), (55, 55, 0, False), (60, 60, 0, False),
+        (61, 60, 0, True), (9999, 60, 0, True), (-1, 40, 0, True),
+    ],
+)  # fmt: skip
+def test_a_subscription_stands_where_the_original_would_have_gone_on(
+    offset: int, expected: int, lost: int, odd: bool
+) -> None:
+    done = moved({"t": Bounds(40, 60)}, topics=[topic(msg_num=60)], subscriptions=[subscription(offset=offset)])
+
+    [one] = done.subscriptions
+    assert (one.offset, one.lost) == (expected, lost)
+    assert kinds(done) == (["offset"] if odd else [])
+
+
+def test_a_subscription_beyond_the_end_of_a_topic_that_was_made_again_begins_at_its_beginning() -> None:
+    again = topic(msg_num=5, created_on=datetime(2024, 1, 1, tzinfo=UTC))
+
+    done = moved({"t": Bounds(0, 5)}, topics=[again], subscriptions=[subscription(offset=700)])
+
+    assert done.subscriptions[0].offset == 0
+
+
+def test_a_subscription_whose_topic_is_gone_goes_over() -> None:
+    done = moved(subscriptions=[subscription(topic="gone", offset=7)])
+
+    assert (done.subscriptions[0].topic, done.subscriptions[0].offset) == ("gone", 7)
+    assert kinds(done) == ["topic"]
+
+
+@pytest.mark.parametrize(("ack", "expected"), [(-5, 0), (0, 0), (600, 600), (86_400, 600), (12.0, 12), (None, 10)])
+def test_a_deadline_is_cut_to_what_is_allowed(ack: Any, expected: int) -> None:
+    done = moved(topics=[topic()], subscriptions=[subscription(ack=ack)])
+
+    assert done.subscriptions[0].ack_deadline_seconds == expected
+
+
+PUSH = {
+    "push_type": "http_endpoint", "push_endpoint": "https://endpoint.egi.example/in", "max_messages": 5,
+    "authorization_type": "autogen", "authorization_header": "value", "retry_policy": "linear", "retry_period": 3000,
+    "verification_hash": "hash", "verified": True, "base_64_decode": True,
+}  # fmt: skip
+
+
+def test_a_push_configuration_keeps_its_hash_header_and_state() -> None:
+    push = moved(topics=[topic()], subscriptions=[subscription(**PUSH)]).subscriptions[0].push
+
+    assert push is not None
+    assert (push.type, push.endpoint, push.max_messages) == ("http_endpoint", PUSH["push_endpoint"], 5)
+    assert (push.header_type, push.header_value, push.verification_hash) == ("autogen", "value", "hash")
+    assert (push.retry_policy, push.retry_period, push.verified, push.base64_decode) == ("linear", 3000, True, True)
+
+
+def test_a_mattermost_hook_has_no_header_and_at_least_one_message() -> None:
+    hook = {"push_type": "mattermost", "mattermost_url": "https://chat.egi.example/hooks/x",
+            "authorization_type": "autogen", "max_messages": 0, "verified": True}  # fmt: skip
+    push = moved(topics=[topic()], subscriptions=[subscription(**hook)]).subscriptions[0].push
+
+    assert push is not None
+    assert (push.type, push.header_type, push.header_value, push.max_messages) == ("mattermost", "", "", 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**PUSH, "push_type": ""}, {**PUSH, "push_endpoint": "http://endpoint.egi.example"},
+        {"push_endpoint": "https://old.egi.example"},
+    ],
+)  # fmt: skip
+def test_what_was_no_push_or_cannot_be_one_is_pulled_from_and_told(fields: dict[str, Any]) -> None:
+    done = moved(topics=[topic()], subscriptions=[subscription(**fields)])
+
+    assert done.subscriptions[0].push is None
+    assert kinds(done) == ["push"]
+
+
+def test_a_pull_subscription_that_once_had_push_is_nothing_odd() -> None:
+    done = moved(topics=[topic()], subscriptions=[subscription(authorization_type="autogen", max_messages=1)])
+
+    assert (done.subscriptions[0].push, done.oddities) == (None, [])
+
+
+def test_the_newest_of_several_pending_registrations_goes_over() -> None:
+    def asked(name: str, status: str, **fields: Any) -> dict[str, Any]:
+        return document(
+            uuid=str(uuid.uuid4()), name=name, status=status, registered_at="2021-02-03T04:05:06Z", **fields
+        )
+
+    done = moved(
+        user_registrations=[
+            asked("eve", "pending", email="old"), asked("eve", "pending", email="new"),
+            asked("dan", "declined", decline_comment="no", modified_by=ANN, modified_at=""),
+        ]
+    )  # fmt: skip
+
+    assert [(each.name, each.email, each.status) for each in done.registrations] == [
+        ("eve", "new", "pending"), ("dan", "", "declined"),
+    ]  # fmt: skip
+    assert (done.registrations[1].modified_by, done.registrations[1].modified_at) == ("ann", None)
+    assert done.registrations[0].registered_at == 1612325106000
+    assert kinds(done) == ["registration"]
+
+
+def test_days_are_added_up_and_fit_what_the_topic_has() -> None:
+    def day(count: int, number: int, name: str = "t") -> dict[str, Any]:
+        return document(date=datetime(2024, 5, number), project_uuid=P, topic_name=name, msg_count=count)
+
+    done = moved(
+        {"t": Bounds(0, 10)},
+        topics=[topic(msg_num=10)],
+        daily_topic_msg_count=[day(100, 1), day(4, 2), day(3, 2), day(2, 3), day(9, 3, "gone")],
+    )
+
+    assert done.projects[0].days == (Day("2024-05-01", 100, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 11, 0))
+    assert done.topics[0].line.days == (Day("2024-05-01", 1, 0), Day("2024-05-02", 7, 0), Day("2024-05-03", 2, 0))
+
+
+@pytest.mark.parametrize("rate", [float("inf"), -1.5, 0.0, None])
+def test_a_rate_that_is_none_leaves_the_last_time(rate: Any) -> None:
+    done = moved({"t": Bounds(0, 5)}, topics=[topic(msg_num=5, latest_publish=MADE, publish_rate=rate)])
+
+    tally = done.topics[0].line.tally
+    assert tally is not None
+    assert (tally.last, tally.before, tally.last_messages) == (MILLISECONDS, None, 0)
+
+
+def test_a_rate_stays() -> None:
+    tally = moved(topics=[topic(latest_publish=MADE, publish_rate=2.5)]).topics[0].line.tally
+
+    assert tally is not None
+    assert tally.last is not None
+    assert tally.before is not None
+    assert tally.last_messages / ((tally.last - tally.before) / 1000) == 2.5
+
+
+@pytest.mark.parametrize(("age", "expected"), [(3_600_000, 3_600_000), (-1, 365 * 86_400_000), (None, None)])
+def test_messages_are_kept_as_long_as_kafka_kept_them(age: int | None, expected: int | None) -> None:
+    done = moved({"t": Bounds(0, 5, age)}, topics=[topic(msg_num=5)])
+
+    assert done.topics[0].line.retention == expected
+
+
+def test_a_second_run_gives_the_same_ids() -> None:
+    documents = {"projects": [project()], "users": [user()], "topics": [topic()], "subscriptions": [subscription()]}
+
+    assert [encoded(line) for line in moved(**documents).lines()] == [
+        encoded(line) for line in moved(**documents).lines()
+    ]
+
+
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**40), 2**62), st.floats(), st.text(max_size=8), st.just(P), st.just(ANN),
+    st.lists(st.one_of(st.just(ANN), st.text(max_size=4)), max_size=3), st.datetimes(), st.just(NEVER),
+)  # fmt: skip
+FIELDS = {
+    "topics": ["name", "acl", "schema_uuid", "created_on", "msg_num", "total_bytes", "latest_publish", "publish_rate"],
+    "subscriptions": ["name", "topic", "acl", "offset", "ack", "msg_num", "push_type", "push_endpoint", "max_messages",
+                      "retry_policy", "retry_period", "verified", "latest_consume", "consume_rate", "created_on"],
+    "users": ["name", "uuid", "token", "email", "service_roles", "projects", "created_on", "created_by"],
+    "schemas": ["name", "uuid", "type", "raw_schema"],
+    "user_registrations": ["name", "uuid", "status", "registered_at", "modified_by"],
+    "daily_topic_msg_count": ["date", "topic_name", "msg_count"],
+}  # fmt: skip
+rubbish = st.fixed_dictionaries(
+    {
+        name: st.lists(
+            st.dictionaries(st.sampled_from(fields), values, max_size=len(fields)).map(
+                lambda found: document(**{"project_uuid": P, **found})
+            ),
+            max_size=4,
+        )
+        for name, fields in FIELDS.items()
+    }
+)
+
+
+@given(rubbish)
+def test_whatever_the_documents_hold_what_comes_of_them_can_be_imported(collections: dict[str, Any]) -> None:
+    collections["users"] = [user(), *collections["users"]]
+
+    moved({"t": Bounds(3, 9)}, **collections)
+
+
+def test_what_is_odd_is_told_by_kind_which_and_what_becomes_of_it() -> None:
+    [odd] = moved(topics=[topic(acl=["gone"])]).oddities
+
+    assert odd == Oddity("access list", "topic EGI/t", "names a user that is gone, who is left out")

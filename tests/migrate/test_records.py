@@ -1,0 +1,83 @@
+"""Records of the reference in Kafka, good and bad, as messages."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.migrate.records import message_of
+from ams.storage.export_format import Message, decoded, encoded
+
+WRITTEN = 1_700_000_000_000
+
+
+def record(**said: Any) -> bytes:
+    own = {"messageId": "7", "data": "aGVsbG8=", "publishTime": "2024-03-05T10:20:30.123456789Z"}
+    return json.dumps({**own, **said}, indent=4).encode()
+
+
+def read(value: bytes | None, earliest: int = 0) -> Message:
+    found = message_of(5, value, WRITTEN, earliest)
+    assert found is not None
+    return found
+
+
+def test_the_id_is_kafkas_offset_and_the_time_is_cut_to_milliseconds() -> None:
+    found = read(record(attributes={"lang": "en"}))
+
+    assert (found.offset, found.time, found.data, found.attributes) == (5, 1709634030123, "aGVsbG8=", {"lang": "en"})
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("2024-03-05T10:20:30Z", 1709634030000), ("2024-03-05T10:20:30.5Z", 1709634030500),
+        ("2024-03-05T10:20:30.999999999Z", 1709634030999), ("yesterday", WRITTEN), (None, WRITTEN), (7, WRITTEN),
+    ],
+)  # fmt: skip
+def test_a_time_has_up_to_nine_digits_and_else_is_the_brokers(said: Any, expected: int) -> None:
+    assert read(record(publishTime=said)).time == expected
+
+
+def test_times_never_go_back() -> None:
+    assert read(record(), earliest=1709634099999).time == 1709634099999
+
+
+@pytest.mark.parametrize("data", ["no base64!", "", "äöü"])
+def test_data_that_is_no_base64_stays_as_it_was_delivered(data: str) -> None:
+    assert read(record(data=data)).data == data
+
+
+def test_what_older_programs_wrote_is_read() -> None:
+    listed = record(attributes=[{"key": "lang", "value": "en"}])
+    wrapped = json.dumps(record(attributes={"lang": "en"}).decode()).encode()
+
+    assert read(listed).attributes == read(wrapped).attributes == {"lang": "en"}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, b"", b"{", b"[]", b"7", b'"x"', b"\xff", record(data=7), record(attributes={"a": 1}), record(attributes="a"),
+     record(attributes=[{"key": "a"}])],
+)  # fmt: skip
+def test_what_cannot_be_read_is_a_hole(value: bytes | None) -> None:
+    assert message_of(5, value, WRITTEN, 0) is None
+
+
+@given(st.binary(), st.integers(-5, 2**50), st.integers(0, 2**50))
+def test_whatever_a_record_holds_it_is_a_hole_or_a_line_of_an_export(value: bytes, written: int, earliest: int) -> None:
+    found = message_of(5, value, written, earliest)
+
+    assert found is None or decoded(encoded(found)) == found
+
+
+texts = st.text(st.characters(exclude_categories=("Cs",)))
+
+
+@given(st.dictionaries(texts, texts), texts)
+def test_attributes_and_data_go_over_whole(attributes: dict[str, str], data: str) -> None:
+    found = read(record(attributes=attributes, data=data))
+
+    assert (found.attributes, found.data) == (attributes, data)

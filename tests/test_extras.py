@@ -123,7 +123,7 @@ def test_an_extra_of_a_server_brings_the_service(extra: str) -> None:
         ("", modules("ams.cli"), (*ONLY_WITH_A_SERVICE, *OWN_EXTRA)),
         ("tables", modules("ams.tables", "ams.pipeline.archiving"), ()),
         ("spark", modules("ams.pipeline", "pyspark_ams"), ()),
-        ("migrate", modules("ams.migrate"), ()),
+        ("migrate", modules("ams.migrate"), ("ams.service", "ams.storage.database.postgresql")),
     ],
     ids=["client", "commands", "tables", "spark", "migrate"],
 )

@@ -151,7 +151,8 @@ def ask(service: LiveService, method: str, path: str, token: str = TOKEN, body: 
         method, f"{service.base_url}/v1{path}", headers={"x-api-key": token}, json=body, trust_env=False
     )
     assert answer.status_code == 200, answer.text
-    return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+    is_json = answer.content and answer.headers["content-type"].startswith("application/json")
+    return answer.json() if is_json else answer.text
 
 
 def test_who_had_a_token_has_it_still_and_is_the_same_user(moved: LiveService, original: Original) -> None:
@@ -194,6 +195,26 @@ def test_a_push_configuration_keeps_its_secrets_and_topics_their_age(moved: Live
     assert pushed["ackDeadlineSeconds"] == 600
     assert topic["retentionSeconds"] == 200 * 86_400
     assert ask(moved, "GET", "/projects/EGI/subscriptions/pushed:offsets", "short")["current"] == 0
+
+
+def verified(original: Original, moved: LiveService) -> subprocess.CompletedProcess[str]:
+    return ams("migrate", "verify", *sources(original), "-o", "json", AMS_ENDPOINT=moved.base_url, AMS_TOKEN="short")
+
+
+def test_both_sides_are_the_same_until_something_is_not(moved: LiveService, original: Original) -> None:
+    same = verified(original, moved)
+
+    told = json.loads(same.stdout)
+    assert same.returncode == 0, same.stderr
+    assert (told["users"], told["topics"], told["messages"], told["subscriptions"]) == (2, 2, 5, 2)
+    assert told["differences"] == []
+
+    ask(moved, "POST", "/projects/EGI/subscriptions/archive:modifyOffset", body={"offset": 1})
+    ask(moved, "POST", "/users/ann:refreshToken", "short")
+    other = json.loads(verified(original, moved).stdout)["differences"]
+    assert [(each["what"], each["old"], each["new"]) for each in other] == [
+        ("token of user ann", "ann", "Unauthorized"), ("subscription EGI/archive", "3", "1"),
+    ]  # fmt: skip
 
 
 def test_a_source_that_is_away_is_one_clear_line_without_a_password(original: Original, tmp_path: Path) -> None:

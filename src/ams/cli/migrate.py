@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ams.cli.arguments import Output, option
-from ams.cli.command import Group
+from ams.cli.command import Group, Session, with_options
 from ams.cli.exits import Exit
 from ams.cli.extras import need
 from ams.cli.installation import Progress
 from ams.cli.output import Format, columns, fields, note, printable, write
 
 if TYPE_CHECKING:
+    from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
 
 app = Group(
@@ -59,6 +60,37 @@ def export(
     asyncio.run(_migrate(mongodb, database, kafka, file, strict, output))
 
 
+@app.command()
+@with_options
+def verify(session: Session, mongodb: MongoDB, kafka: Servers, database: Database = DATABASE) -> None:
+    """Compare every token, message and position with what the service has now.
+
+    Ask with the token of a service_admin. The exit code is 1 when anything differs.
+    """
+    found = asyncio.run(_verified(session, mongodb, database, kafka))
+    counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
+    text = fields({**counts, "different": str(len(found.differences))})
+    if found.differences:
+        rows = [tuple(map(printable, each)) for each in found.differences]
+        text = f"{text}\n\n{columns(('WHAT', 'OLD', 'NEW'), rows)}"
+    document = {**found._asdict(), "differences": [each._asdict() for each in found.differences]}
+    write(session.output, document, text)
+    if found.differences:
+        raise typer.Exit(Exit.REFUSED)
+
+
+async def _verified(session: Session, mongodb: str, database: str, kafka: str) -> "Verified":
+    need("migrate")
+    from ams.migrate.documents import read_documents
+    from ams.migrate.records import Kafka
+    from ams.migrate.verifying import verify
+    from ams.migrate.writing import plan as planned
+
+    async with Kafka(kafka) as source:
+        found = planned(read_documents(mongodb, database), source)
+        return await verify(found.found, source, session.client, session.ca)
+
+
 async def _migrate(mongodb: str, database: str, kafka: str, file: str, strict: bool, output: Format) -> None:
     need("migrate")
     from ams.migrate.documents import read_documents
@@ -75,8 +107,11 @@ async def _migrate(mongodb: str, database: str, kafka: str, file: str, strict: b
             counts = await written(found, source, file, Progress("written").tell)
         else:
             counts = {**found.counts, "message": found.messages}
+    if file == "-":
+        note(f"{counts['message']:,} messages, {len(found.found.oddities)} things not as they were: see the plan")
+        return
     _tell(found, counts, output)
-    if file and file != "-":
+    if file:
         note(f"{file} is whole. Every user's token is in it; ams import {file} --data DATA takes it.")
 
 

@@ -4,6 +4,7 @@ documents    the collections of its database, read whole
 converting   documents to lines, and what of them does not go over as it is
 records      its messages in Kafka, and what of those does not go over as it is
 writing      both together as a file
+verifying    the new service held to both
 
 `docs/how-to/move-from-the-reference.md` says what becomes of what.
 """

@@ -57,7 +57,7 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
             if topic.bounds.end:
                 put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
                         bytes=topic.bytes, retention=topic.line.retention))  # fmt: skip
-                async for message in _messages(topic, kafka, plan.found.oddities):
+                async for message in messages_of(topic, kafka, plan.found.oddities):
                     put(message)
                     if counts["message"] % EVERY == 0:
                         progress(counts["message"], plan.messages)
@@ -67,7 +67,7 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
     return counts
 
 
-async def _messages(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Message]:
+async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Message]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
     name = f"topic {topic.line.project}/{topic.line.name}"
     holes, last, time = 0, topic.bounds.first - 1, 0

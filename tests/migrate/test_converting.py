@@ -94,6 +94,13 @@ def test_a_secret_is_in_no_text_of_what_is_odd() -> None:
     assert not any("token of" in text or text == "secret" for each in done.oddities for text in each)
 
 
+def test_users_without_a_token_get_one_each() -> None:
+    done = moved(users=[user(token=""), user("bob", token=None)])
+
+    assert [(each.name, each.token) for each in done.users] == [("ann", ""), ("bob", "")]
+    assert kinds(done) == ["token", "token"]
+
+
 @pytest.mark.parametrize("old", ["admin", "6D0F1A54-6F0E-4BD3-9A3E-0D6B7A2F4C11", ""])
 def test_a_uuid_that_is_none_becomes_another_and_what_named_it_follows(old: str) -> None:
     done = moved(users=[user(uuid=old)], topics=[topic(acl=[old])])

@@ -165,7 +165,9 @@ class _Conversion:
                 self._users[_text(each, "uuid")] = name
                 self._odd("second user", name, "is left out with its token: the oldest of a name answered")
                 continue
-            if token in tokens:
+            if not token:
+                self._odd("token", f"user {name}", "has none, and gets a new one")
+            elif token in tokens:
                 self._odd("second token", f"user {name}", "is left out: the oldest user of a token answered")
                 continue
             tokens.add(token)

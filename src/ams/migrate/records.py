@@ -75,6 +75,15 @@ class Kafka:
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
+    async def _next(self, place: TopicPartition) -> Mapping[TopicPartition, Sequence[Any]]:
+        try:
+            wait = int(QUIET_SECONDS * 1000)
+            found: Mapping[TopicPartition, Sequence[Any]]
+            found = await self._consumer.getmany(place, timeout_ms=wait, max_records=AT_ONCE)
+        except KafkaError as error:  # it went away, or retention took what was to be read next
+            raise Unavailable(f"Kafka cannot be read on: {error}") from None
+        return found
+
     async def messages(self, topic: str, bounds: Bounds) -> AsyncIterator[Message | int]:
         """Yield what is kept of a topic up to the end of `bounds`, in order; the offset of what cannot be read."""
         place = TopicPartition(topic, 0)
@@ -82,7 +91,7 @@ class Kafka:
         self._consumer.seek(place, bounds.first)
         following, time = bounds.first, 0
         while following < bounds.end:
-            found = await self._consumer.getmany(place, timeout_ms=int(QUIET_SECONDS * 1000), max_records=AT_ONCE)
+            found = await self._next(place)
             records = found.get(place, [])
             if not records:
                 raise Unavailable(f"Kafka gives no record of {topic} after {following}, and it ends at {bounds.end}")

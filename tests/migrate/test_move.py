@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import bson
 import httpx
 import pymongo
 import pytest
@@ -228,6 +229,25 @@ def test_a_source_that_is_away_is_one_clear_line_without_a_password(original: Or
     assert other.stderr.splitlines()[-1].startswith("ams: Kafka cannot be read: ")
     assert "secret" not in ran.stdout + ran.stderr
     assert not (tmp_path / "x").exists()
+
+
+def test_a_dump_of_the_database_tells_the_same_as_the_database(original: Original, tmp_path: Path) -> None:
+    with pymongo.MongoClient[dict[str, Any]](original.uri) as client:
+        (tmp_path / DATABASE).mkdir()
+        for name in client[DATABASE].list_collection_names():
+            documents = b"".join(bson.encode(each) for each in client[DATABASE][name].find())
+            (tmp_path / DATABASE / f"{name}.bson").write_bytes(documents)
+
+    dumped = ams("migrate", "plan", "--mongodb", str(tmp_path), "--kafka", original.servers, "-o", "json")
+    asked = ams("migrate", "plan", *sources(original), "-o", "json")
+
+    assert json.loads(dumped.stdout) == json.loads(asked.stdout)
+    (tmp_path / DATABASE / "users.bson").write_bytes(b"no BSON")
+    damaged = ams("migrate", "plan", "--mongodb", str(tmp_path), "--kafka", original.servers)
+    assert damaged.returncode == 1
+    assert "users.bson cannot be read" in damaged.stderr
+    nothing = ams("migrate", "plan", "--mongodb", str(tmp_path / "none"), "--kafka", original.servers)
+    assert "projects.bson is missing" in nothing.stderr
 
 
 def test_a_file_that_is_there_is_left_alone(original: Original, tmp_path: Path) -> None:

@@ -24,7 +24,14 @@ app = Group(
 )
 
 MongoDB = Annotated[
-    str, option("Where its MongoDB is.", "--mongodb", metavar="URI", envvar="AMS_MIGRATE_MONGODB", show_default=False)
+    str,
+    option(
+        "Where its MongoDB is, or a folder that mongodump made.",
+        "--mongodb",
+        metavar="URI",
+        envvar="AMS_MIGRATE_MONGODB",
+        show_default=False,
+    ),
 ]
 Database = Annotated[str, option("Its database there (store_db of its settings).", "--database", metavar="NAME")]
 Servers = Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]

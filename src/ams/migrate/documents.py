@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ams.core.errors import Unavailable
+
+if TYPE_CHECKING:
+    from bson.codec_options import CodecOptions
 
 Document = Mapping[str, Any]
 
@@ -34,17 +38,48 @@ class Documents:
     daily_topic_msg_count: Sequence[Document] = field(default=())
 
 
-def read_documents(uri: str, database: str) -> Documents:
-    """Read all collections of a database at `mongodb://...`. Raises `Unavailable`, which never names a password."""
-    import pymongo
+def read_documents(source: str, database: str) -> Documents:
+    """Read all collections: of a database at `mongodb://...`, or of a folder that `mongodump` made.
+
+    Raises `Unavailable`, which never names a password.
+    """
     from bson.codec_options import CodecOptions, DatetimeConversion
-    from pymongo.errors import PyMongoError
 
     # Dates as milliseconds: "never" is the year 1, which many calendars cannot hold.
-    options: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    options: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+    if source.startswith(("mongodb://", "mongodb+srv://")):
+        return _of_database(source, database, options)
+    return _of_folder(Path(source), database, options)
+
+
+def _of_database(uri: str, database: str, options: "CodecOptions[Any]") -> Documents:
+    import pymongo
+    from pymongo.errors import PyMongoError
+
     try:
         with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=SECONDS * 1000) as client:
             found = client.get_database(database, codec_options=options)
             return Documents(**{name: list(found[name].find().sort("_id", 1)) for name in COLLECTIONS})
     except PyMongoError as error:
         raise Unavailable(f"MongoDB cannot be read: {type(error).__name__}") from None
+
+
+def _of_folder(folder: Path, database: str, options: "CodecOptions[Any]") -> Documents:
+    """Read files of a dump, `DATABASE/COLLECTION.bson` or without the first; a collection without a file is empty."""
+    from bson import decode_file_iter
+    from bson.errors import InvalidBSON
+
+    place = folder / database if (folder / database).is_dir() else folder
+    found: dict[str, list[Document]] = {}
+    for name in COLLECTIONS:
+        file = place / f"{name}.bson"
+        if not file.exists():
+            continue
+        try:
+            with file.open("rb") as opened:
+                found[name] = sorted(decode_file_iter(opened, options), key=lambda each: str(each.get("_id", "")))
+        except (InvalidBSON, OSError) as error:
+            raise Unavailable(f"{file} cannot be read: {error}") from None
+    if "projects" not in found:
+        raise Unavailable(f"{place} holds no dump of the reference: projects.bson is missing")
+    return Documents(**found)

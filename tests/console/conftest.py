@@ -25,7 +25,8 @@ expect.set_options(timeout=SECONDS * 1000)
 @pytest.fixture(scope="session")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     """Run one service for all tests, with the console as the clone's sources are now."""
-    subprocess.run(["scripts/console"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    for what in ("packages", "build"):
+        subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
     data = tmp_path_factory.mktemp("console") / "ams-data"
     with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
         yield running

@@ -83,6 +83,7 @@ def test_a_member_is_made_gets_another_role_and_is_removed(
     page.get_by_label("publisher").uncheck()
     page.get_by_label("consumer").check()
     button(page.get_by_role("dialog"), "Roles")
+    expect(page.get_by_role("dialog")).to_have_count(0)
     expect(row(page, f"{project}-sensor")).to_contain_text("consumer")
     member = api("GET", f"/projects/{project}/members/{project}-sensor")
     assert [each["roles"] for each in member["projects"]] == [["consumer"]]

@@ -38,7 +38,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]
     """Run a real OpenID Connect issuer; give its address, and the port on which its client is to be."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    subprocess.run(["scripts/console", "check"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
+    subprocess.run(["scripts/console", "packages"], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
     with subprocess.Popen(
         ["node", "issuer.mjs", f"http://127.0.0.1:{port}/console/"],
         cwd=ROOT / "console", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

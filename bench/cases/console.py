@@ -46,6 +46,7 @@ def _opening(browser: Browser, service: Service) -> Result:
             page = context.new_page()
             page.goto(f"{service.url}/console/")
             page.get_by_label("Token").wait_for()
+            page.wait_for_function(_PAINTED)  # it is noted a moment after it was seen
             paints.append(page.evaluate(_PAINTED))
             sizes.append(page.evaluate(_SENT))
     figures = {"first_paint_ms": median(paints), "bytes": median(sizes)}

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import re
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from bench.processes import Failed
 from bench.run import Bench
@@ -18,6 +20,8 @@ CORES = 2
 """Executors, each with one core."""
 FLAGS = ("--memory", "1g", "--conf", "spark.executor.memory=1g", "--conf", "spark.executor.cores=1")
 LOOK_SECONDS = 0.5
+_COLLECTED = re.compile(r"\[([0-9.]+)s\].* \d+M->(\d+)M\(\d+M\)")
+"""A line of Java's log of collections: when, and how many MiB of its heap were left."""
 MIB = 2**20
 
 
@@ -34,6 +38,43 @@ def cluster(bench: Bench) -> Iterator[SparkCluster]:
             yield started
         finally:
             started.stop()
+
+
+def logging_collections(folder: Path) -> tuple[str, str]:
+    """Return the flags by which executors write what each collection left of their heaps into a folder.
+
+    They also look for garbage all the time: else what is left is mostly what was not looked at yet.
+    """
+    looking = "-XX:InitiatingHeapOccupancyPercent=5 -XX:-G1UseAdaptiveIHOP"
+    return "--conf", f"spark.executor.extraJavaOptions={looking} -Xlog:gc:file={folder}/gc-%p.log"
+
+
+class Live(NamedTuple):
+    """What collections left of the heap of an executor: the least of it in a time is what the work held then, in MiB.
+
+    Java takes memory up to its limit before it collects, so what it takes of the machine says little.
+    """
+
+    second_mib: float = 0.0
+    """In the second third of the time."""
+    last_mib: float = 0.0
+    """In the last third."""
+
+
+def live(folder: Path) -> Live:
+    """Return what the executor held that held most at last."""
+    return max((_live(file.read_text()) for file in folder.glob("gc-*.log")), default=Live(), key=lambda each: each[1])
+
+
+def _live(log: str) -> Live:
+    collected = [(float(found[1]), int(found[2])) for found in _COLLECTED.finditer(log)]
+    if not collected:
+        return Live()
+    began, ended = collected[0][0], collected[-1][0]
+    thirds: list[list[int]] = [[], [], []]
+    for when, left in collected:
+        thirds[min(2, int(3 * (when - began) / max(ended - began, 0.001)))].append(left)
+    return Live(min(thirds[1], default=0), min(thirds[2], default=0))
 
 
 @dataclass

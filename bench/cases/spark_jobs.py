@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 
 from ams.client import Client
 from bench import preparing
-from bench.executors import CORES, FLAGS, MIB, cluster, watched
+from bench.executors import CORES, FLAGS, MIB, cluster, live, logging_collections, watched
 from bench.processes import Failed, Service, answered
 from bench.report import Result, progress
 from bench.run import Bench
@@ -122,7 +122,8 @@ def _measured(
     progress(f"  {work.job}: on a cluster, again with nothing to do, and by one process")
     environment = {"AMS_PIPELINE_DATABASE": database} if database else {}
     with watched(spark) as memory:
-        run = pipeline(service, "BENCH", folder / "work", work.job, *options, flags=flags, environment=environment)
+        logged = (*flags, *logging_collections(folder))
+        run = pipeline(service, "BENCH", folder / "work", work.job, *options, flags=logged, environment=environment)
     found = _figure(work, folder / "work", day, database)
     start = pipeline(service, "BENCH", folder / "work", work.job, *options, flags=flags, environment=environment)
     paths = dict(files) if work.job == "availability" else {}
@@ -142,6 +143,7 @@ def _measured(
             "records_s_core": records / seconds / CORES,
             **memory.figures(),
             "growth": memory.growth,
+            **{f"live_{name}": figure for name, figure in live(folder)._asdict().items()},
             "beside_s": beside.seconds,
             "beside_records_s_core": records / beside.seconds / (1 if work.job == "availability" else CORES),
             "beside_mib": beside.memory / MIB,

@@ -136,10 +136,10 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str, position: in
         ("cast(site as string format 'x')", "'format' is not expected here"),
         ("cast(site as)", "expected TYPE after CAST"),
         ("cast(site)", "expected AS after CAST"),
-        ("day(at)", "no function 'day'; "),
+        ("day(at)", "no function 'day'; write to_date(x)"),
         ("starts_with(site, 'x')", "no function 'starts_with'; did you mean startswith?"),
-        ("has(attributes, 'vo')", "no function 'has'; "),
-        ("count_distinct(site)", "no function 'count_distinct'; "),
+        ("has(attributes, 'vo')", "no function 'has'; write map_contains_key(x, key)"),
+        ("count_distinct(site)", "no function 'count_distinct'; write count(DISTINCT x)"),
         ("max(jobs)", "max is over rows: it is for the step aggregate"),
     ],
 )
@@ -251,7 +251,7 @@ def test_wrong_types_are_refused_with_their_place(text: str, position: int, reas
         ("sum(DISTINCT jobs)", "DISTINCT is not taken here"),
         ("sum(site)", "sum needs number here, not string"),
         ("percentile(jobs, 95)", "percentile needs a share from 0 to 1, written down"),
-        ("p95(jobs)", "no function 'p95'; "),
+        ("p95(jobs)", "no function 'p95'; write percentile(x, 0.95)"),
     ],
 )
 def test_figures_that_cannot_be_are_refused(text: str, reason: str) -> None:

@@ -218,7 +218,7 @@ def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     if name in CASTING and len(node.expressions) == 1:
         return _as(CASTING[name], node.expressions[0], scope)
     if name not in FUNCTIONS:
-        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING))}")
+        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING), known.OTHER_NAMES)}")
     return _called(node, name, FUNCTIONS[name], node.expressions, scope)
 
 

@@ -236,3 +236,22 @@ COMPARISONS: Mapping[type[exp.Expr], Callable[[Column, Column], Column]] = {
     exp.GT: operator.gt,
     exp.GTE: operator.ge,
 }
+
+OTHER_NAMES = {
+    "text": "cast(x as string)",
+    "whole": "cast(x as bigint)",
+    "number": "cast(x as double)",
+    "json": "to_json(x)",
+    "time": "to_timestamp(x)",
+    "day": "to_date(x)",
+    "month": "date_format(x, 'yyyy-MM')",
+    "hour": "date_trunc('hour', x)",
+    "minute": "date_trunc('minute', x)",
+    "seconds": "unix_seconds(x)",
+    "sha256": "sha2(x, 256)",
+    "has": "map_contains_key(x, key)",
+    "count_distinct": "count(DISTINCT x)",
+    "average": "avg(x)",
+    "p95": "percentile(x, 0.95)",
+}
+"""What earlier versions called a function, and what it is here; some of these names mean something else in SQL."""

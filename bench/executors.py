@@ -6,7 +6,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -67,14 +67,17 @@ def live(folder: Path) -> Live:
 
 
 def _live(log: str) -> Live:
-    collected = [(float(found[1]), int(found[2])) for found in _COLLECTED.finditer(log)]
-    if not collected:
-        return Live()
-    began, ended = collected[0][0], collected[-1][0]
+    _, second, last = _thirds([(float(found[1]), int(found[2])) for found in _COLLECTED.finditer(log)])
+    return Live(min(second, default=0), min(last, default=0))
+
+
+def _thirds(seen: Sequence[tuple[float, int]]) -> list[list[int]]:
+    """Return what was seen in each third of the time from the first look to the last."""
     thirds: list[list[int]] = [[], [], []]
-    for when, left in collected:
-        thirds[min(2, int(3 * (when - began) / max(ended - began, 0.001)))].append(left)
-    return Live(min(thirds[1], default=0), min(thirds[2], default=0))
+    for when, number in seen:
+        began, ended = seen[0][0], seen[-1][0]
+        thirds[min(2, int(3 * (when - began) / max(ended - began, 0.001)))].append(number)
+    return thirds
 
 
 @dataclass
@@ -104,15 +107,8 @@ class Memory:
     @property
     def growth(self) -> float:
         """The most of both in the last third of the time, to the most in the second; in the first they start."""
-        at_work = [(when, java + python) for when, java, python in self.looks if java]
-        if not at_work:
-            return 0.0
-        began, ended = at_work[0][0], at_work[-1][0]
-        thirds = [0, 0, 0]
-        for when, taken in at_work:
-            third = min(2, int(3 * (when - began) / max(ended - began, 0.001)))
-            thirds[third] = max(thirds[third], taken)
-        return thirds[2] / max(thirds[1], 1)
+        _, second, last = _thirds([(when, java + python) for when, java, python in self.looks if java])
+        return max(last, default=0) / max(second, default=1)
 
     def figures(self) -> dict[str, float]:
         """Return what is shown of it."""

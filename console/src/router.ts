@@ -43,7 +43,7 @@ export function go(path: string[], query: Record<string, string> = {}): void {
 
 /** Change parts of the query in place: what a table shows is in the address, and "back" leaves the page. */
 export function setQuery(change: Record<string, string | null>): void {
-  const { path, query } = route.get();
+  const { path, query } = parse(location.hash);
   const next = new URLSearchParams(query);
   for (const [name, value] of Object.entries(change)) {
     if (value === null || value === "") next.delete(name);

@@ -1,5 +1,5 @@
 /** A value that components follow: what the whole tab shares, as the session and what is being waited for. */
-import { useEffect, useState } from "preact/hooks";
+import { useLayoutEffect, useState } from "preact/hooks";
 
 export interface Store<T> {
   get(): T;
@@ -25,6 +25,7 @@ export function store<T>(first: T): Store<T> {
 
 export function useStore<T>(from: Store<T>): T {
   const [, again] = useState({});
-  useEffect(() => from.follow(() => again({})), [from]);
+  // Not useEffect: that runs after the paint, and a change before it would never be seen.
+  useLayoutEffect(() => from.follow(() => again({})), [from]);
   return from.get();
 }

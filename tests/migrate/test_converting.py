@@ -35,7 +35,8 @@ def user(name: str = "ann", **fields: Any) -> dict[str, Any]:
 
 
 def project(name: str = "EGI", identity: str = P, **fields: Any) -> dict[str, Any]:
-    return document(uuid=identity, name=name, created_on=MADE, modified_on=MADE, created_by=ANN, **fields)
+    own = {"created_on": MADE, "modified_on": MADE, "created_by": ANN}
+    return document(**{"uuid": identity, "name": name, **own, **fields})
 
 
 def topic(name: str = "t", **fields: Any) -> dict[str, Any]:
@@ -150,11 +151,35 @@ def test_what_is_of_a_project_that_is_gone_is_left_out() -> None:
     assert kinds(done) == ["schema", "topic", "subscription"]
 
 
-def test_a_name_that_nobody_could_ask_for_is_mended() -> None:
-    done = moved(projects=[project("EGI ops/test"), project("EGI_ops_test", str(uuid.uuid4()))])
+def test_a_name_that_nobody_could_ask_for_is_mended_and_takes_nobody_elses() -> None:
+    other = str(uuid.uuid4())
+    done = moved(
+        projects=[project("EGI ops/test"), project("EGI_ops_test", other)],
+        topics=[topic("a b", project_uuid=P), topic("a_b", project_uuid=P), topic("a/b", project_uuid=P)],
+        subscriptions=[subscription(topic="a b"), subscription("u", topic="a/b")],
+    )
 
-    assert [each.name for each in done.projects] == ["EGI_ops_test", "EGI_ops_test"][:1]
-    assert kinds(done) == ["name", "second project"]
+    assert [(each.name, each.id) for each in done.projects] == [("EGI_ops_test_2", P), ("EGI_ops_test", other)]
+    assert [each.line.name for each in done.topics] == ["a_b_2", "a_b", "a_b_3"]
+    assert [each.topic for each in done.subscriptions] == ["a_b_2", "a_b_3"]
+    assert kinds(done) == ["name", "name", "name"]
+
+
+def test_two_users_of_a_uuid_both_go_over_and_what_names_it_is_the_oldest() -> None:
+    entry = [{"project_uuid": P, "roles": ["consumer"]}]
+
+    done = moved(users=[user(projects=entry), user("bob", uuid=ANN, projects=entry)], topics=[topic(acl=[ANN])])
+
+    assert [(each.name, each.id) for each in done.users] == [("ann", ANN), ("bob", None)]
+    assert [each.user for each in done.memberships] == ["ann", "bob"]
+    assert done.topics[0].line.authorized == ("ann",)
+
+
+def test_nobody_is_who_made_what_names_nobody() -> None:
+    done = moved(users=[user(uuid="", created_by=""), user("bob", created_by="")], projects=[project(created_by="")])
+
+    assert [each.created_by for each in done.users] == [None, None]
+    assert done.projects[0].created_by is None
 
 
 def test_a_schema_is_decoded_and_attached() -> None:

@@ -250,6 +250,15 @@ def test_a_dump_of_the_database_tells_the_same_as_the_database(original: Origina
     assert "projects.bson is missing" in nothing.stderr
 
 
+def test_on_stdout_there_is_the_export_alone(original: Original) -> None:
+    ran = ams("migrate", "export", "-", *sources(original))
+
+    lines = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert ran.returncode == 0
+    assert (lines[0]["kind"], lines[-1]["kind"]) == ("header", "end")
+    assert TOKEN not in ran.stderr
+
+
 def test_a_file_that_is_there_is_left_alone(original: Original, tmp_path: Path) -> None:
     (tmp_path / "x").write_text("mine")
 

@@ -34,7 +34,8 @@ def test_the_id_is_kafkas_offset_and_the_time_is_cut_to_milliseconds() -> None:
     ("said", "expected"),
     [
         ("2024-03-05T10:20:30Z", 1709634030000), ("2024-03-05T10:20:30.5Z", 1709634030500),
-        ("2024-03-05T10:20:30.999999999Z", 1709634030999), ("yesterday", WRITTEN), (None, WRITTEN), (7, WRITTEN),
+        ("2024-03-05T10:20:30.999999999Z", 1709634030999),
+        ("2024-03-05T10:20:30", 1709634030000), ("yesterday", WRITTEN), (None, WRITTEN), (7, WRITTEN),
     ],
 )  # fmt: skip
 def test_a_time_has_up_to_nine_digits_and_else_is_the_brokers(said: Any, expected: int) -> None:

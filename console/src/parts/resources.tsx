@@ -28,8 +28,8 @@ export interface Action {
 interface Props<T> {
   title: string;
   kind?: string;
-  /** A GET; null: nothing is asked, `rows` are given null. */
-  path: string | null;
+  /** Of a GET. */
+  path: string;
   rows: (answer: never) => T[];
   columns: Column<T>[];
   rowKey: (row: T) => string;

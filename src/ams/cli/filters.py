@@ -32,9 +32,6 @@ class MessageFilter(OptionSet):
         ),
     ] = ""
 
-    def __bool__(self) -> bool:
-        return bool(self.filter or self.json)
-
     def test(self) -> Test:
         """Return what tells whether a message is shown. Raises `Usage` for what cannot be read."""
         tests = [*([_by_attributes(self.filter)] if self.filter else []), *([_by_json(self.json)] if self.json else [])]

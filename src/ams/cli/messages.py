@@ -30,9 +30,6 @@ LONGEST_LINE = 16 * 2**20
 """Bytes; longer than any message a service takes, short enough to hold in memory."""
 
 
-_ALL = MessageFilter()
-
-
 @with_options
 def publish(
     session: Session,
@@ -167,9 +164,10 @@ def _is_pushed(session: Session, subscription: str) -> bool:
 def tail(
     session: Session,
     topic: TopicName,
+    *,
     oldest: Annotated[bool, option("Begin with the oldest message kept.", "--oldest")] = False,
     max_messages: Annotated[int | None, option("End after so many messages.", "--max", min=1)] = None,
-    shown: MessageFilter = _ALL,
+    shown: MessageFilter,
 ) -> None:
     """Follow a topic until Ctrl-C, through a subscription that is deleted at the end."""
     is_shown = shown.test()

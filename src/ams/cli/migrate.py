@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, option
-from ams.cli.command import Group, Session, with_options
+from ams.cli.arguments import Output, argument, option
+from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit
 from ams.cli.extras import need
 from ams.cli.installation import Progress
@@ -23,40 +24,42 @@ app = Group(
     "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
 )
 
-MongoDB = Annotated[
-    str,
-    option(
-        "Where its MongoDB is, or a folder that mongodump made.",
-        "--mongodb",
-        metavar="URI",
-        envvar="AMS_MIGRATE_MONGODB",
-        show_default=False,
-    ),
-]
-Database = Annotated[str, option("Its database there (store_db of its settings).", "--database", metavar="NAME")]
-Servers = Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]
+
+@dataclass(frozen=True, slots=True)
+class Source(OptionSet):
+    """Where the reference keeps what it has."""
+
+    mongodb: Annotated[
+        str,
+        option(
+            "Where its MongoDB is, or a folder that mongodump made.",
+            "--mongodb",
+            metavar="URI",
+            envvar="AMS_MIGRATE_MONGODB",
+            show_default=False,
+        ),
+    ] = field(repr=False)
+    """It may hold a password."""
+    kafka: Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]
+    database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
+
+
 Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
-DATABASE = "argo_msg"
 
 
 @app.command()
-def plan(
-    mongodb: MongoDB,
-    kafka: Servers,
-    database: Database = DATABASE,
-    strict: Strict = False,
-    output: Output = Format.TABLE,
-) -> None:
+@with_options
+def plan(source: Source, *, strict: Strict = False, output: Output = Format.TABLE) -> None:
     """Say what there is, and what of it does not go over as it is. Nothing is changed."""
-    asyncio.run(_migrate(mongodb, database, kafka, "", strict, output))
+    asyncio.run(_migrate(source, "", strict, output))
 
 
 @app.command()
+@with_options
 def export(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="New file; .gz compresses it, - is stdout.")],
-    mongodb: MongoDB,
-    kafka: Servers,
-    database: Database = DATABASE,
+    file: Annotated[str, argument("FILE", "New file; .gz compresses it, - is stdout.")],
+    source: Source,
+    *,
     strict: Strict = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -64,17 +67,17 @@ def export(
 
     The file holds every token in clear, for its owner only (mode 0600).
     """
-    asyncio.run(_migrate(mongodb, database, kafka, file, strict, output))
+    asyncio.run(_migrate(source, file, strict, output))
 
 
 @app.command()
 @with_options
-def verify(session: Session, mongodb: MongoDB, kafka: Servers, database: Database = DATABASE) -> None:
+def verify(session: Session, source: Source) -> None:
     """Compare every token, message and position with what the service has now.
 
     Ask with the token of a service_admin. The exit code is 1 when anything differs.
     """
-    found = asyncio.run(_verified(session, mongodb, database, kafka))
+    found = asyncio.run(_verified(session, source))
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
     text = fields({**counts, "different": str(len(found.differences))})
     if found.differences:
@@ -86,32 +89,32 @@ def verify(session: Session, mongodb: MongoDB, kafka: Servers, database: Databas
         raise typer.Exit(Exit.REFUSED)
 
 
-async def _verified(session: Session, mongodb: str, database: str, kafka: str) -> "Verified":
+async def _verified(session: Session, source: Source) -> "Verified":
     need("migrate")
     from ams.migrate.documents import read_documents
     from ams.migrate.records import Kafka
     from ams.migrate.verifying import verify
     from ams.migrate.writing import plan as planned
 
-    async with Kafka(kafka) as source:
-        found = planned(read_documents(mongodb, database), source)
-        return await verify(found.found, source, session.client, session.ca)
+    async with Kafka(source.kafka) as kafka:
+        found = planned(read_documents(source.mongodb, source.database), kafka)
+        return await verify(found.found, kafka, session.client, session.ca)
 
 
-async def _migrate(mongodb: str, database: str, kafka: str, file: str, strict: bool, output: Format) -> None:
+async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
     need("migrate")
     from ams.migrate.documents import read_documents
     from ams.migrate.records import Kafka
     from ams.migrate.writing import plan as planned
     from ams.migrate.writing import write as written
 
-    async with Kafka(kafka) as source:
-        found = planned(read_documents(mongodb, database), source)
+    async with Kafka(source.kafka) as kafka:
+        found = planned(read_documents(source.mongodb, source.database), kafka)
         if strict and found.found.oddities:
             _tell(found, {**found.counts, "message": found.messages}, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
-            counts = await written(found, source, file, Progress("written").tell)
+            counts = await written(found, kafka, file, Progress("written").tell)
         else:
             counts = {**found.counts, "message": found.messages}
     if file == "-":

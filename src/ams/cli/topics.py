@@ -25,7 +25,6 @@ Subscription = Annotated[
 
 PIECE = 1_000
 """Messages read at once."""
-_ALL = MessageFilter()
 
 
 def _fields(topic: wire.Topic) -> dict[str, str]:
@@ -115,7 +114,7 @@ def browse(
         str, option("Begin with what was published then and go forward: 2030-05-01T12:00:00Z.", metavar="TIME")
     ] = "",
     most: Annotated[int, option("At most so many messages.", "--max", min=1)] = 20,
-    shown: MessageFilter = _ALL,
+    shown: MessageFilter,
     subscription: Subscription = "",
 ) -> None:
     """Look through messages, the newest first; filters look as far back as they must."""

@@ -65,6 +65,14 @@ def new_uuid() -> str:
     return str(uuid.uuid4())
 
 
+def is_uuid(text: str) -> bool:
+    """Whether `text` is a uuid as `new_uuid` writes them."""
+    try:
+        return str(uuid.UUID(text)) == text
+    except ValueError:
+        return False
+
+
 def new_topic_id() -> TopicId:
     """Return a fresh identity for a topic."""
     return TopicId(uuid.uuid4().bytes)

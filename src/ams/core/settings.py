@@ -44,6 +44,8 @@ CLIENT_VARIABLES = frozenset(
         "AMS_CONFIG",
         "AMS_DEBUG",
         "AMS_NEW_TOKEN_KEY",
+        "AMS_MIGRATE_MONGODB",
+        "AMS_MIGRATE_KAFKA",
     }
 )
 """Variables of the client commands, which are no settings of the service."""

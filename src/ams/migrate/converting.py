@@ -5,19 +5,21 @@ What does not go over as it is, is told as an `Oddity`. Where there is a choice,
 
 import base64
 import binascii
+import itertools
 import math
 import re
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from ams.core.clock import DAY
-from ams.core.names import is_name
+from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
+from ams.core.settings import MAX_RETENTION_SECONDS
 from ams.migrate.documents import Document, Documents
+from ams.service.subscriptions import MAX_ACK_DEADLINE
 from ams.storage.export_format import (
     Day,
     Line,
@@ -34,14 +36,14 @@ from ams.storage.export_format import (
 
 NAMESPACE = uuid.UUID("8c0f1a54-6f0e-5bd3-9a3e-0d6b7a2f4c11")
 """Of ids that the reference does not have: the same names give the same ids, in a second run too."""
-LONGEST_DEADLINE = 600
-LONGEST_AGE = 365 * DAY
+LONGEST_AGE = MAX_RETENTION_SECONDS * 1000
 LAST_MESSAGES = 1000
 """A rate is kept as so many messages since the request before."""
-MOST_NAME = 255
 LATEST = 253_402_300_799_999
 """The end of the year 9999."""
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+_KINDS: Mapping[str, Literal["json", "avro"]] = {"json": "json", "avro": "avro"}
+_DECIDED: Mapping[str, Literal["accepted", "declined"]] = {"accepted": "accepted", "declined": "declined"}
 MOST = 2**53
 """Numbers beyond it are none that anything counted."""
 
@@ -119,10 +121,14 @@ class _Conversion:
         self._done = Converted()
         self._users: dict[str, str] = {}
         """Names of users that go over, by their old uuids; of two of a name both."""
+        self._kept: list[tuple[str, Document]] = []
+        """Users that go over, by their new names."""
         self._ids: set[tuple[str, str]] = set()
         self._projects: dict[str, str] = {}
         self._schemas: dict[str, tuple[str, str]] = {}
         """Project and name, by old uuids."""
+        self._topics: dict[tuple[str, str], MovedTopic] = {}
+        """By the uuid of the project and the old name."""
 
     def run(self) -> Converted:
         self._convert_users()
@@ -137,32 +143,38 @@ class _Conversion:
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
 
-    def _name(self, kind: str, name: str, taken: Iterable[str]) -> str:
-        """Return a name that can be asked for: the rule of the old one was not always held."""
+    def _name(self, kind: str, name: str, others: Collection[str]) -> str:
+        """Return a name that can be asked for, and is none of the others: the rule of names was not always held."""
         if is_name(name):
             return name
-        mended = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:MOST_NAME] or "unnamed"
-        while mended in taken:
-            mended = f"{mended[: MOST_NAME - 1]}_"
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
+        endings = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
+        mended = next(each for end in endings if (each := base[: MAX_NAME - len(end)] + end) not in others)
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
 
     def _id(self, kind: str, name: str, identity: str) -> str | None:
-        if _is_uuid(identity) and (kind, identity) not in self._ids:
+        if is_uuid(identity) and (kind, identity) not in self._ids:
             self._ids.add((kind, identity))
             return identity
-        why = "another has it too" if _is_uuid(identity) else "its own is none"
+        why = "another has it too" if is_uuid(identity) else "its own is none"
         self._odd("uuid", f"{kind} {name}", f"gets a new uuid: {why}")
         return None
 
+    def _user(self, identity: str) -> str | None:
+        """Return the name of the user with an old uuid; None for one that is gone, and where none is named."""
+        return self._users.get(identity) if identity else None
+
     def _convert_users(self) -> None:
+        documents = self._documents.users
+        others = {_text(each, "name") for each in documents}
         made: dict[str, User] = {}
         tokens: set[str] = set()
-        for each in self._documents.users:
-            name = self._name("user", _text(each, "name"), made)
-            token = _text(each, "token")
+        for each in documents:
+            name = self._name("user", _text(each, "name"), others | made.keys())
+            token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
-                self._users[_text(each, "uuid")] = name
+                self._users.setdefault(identity, name)
                 self._odd("second user", name, "is left out with its token: the oldest of a name answered")
                 continue
             if not token:
@@ -171,30 +183,33 @@ class _Conversion:
                 self._odd("second token", f"user {name}", "is left out: the oldest user of a token answered")
                 continue
             tokens.add(token)
-            self._users[_text(each, "uuid")] = name
+            self._users.setdefault(identity, name)
+            self._kept.append((name, each))
             made[name] = User(
                 name=name,
-                id=self._id("user", name, _text(each, "uuid")),
+                id=self._id("user", name, identity),
                 token=token,
                 service_roles=tuple(_texts(each, "service_roles")),
                 created_on=_time(each, "created_on") or _made(each),
                 modified_on=_time(each, "modified_on"),
-                created_by=_text(each, "created_by") or None,
                 **_person(each),
             )
-        self._done.users = _by_creators(made, self._users)
+        creators = {name: self._user(_text(each, "created_by")) for name, each in self._kept}
+        self._done.users = _by_creators(made, creators)
 
     def _convert_projects(self) -> None:
-        days = _days_of_projects(self._documents.daily_topic_msg_count)
+        documents = self._documents.projects
+        others = {_text(each, "name") for each in documents}
+        days = _days(self._documents.daily_topic_msg_count, "project_uuid")
         names: set[str] = set()
-        for each in self._documents.projects:
+        for each in documents:
             identity = _text(each, "uuid")
-            name = self._name("project", _text(each, "name"), names)
+            name = self._name("project", _text(each, "name"), others | names)
             if name in names:
                 self._odd("second project", name, "is left out with all in it: the oldest of a name answered")
                 continue
             names.add(name)
-            self._projects[identity] = name
+            self._projects.setdefault(identity, name)
             self._done.projects.append(
                 Project(
                     name=name,
@@ -202,19 +217,13 @@ class _Conversion:
                     description=_text(each, "description"),
                     created_on=_time(each, "created_on") or _made(each),
                     modified_on=_time(each, "modified_on"),
-                    created_by=self._users.get(_text(each, "created_by")),
-                    days=tuple(Day(day, count, 0) for day, count in sorted(days[identity].items())),
+                    created_by=self._user(_text(each, "created_by")),
+                    days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
                 )
             )
 
     def _convert_memberships(self) -> None:
-        known = {user.name for user in self._done.users}
-        seen: set[str] = set()
-        for each in self._documents.users:
-            name = self._users.get(_text(each, "uuid"), "")
-            if name not in known or name in seen:
-                continue
-            seen.add(name)
+        for name, each in self._kept:
             roles: dict[str, tuple[str, ...]] = {}
             for entry in _entries(each, "projects"):
                 project = self._projects.get(_text(entry, "project_uuid"))
@@ -227,32 +236,40 @@ class _Conversion:
             self._done.memberships += [Membership(user=name, project=each, roles=of) for each, of in roles.items()]
 
     def _convert_schemas(self) -> None:
+        others = _places(self._documents.schemas)
         names: set[tuple[str, str]] = set()
         for each in self._documents.schemas:
-            place = self._place("schema", each, names)
+            place = self._place("schema", each, names, others)
             if place is None:
                 continue
             project, name = place
-            payload, kind = _payload(each), _text(each, "type").lower()
-            if payload is None or kind not in ("json", "avro"):
+            payload, kind = _payload(each), _KINDS.get(_text(each, "type").lower())
+            if payload is None or kind is None:
                 self._odd("schema", f"{project}/{name}", "is left out: it cannot be read; its topics take any message")
                 continue
             names.add(place)
             self._schemas[_text(each, "uuid")] = place
             identity = self._id("schema", name, _text(each, "uuid"))
             created = _made(each)
-            revision = Revision(revision=1, type=kind, payload=payload, created_on=created)  # type: ignore[arg-type]
+            revision = Revision(revision=1, type=kind, payload=payload, created_on=created)
             self._done.schemas.append(
                 Schema(project=project, name=name, id=identity, created_on=created, revisions=(revision,))
             )
 
-    def _place(self, kind: str, each: Document, taken: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-        """Return project and name of something in a project; None when it is left out."""
-        project = self._projects.get(_text(each, "project_uuid"))
+    def _place(
+        self, kind: str, each: Document, taken: Collection[tuple[str, str]], others: Collection[tuple[str, str]]
+    ) -> tuple[str, str] | None:
+        """Return project and name of something in a project; None when it is left out.
+
+        `others` are the old places of all of its kind, by uuid and name.
+        """
+        owner = _text(each, "project_uuid")
+        project = self._projects.get(owner)
         if project is None:
             self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
             return None
-        name = self._name(kind, _text(each, "name"), {name for of, name in taken if of == project})
+        beside = {name for of, name in others if of == owner} | {name for of, name in taken if of == project}
+        name = self._name(kind, _text(each, "name"), beside)
         if (project, name) in taken:
             self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
             return None
@@ -260,19 +277,26 @@ class _Conversion:
 
     def _convert_topics(self) -> None:
         """Of several of a name, which share a Kafka topic, the newest has schema and date; lists are united."""
-        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
-        for each in self._documents.topics:
-            groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
-        days = _days_of_topics(self._documents.daily_topic_msg_count)
-        taken: set[tuple[str, str]] = set()
-        for (owner, old_name), several in groups.items():
-            place = self._place("topic", several[-1], taken)
-            if place is None:
-                continue
-            taken.add(place)
+        days = _days(self._documents.daily_topic_msg_count, "project_uuid", "topic_name")
+        for old, place, several in self._grouped("topic", self._documents.topics):
             if len(several) > 1:
                 self._odd("second topic", f"{place[0]}/{place[1]}", "both are one now: they shared their messages")
-            self._done.topics.append(self._topic(place, several, kafka_topic(owner, old_name), days[owner, old_name]))
+            self._topics[old] = self._topic(place, several, kafka_topic(*old), days[old])
+        self._done.topics = list(self._topics.values())
+
+    def _grouped(
+        self, kind: str, documents: Sequence[Document]
+    ) -> Iterator[tuple[tuple[str, str], tuple[str, str], Sequence[Document]]]:
+        """Yield the old place and the new one of what goes over, and its documents: of a name there may be two."""
+        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
+        for each in documents:
+            groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
+        taken: set[tuple[str, str]] = set()
+        for old, several in groups.items():
+            place = self._place(kind, several[-1], taken, groups)
+            if place is not None:
+                taken.add(place)
+                yield old, place, several
 
     def _topic(
         self, place: tuple[str, str], several: Sequence[Document], kafka: str, days: Mapping[str, int]
@@ -312,11 +336,10 @@ class _Conversion:
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         """Return the names on an access list, each once."""
-        known = {user.name for user in self._done.users}
         names: dict[str, None] = {}
         for identity in (each for one in several for each in _texts(one, "acl")):
             name = self._users.get(identity)
-            if name is None or name not in known:
+            if name is None:
                 self._odd("access list", what, "names a user that is gone, who is left out")
             elif name in names:
                 self._odd("access list", what, f"names {name} twice")
@@ -325,41 +348,31 @@ class _Conversion:
         return tuple(names)
 
     def _convert_subscriptions(self) -> None:
-        topics = {(each.line.project, each.line.name): each for each in self._done.topics}
-        groups: dict[tuple[str, str], list[Document]] = defaultdict(list)
-        for each in self._documents.subscriptions:
-            groups[_text(each, "project_uuid"), _text(each, "name")].append(each)
-        taken: set[tuple[str, str]] = set()
-        for several in groups.values():
-            place = self._place("subscription", several[-1], taken)
-            if place is None:
-                continue
-            taken.add(place)
+        for _, place, several in self._grouped("subscription", self._documents.subscriptions):
             if len(several) > 1:
                 self._odd("second subscription", f"{place[0]}/{place[1]}", "the smaller offset is taken")
-            line = self._subscription(place, several, topics)
+            line = self._subscription(place, several)
             if line is not None:
                 self._done.subscriptions.append(line)
 
-    def _subscription(
-        self, place: tuple[str, str], several: Sequence[Document], topics: Mapping[tuple[str, str], MovedTopic]
-    ) -> Subscription | None:
+    def _subscription(self, place: tuple[str, str], several: Sequence[Document]) -> Subscription | None:
         project, name = place
         newest, what = several[-1], f"subscription {project}/{name}"
-        topic = _text(newest, "topic")
-        if not is_name(topic):
-            self._odd("subscription", f"{project}/{name}", "is left out: its topic has no name")
+        owner, old_topic = _text(newest, "project_uuid"), _text(newest, "topic")
+        topic = self._topics.get((owner, old_topic))
+        if topic is None and not is_name(old_topic):
+            self._odd("subscription", f"{project}/{name}", "is left out: its topic is gone, and had no name")
             return None
-        offset, lost = self._offset(what, several, topics.get((project, topic)))
+        offset, lost = self._offset(what, several, topic)
         deadline = _number(newest, "ack", 10)
-        if not 0 <= deadline <= LONGEST_DEADLINE:
-            self._odd("deadline", what, f"of {deadline} s is cut to 0 to {LONGEST_DEADLINE}")
+        if not 0 <= deadline <= MAX_ACK_DEADLINE:
+            self._odd("deadline", what, f"of {deadline} s is cut to 0 to {MAX_ACK_DEADLINE}")
         return Subscription(
             project=project,
             name=name,
-            topic=topic,
-            id=str(uuid.uuid5(NAMESPACE, f"subscription {_text(newest, 'project_uuid')}.{_text(newest, 'name')}")),
-            ack_deadline_seconds=min(max(deadline, 0), LONGEST_DEADLINE),
+            topic=topic.line.name if topic else old_topic,
+            id=str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}")),
+            ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
             created_on=_time(newest, "created_on") or _made(newest),
             push=self._push(what, newest),
             authorized=self._listed(what, several),
@@ -418,28 +431,25 @@ class _Conversion:
         )
 
     def _convert_registrations(self) -> None:
-        known = {user.name for user in self._done.users}
         pending: set[str] = set()
         made: list[Registration] = []
         for each in reversed(self._documents.user_registrations):  # of several pending ones the newest
-            name, status = _text(each, "name"), _text(each, "status")
-            status = status if status in ("accepted", "declined") else "pending"
-            if status == "pending" and name in pending:
+            name, decided = _text(each, "name"), _DECIDED.get(_text(each, "status"))
+            if decided is None and name in pending:
                 self._odd("registration", name, "is left out: a newer one of the name is pending")
                 continue
-            if status == "pending":
+            if decided is None:
                 pending.add(name)
-            decided_by = self._users.get(_text(each, "modified_by"))
             made.append(
                 Registration(
                     name=name,
                     id=self._id("registration", name, _text(each, "uuid")),
-                    status=status,  # type: ignore[arg-type]
+                    status=decided or "pending",
                     activation_token=_text(each, "activation_token"),
                     decline_comment=_text(each, "decline_comment"),
                     registered_at=_written(each, "registered_at"),
                     modified_at=_written(each, "modified_at"),
-                    modified_by=decided_by if decided_by in known else None,
+                    modified_by=self._user(_text(each, "modified_by")),
                     **_person(each),
                 )
             )
@@ -474,10 +484,15 @@ def _time(each: Document, name: str) -> int | None:
     """Return a date in milliseconds; None for the year 1, which stands for never, and for what is no date."""
     found = each.get(name)
     if isinstance(found, datetime):
-        found = ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
+        found = milliseconds(found)
     elif found is None or isinstance(found, str | float) or not hasattr(found, "__int__"):
         return None
     return int(found) if 0 < int(found) <= LATEST else None
+
+
+def milliseconds(moment: datetime) -> int:
+    """Return a moment in milliseconds since 1970, cut; one without a zone is UTC."""
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MILLISECOND
 
 
 def _made(each: Document) -> int | None:
@@ -494,13 +509,6 @@ def _written(each: Document, name: str) -> int | None:
         return None
 
 
-def _is_uuid(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text
-    except ValueError:
-        return False
-
-
 def _person(each: Document) -> dict[str, str]:
     return {name: _text(each, name) for name in ("email", "first_name", "last_name", "organization", "description")}
 
@@ -512,7 +520,7 @@ def _payload(each: Document) -> str | None:
         return None
 
 
-def _by_creators(made: Mapping[str, User], names: Mapping[str, str]) -> list[User]:
+def _by_creators(made: Mapping[str, User], creators: Mapping[str, str | None]) -> list[User]:
     """Return users so that each comes after the one who made it, whom it names."""
     ordered: dict[str, User] = {}
     for user in made.values():
@@ -520,12 +528,16 @@ def _by_creators(made: Mapping[str, User], names: Mapping[str, str]) -> list[Use
         current: User | None = user
         while current is not None and current.name not in ordered and current not in path:
             path.append(current)
-            current = made.get(names.get(current.created_by or "", ""))
+            current = made.get(creators[current.name] or "")
         for each in reversed(path):
-            creator = names.get(each.created_by or "")
+            creator = creators[each.name]
             each.created_by = creator if creator in ordered else None
             ordered[each.name] = each
     return list(ordered.values())
+
+
+def _places(documents: Iterable[Document]) -> set[tuple[str, str]]:
+    return {(_text(each, "project_uuid"), _text(each, "name")) for each in documents}
 
 
 def _day(each: Document) -> str | None:
@@ -533,19 +545,12 @@ def _day(each: Document) -> str | None:
     return None if time is None else datetime.fromtimestamp(time / 1000, UTC).date().isoformat()
 
 
-def _days_of_projects(documents: Iterable[Document]) -> dict[str, dict[str, int]]:
-    days: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+def _days(documents: Iterable[Document], *names: str) -> Mapping[tuple[str, ...], Mapping[str, int]]:
+    """Return what was published on each day, by these fields; two documents of a day are of publishes at one time."""
+    days: dict[tuple[str, ...], dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for each in documents:
         if day := _day(each):
-            days[_text(each, "project_uuid")][day] += max(_number(each, "msg_count"), 0)
-    return days
-
-
-def _days_of_topics(documents: Iterable[Document]) -> dict[tuple[str, str], dict[str, int]]:
-    days: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for each in documents:  # two documents of a day are from publishes at the same time
-        if day := _day(each):
-            days[_text(each, "project_uuid"), _text(each, "topic_name")][day] += max(_number(each, "msg_count"), 0)
+            days[tuple(_text(each, name) for name in names)][day] += max(_number(each, "msg_count"), 0)
     return days
 
 
@@ -564,11 +569,10 @@ def _fitted(days: Mapping[str, int], end: int, created: int | None) -> tuple[Day
 
 def _tally(each: Document, messages: int, size: int, last_name: str, rate_name: str) -> Tally:
     """Return what was counted, and the time of the last request with one before that gives the same rate."""
-    last, rate, messages, size = _time(each, last_name), each.get(rate_name), max(messages, 0), max(size, 0)
-    known = last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0
-    if not known or last is None or not isinstance(rate, int | float):
-        return Tally(messages=messages, bytes=size, last=last)
-    before = last - round(1000 * LAST_MESSAGES / rate)
-    if before < 0:
-        return Tally(messages=messages, bytes=size, last=last)
-    return Tally(messages=messages, bytes=size, last_messages=LAST_MESSAGES, last=last, before=before)
+    last, rate = _time(each, last_name), each.get(rate_name)
+    tally = Tally(messages=max(messages, 0), bytes=max(size, 0), last=last)
+    if last is not None and isinstance(rate, int | float) and math.isfinite(rate) and rate > 0:
+        before = last - round(1000 * LAST_MESSAGES / rate)
+        if before >= 0:
+            tally.last_messages, tally.before = LAST_MESSAGES, before
+    return tally

@@ -12,7 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
 from ams.core.errors import Unavailable
-from ams.migrate.converting import NO_MESSAGES, Bounds
+from ams.migrate.converting import NO_MESSAGES, Bounds, milliseconds
 from ams.storage.export_format import Message
 
 AT_ONCE = 2_000
@@ -159,4 +159,4 @@ def _time(said: Any, otherwise: int) -> int:
         moment = datetime.fromisoformat(said)
     except (ValueError, TypeError):
         return max(otherwise, 0)
-    return max(int(moment.timestamp()) * 1000 + moment.microsecond // 1000, 0)
+    return max(milliseconds(moment), 0)

@@ -51,7 +51,7 @@ async def verify(found: Converted, kafka: Kafka, client: Client, ca: str | None)
 
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
     """Try every token."""
-    for user in found.users:
+    for user in filter(lambda each: each.token, found.users):
         with Client(client.endpoint, user.token, ca=ca) as own:
             try:
                 profile = own.call(wire.get_profile())

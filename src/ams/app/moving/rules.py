@@ -4,7 +4,6 @@ Everything is checked before any of it is used, so that what cannot be imported 
 What is remembered grows with the names in a file, not with its messages.
 """
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from ams.core import google_push
 from ams.core.errors import InvalidInput, Unusable
 from ams.core.issuer import checked as checked_issuer
 from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
-from ams.core.names import checked_name
+from ams.core.names import checked_name, is_uuid
 from ams.core.parallel_options import MIN_ACK_DEADLINE
 from ams.core.parallel_options import check as check_options
 from ams.core.public_keys import PublicKey
@@ -274,7 +273,7 @@ class Rules:
     def _identity(self, what: str, identity: str | None) -> None:
         if identity is None:
             return
-        if identity != _uuid(identity):
+        if not is_uuid(identity):
             raise InvalidInput(f"id {identity!r} is no uuid in lower-case digits")
         if (what, identity) in self._ids:
             raise InvalidInput(f"a second {what} with id {identity}")
@@ -460,13 +459,6 @@ def _check_secrets(line: Subscription) -> None:
             delivery.key(each.secret)
         except ValueError as error:
             raise InvalidInput(str(error)) from None
-
-
-def _uuid(text: str) -> str | None:
-    try:
-        return str(uuid.UUID(text))
-    except ValueError:
-        return None
 
 
 def _check_days(days: Iterable[Day]) -> None:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from ams.client import Client, wire
 from ams.client.errors import ClientError
-from ams.core.clock import Milliseconds, publish_time
+from ams.core.clock import publish_time
+from ams.core.messages import parse
 from ams.migrate.converting import Converted, MovedTopic
 from ams.migrate.records import Kafka
 from ams.migrate.writing import messages_of
@@ -79,12 +80,14 @@ def _subscriptions(found: Converted, client: Client) -> Iterator[Difference]:
 async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
     """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data."""
     old = _Sum()
-    async for message in messages_of(topic, kafka, []):
-        old.add(message.offset, publish_time(Milliseconds(message.time)), message.attributes, message.data)
+    async for batch in messages_of(topic, kafka, []):
+        for each in batch:
+            message = parse(each.fragment)
+            old.add(each.offset, publish_time(each.time), message.attributes, message.data)
     new = _Sum()
     try:
-        for each in _read(topic, client):
-            new.add(each.offset, each.publish_time, each.attributes, each.data)
+        for one in _read(topic, client):
+            new.add(one.offset, one.publish_time, one.attributes, one.data)
     except ClientError as error:
         return str(old), error.message, old.count
     return str(old), str(new), old.count

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 from ams.app.moving.files import writing
-from ams.migrate.converting import Converted, MovedTopic, Oddity, converted
-from ams.migrate.documents import Documents
-from ams.migrate.records import Kafka
+from ams.migrate.converting import Converted, MovedTopic, converted
+from ams.migrate.documents import Documents, Oddity
+from ams.migrate.sources import Messages
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, Message, encoded, kind
 
 Progress = Callable[[int, int | None], None]
@@ -29,7 +29,7 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Kafka) -> Plan:
+def plan(documents: Documents, kafka: Messages) -> Plan:
     """Look at everything and change nothing."""
     found = converted(documents, kafka.bounds)
     ours = {topic.kafka for topic in found.topics}
@@ -43,7 +43,7 @@ def plan(documents: Documents, kafka: Kafka) -> Plan:
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:
     """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
@@ -67,7 +67,7 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
     return counts
 
 
-async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Message]:
+async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]) -> AsyncIterator[Message]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
     name = f"topic {topic.line.project}/{topic.line.name}"
     holes, last, time = 0, topic.bounds.first - 1, 0

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,12 +11,14 @@ import typer
 
 from ams.cli.arguments import Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
-from ams.cli.exits import Exit
+from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
 from ams.cli.installation import Progress
 from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
 
@@ -38,10 +41,31 @@ class Source(OptionSet):
             envvar="AMS_MIGRATE_MONGODB",
             show_default=False,
         ),
-    ] = field(repr=False)
+    ] = field(default="", repr=False)
     """It may hold a password."""
-    kafka: Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]
+    kafka: Annotated[
+        str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)
+    ] = ""
     database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
+    api: Annotated[
+        str,
+        option(
+            "Its HTTP API instead, where those cannot be reached (token: AMS_MIGRATE_TOKEN).", "--api", metavar="URL"
+        ),
+    ] = ""
+    old_ca: Annotated[str | None, option("File of CA certificates to trust at --api.", "--old-ca")] = None
+
+    def opened(self) -> "AbstractAsyncContextManager[OldSource]":
+        """Open it; raise `Usage` where it is not said where it is."""
+        need("migrate")
+        from ams.migrate.sources import Place, opened
+
+        token = environment().get("AMS_MIGRATE_TOKEN", "")
+        if self.api and not token:
+            raise Usage("--api takes the token of a service_admin: set AMS_MIGRATE_TOKEN")
+        if not self.api and not (self.mongodb and self.kafka):
+            raise Usage("say where the reference is: --mongodb and --kafka, or --api")
+        return opened(Place(self.mongodb, self.database, self.kafka, self.api, token, self.old_ca))
 
 
 Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
@@ -90,31 +114,27 @@ def verify(session: Session, source: Source) -> None:
 
 
 async def _verified(session: Session, source: Source) -> "Verified":
-    need("migrate")
-    from ams.migrate.documents import read_documents
-    from ams.migrate.records import Kafka
-    from ams.migrate.verifying import verify
-    from ams.migrate.writing import plan as planned
+    async with source.opened() as old:
+        from ams.migrate.verifying import verify
+        from ams.migrate.writing import plan as planned
 
-    async with Kafka(source.kafka) as kafka:
-        found = planned(read_documents(source.mongodb, source.database), kafka)
-        return await verify(found.found, kafka, session.client, session.ca)
+        found = planned(await old.documents(), old.messages)
+        return await verify(found.found, old.messages, session.client, session.ca)
 
 
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
-    need("migrate")
-    from ams.migrate.documents import read_documents
-    from ams.migrate.records import Kafka
-    from ams.migrate.writing import plan as planned
-    from ams.migrate.writing import write as written
+    async with source.opened() as old:
+        from ams.migrate.writing import plan as planned
+        from ams.migrate.writing import write as written
 
-    async with Kafka(source.kafka) as kafka:
-        found = planned(read_documents(source.mongodb, source.database), kafka)
+        for each in old.lacks:
+            note(f"ams: read by its API: {each}")
+        found = planned(await old.documents(), old.messages)
         if strict and found.found.oddities:
             _tell(found, {**found.counts, "message": found.messages}, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
-            counts = await written(found, kafka, file, Progress("written").tell)
+            counts = await written(found, old.messages, file, Progress("written").tell)
         else:
             counts = {**found.counts, "message": found.messages}
     if file == "-":

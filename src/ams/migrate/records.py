@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -141,6 +141,15 @@ async def _ages(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Mapping[st
     }
 
 
+class Record(NamedTuple):
+    """A message as it was stored."""
+
+    offset: int
+    value: bytes | None
+    timestamp: int
+    """By the clock of the broker."""
+
+
 class _Usual(msgspec.Struct):
     """What a record says as a rule."""
 
@@ -157,10 +166,10 @@ class _Usual(msgspec.Struct):
 _usual = msgspec.json.Decoder(_Usual).decode
 
 
-def stored(records: Sequence[Any], earliest: int) -> list[Stored]:
+def stored(records: Sequence[Record], earliest: int) -> list[Stored]:
     """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
     try:
-        usual = [_usual(each.value) for each in records]
+        usual = [_usual(each.value or b"") for each in records]
     except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
         return _stored_of_any(records, earliest)
     batch = batch_of_base64(usual)
@@ -169,11 +178,11 @@ def stored(records: Sequence[Any], earliest: int) -> list[Stored]:
     found = []
     for record, each, fragment in zip(records, usual, batch.fragments, strict=True):
         earliest = max(_time(each.published, record.timestamp), earliest)
-        found.append(Stored(record.offset, Milliseconds(earliest), fragment))
+        found.append(Stored(Offset(record.offset), Milliseconds(earliest), fragment))
     return found
 
 
-def _stored_of_any(records: Sequence[Any], earliest: int) -> list[Stored]:
+def _stored_of_any(records: Sequence[Record], earliest: int) -> list[Stored]:
     found = []
     for record in records:
         read = message_of(record.offset, record.value, record.timestamp, earliest)

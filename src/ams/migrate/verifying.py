@@ -9,7 +9,7 @@ from ams.client.errors import ClientError
 from ams.core.clock import publish_time
 from ams.core.messages import parse
 from ams.migrate.converting import Converted, MovedTopic
-from ams.migrate.records import Kafka
+from ams.migrate.sources import Messages
 from ams.migrate.writing import messages_of
 
 AT_ONCE = 5_000
@@ -34,7 +34,7 @@ class Verified(NamedTuple):
     differences: list[Difference]
 
 
-async def verify(found: Converted, kafka: Kafka, client: Client, ca: str | None) -> Verified:
+async def verify(found: Converted, kafka: Messages, client: Client, ca: str | None) -> Verified:
     """Compare all that goes over with what the service of `client`, an administrator's, has.
 
     What the service has got since is passed over: messages behind the old end, and subscriptions that went on.
@@ -77,7 +77,7 @@ def _subscriptions(found: Converted, client: Client) -> Iterator[Difference]:
             yield Difference(f"subscription {each.project}/{each.name}", str(each.offset), str(current))
 
 
-async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
+async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
     """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data."""
     old = _Sum()
     async for batch in messages_of(topic, kafka, []):

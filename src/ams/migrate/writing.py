@@ -8,9 +8,9 @@ from ams.app.moving.files import writing
 from ams.core.clock import Milliseconds
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
-from ams.migrate.converting import Bounds, Converted, MovedTopic, Oddity, converted
-from ams.migrate.documents import Documents
-from ams.migrate.records import Kafka
+from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
+from ams.migrate.documents import Documents, Oddity
+from ams.migrate.sources import Messages
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
 Progress = Callable[[int, int | None], None]
@@ -31,7 +31,7 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | None = None) -> Plan:
+def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] | None = None) -> Plan:
     """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says."""
     found = converted(documents, bounds or kafka.bounds)
     ours = {topic.kafka for topic in found.topics}
@@ -45,7 +45,7 @@ def plan(documents: Documents, kafka: Kafka, bounds: Callable[[str], Bounds] | N
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:
     """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
@@ -69,9 +69,7 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
     return counts
 
 
-async def messages_of(
-    topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]
-) -> AsyncIterator[Sequence[Stored]]:
+async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
     first, end = topic.bounds.first, topic.bounds.end
     count, last, time = 0, first - 1, 0

@@ -55,8 +55,8 @@ class Sides:
     """Opens the stopped installation that becomes the new one."""
     folder: str
     """Its data folder."""
-    service: Client
-    """How a service_admin asks the new service when it runs."""
+    service: Client | None = None
+    """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
     ca: str | None = None
 
 
@@ -80,6 +80,9 @@ async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
 
 async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
+    service = sides.service
+    if service is None:
+        raise Unusable("where is the new service?")
     tell("copying what is new, while the old service goes on")
     await copy(sides, progress)
     began = time.monotonic()
@@ -88,9 +91,9 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
         await held.begin()
         tell("copying the rest: messages, users, topics, positions")
         found, copied = await _finish(sides, progress)
-        await _start(sides, steps, tell)
+        await _start(service, steps, tell)
         tell("comparing both sides")
-        verified = await quick(found.found, sides.service, sides.ca)
+        verified = await quick(found.found, service, sides.ca)
         _check(verified)
         if steps.proxy:
             tell("leading clients to the new service")
@@ -115,15 +118,15 @@ async def _finish(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
     return found, copied
 
 
-async def _start(sides: Sides, steps: Steps, tell: Tell) -> None:
+async def _start(service: Client, steps: Steps, tell: Tell) -> None:
     """Start the new service, and wait until it answers."""
     if steps.start:
         tell("starting the new service")
         await _run("--start", steps.start)
     else:
-        tell(f"start the new service now: it is waited for at {sides.service.endpoint}")
+        tell(f"start the new service now: it is waited for at {service.endpoint}")
     until = time.monotonic() + steps.patience
-    asking = sides.service.with_retry(None)
+    asking = service.with_retry(None)
     while True:
         try:
             await asyncio.to_thread(asking.call, wire.list_projects())

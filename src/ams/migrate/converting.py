@@ -55,6 +55,8 @@ class Bounds(NamedTuple):
     end: int
     age: int | None = None
     """How long its messages are kept, in milliseconds; None: not known."""
+    young: int | None = None
+    """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
 
 
 NO_MESSAGES = Bounds(0, 0)
@@ -103,6 +105,11 @@ class Converted:
 def kafka_topic(project_uuid: str, topic: str) -> str:
     """Return the name of a topic's Kafka topic."""
     return f"{project_uuid}.{topic}"
+
+
+def kept_for(age: int | None) -> int:
+    """Return how long messages can be kept here that Kafka keeps for so long; a year, where that is not known."""
+    return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
 def project_uuid(name: str) -> str:
@@ -306,6 +313,9 @@ class _Conversion:
         project, name = place
         newest = several[-1]
         bounds = self._bounds(kafka)
+        old = 0 if bounds.young is None else bounds.young - bounds.first
+        if old > 0:
+            self._odd("age", f"topic {project}/{name}", f"{old} messages are older than it keeps them, and go")
         counted = sum(_number(each, "msg_num") for each in several)
         size = sum(_number(each, "total_bytes") for each in several)
         if counted != bounds.end:
@@ -329,12 +339,9 @@ class _Conversion:
 
     def _age(self, what: str, age: int | None) -> int | None:
         """Return how long messages are kept: as Kafka kept them, a year at most."""
-        if age is None:
-            return None
-        if 0 < age <= LONGEST_AGE:
-            return age
-        self._odd("retention", what, "is a year now, the most there is")
-        return LONGEST_AGE
+        if age is not None and kept_for(age) != age:
+            self._odd("retention", what, "is a year now, the most there is")
+        return None if age is None else kept_for(age)
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         """Return the names on an access list, each once."""
@@ -391,7 +398,7 @@ class _Conversion:
         if topic is None:
             self._odd("topic", what, "has a topic that is gone")
             return max(offset, 0), 0
-        first, end, _ = topic.bounds
+        first, end, *_ = topic.bounds
         if offset < 0:
             self._odd("offset", what, f"of {offset} begins at the oldest message kept, {first}, as it would have")
             return first, 0

@@ -93,7 +93,8 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
         found, copied = await _finish(sides, progress)
         await _start(service, steps, tell)
         tell("comparing both sides")
-        verified = await quick(found.found, service, sides.ca)
+        young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
+        verified = await quick(found.found, service, sides.ca, young)
         _check(verified)
         if steps.proxy:
             tell("leading clients to the new service")

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.migrate.documents import Document, Documents
+from ams.migrate.documents import Document, Documents, Oddity
 from ams.service.subscriptions import MAX_ACK_DEADLINE
 from ams.storage.export_format import (
     Day,
@@ -48,15 +48,6 @@ MOST = 2**53
 """Numbers beyond it are none that anything counted."""
 
 
-class Oddity(NamedTuple):
-    """Something in the old data that does not go over as it is."""
-
-    kind: str
-    what: str
-    """Which, by names that are no secrets."""
-    done: str
-
-
 class Bounds(NamedTuple):
     """What a topic has in Kafka: the oldest offset kept, and the end."""
 
@@ -78,6 +69,11 @@ class MovedTopic:
     """The name of its topic in Kafka."""
     bytes: int
     bounds: Bounds
+
+    @property
+    def what(self) -> str:
+        """What it is called to people."""
+        return f"topic {self.line.project}/{self.line.name}"
 
 
 @dataclass(slots=True)
@@ -109,6 +105,11 @@ def kafka_topic(project_uuid: str, topic: str) -> str:
     return f"{project_uuid}.{topic}"
 
 
+def project_uuid(name: str) -> str:
+    """Return the uuid of a project where nothing shows its own: the same one every time."""
+    return str(uuid.uuid5(NAMESPACE, f"project {name}"))
+
+
 def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
     """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
     return _Conversion(documents, bounds).run()
@@ -138,6 +139,7 @@ class _Conversion:
         self._convert_topics()
         self._convert_subscriptions()
         self._convert_registrations()
+        self._done.oddities += self._documents.oddities
         return self._done
 
     def _odd(self, kind: str, what: str, done: str) -> None:

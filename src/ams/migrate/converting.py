@@ -162,6 +162,13 @@ class _Conversion:
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
 
+    def _created(self, what: str, each: Document) -> int | None:
+        """Return when something was made: versions before 2020 did not note it of topics and subscriptions."""
+        noted = _time(each, "created_on")
+        if noted is None:
+            self._odd("date", what, "does not say when it was made, or in the year 1: its document says when")
+        return noted or _made(each)
+
     def _id(self, kind: str, name: str, identity: str) -> str | None:
         if is_uuid(identity) and (kind, identity) not in self._ids:
             self._ids.add((kind, identity))
@@ -199,7 +206,7 @@ class _Conversion:
                 id=self._id("user", name, identity),
                 token=token,
                 service_roles=tuple(_texts(each, "service_roles")),
-                created_on=_time(each, "created_on") or _made(each),
+                created_on=self._created(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
@@ -224,7 +231,7 @@ class _Conversion:
                     name=name,
                     id=self._id("project", name, identity),
                     description=_text(each, "description"),
-                    created_on=_time(each, "created_on") or _made(each),
+                    created_on=self._created(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
                     created_by=self._user(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
@@ -323,7 +330,7 @@ class _Conversion:
         schema = self._schemas.get(_text(newest, "schema_uuid"))
         if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
             self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
-        created = _time(newest, "created_on") or _made(newest)
+        created = self._created(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
@@ -382,7 +389,7 @@ class _Conversion:
             topic=topic.line.name if topic else old_topic,
             id=str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}")),
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
-            created_on=_time(newest, "created_on") or _made(newest),
+            created_on=self._created(what, newest),
             push=self._push(what, newest),
             authorized=self._listed(what, several),
             offset=offset,

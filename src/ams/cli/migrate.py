@@ -1,6 +1,7 @@
 """`ams migrate`: from the reference implementation to here."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
@@ -9,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument, option
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
-from ams.cli.installation import Progress
+from ams.cli.installation import Config, Progress, installation, settings_of
 from ams.cli.migrate_authn import migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.cutting import Sides
     from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
@@ -93,6 +95,66 @@ def export(
     The file holds every token in clear, for its owner only (mode 0600).
     """
     asyncio.run(_migrate(source, file, strict, output))
+
+
+@app.command()
+@with_options
+def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, output: Output = Format.TABLE) -> None:
+    """Copy messages into a new installation, while the old service goes on; run again, it copies what came since.
+
+    Nothing is served of it before `ams migrate cut`.
+    """
+    from ams.migrate.cutting import copy
+
+    found, copied = asyncio.run(copy(_sides(source, data, config), Progress("copied").tell))
+    _tell(found, {**found.counts, "message": found.messages, "copied now": copied.messages}, output)
+
+
+@app.command()
+@with_options
+def cut(
+    session: Session,
+    source: Source,
+    data: DataFolder = DATA_FOLDER,
+    config: Config = None,
+    *,
+    haproxy: Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")] = "",
+    map_file: Annotated[
+        str, option("The file of its map, as its configuration names it.", "--map")
+    ] = "/etc/haproxy/ams-service.map",
+    drain: Annotated[float, option("Seconds that the old service has to answer what it was asked.", min=0)] = 10.0,
+    stop: Annotated[str, option("Command that stops the old service on all nodes.", metavar="COMMAND")] = "",
+    start: Annotated[str, option("Command that starts the new service, and returns.", metavar="COMMAND")] = "",
+    restore: Annotated[
+        str, option("Command that starts the old service again if the cut fails.", metavar="COMMAND")
+    ] = "",
+    patience: Annotated[float, option("Seconds until the new service has to answer.", min=1)] = 60.0,
+) -> None:
+    """Let the new service take the place of the old one: hold clients, copy the rest, compare, lead clients to it.
+
+    AMS_ENDPOINT says where the new service will be, past the proxy, and AMS_TOKEN is a service_admin's of the old one.
+    Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
+    """
+    need("migrate")
+    from ams.migrate.cutting import Steps, cut
+    from ams.migrate.proxy import Proxy
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
+    proxy = Proxy(haproxy, map_file) if haproxy else None
+    steps = Steps(proxy, drain, stop, start, restore, patience)
+    sides = _sides(source, data, config, session)
+    done = asyncio.run(cut(sides, steps, Progress("copied").tell, lambda step: note(f"ams: {step}")))
+    counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
+    _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
+
+
+def _sides(source: Source, data: str, config: str | None, session: Session | None = None) -> "Sides":
+    need("migrate")
+    from ams.migrate.cutting import Sides
+
+    settings = settings_of(data, config)
+    service, ca = (session.client, session.ca) if session else (None, None)
+    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca)
 
 
 @app.command()

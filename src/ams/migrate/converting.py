@@ -70,6 +70,11 @@ class MovedTopic:
     bytes: int
     bounds: Bounds
 
+    @property
+    def what(self) -> str:
+        """What it is called to people."""
+        return f"topic {self.line.project}/{self.line.name}"
+
 
 @dataclass(slots=True)
 class Converted:

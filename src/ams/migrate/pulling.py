@@ -7,7 +7,7 @@ import contextlib
 import re
 import uuid
 from asyncio import sleep
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ from ams.client import wire
 from ams.client.errors import AlreadyExists, InvalidInput, NotFound
 from ams.client.wire.call import Call, nothing, reader
 from ams.core.errors import Unavailable
+from ams.core.messages import Stored
 from ams.migrate.asking import Failed, OldService, integer
 from ams.migrate.converting import NO_MESSAGES, Bounds
-from ams.migrate.records import message_of
-from ams.storage.export_format import Message
+from ams.migrate.records import Record, stored
 
 TEMPORARY = re.compile("ams-migrate-[0-9a-f]{32}")
 """Names of subscriptions that are made for the time of reading."""
@@ -78,14 +78,17 @@ class Pulling:
         async with self._subscription(place) as subscription:
             return await asked_bounds(self._old, place, subscription)
 
-    async def messages(self, topic: str, bounds: Bounds) -> AsyncIterator[Message | int]:
-        """Yield what is kept of a topic up to the end of `bounds`, in order; the offset of what cannot be read."""
-        if bounds.first >= bounds.end:
+    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
+
+        No publish time is before `earliest`. Raises `Unavailable`.
+        """
+        if start >= end:
             return
         place = self._places[topic]
         try:
             async with self._subscription(place) as subscription:
-                async for each in _Reading(self._old, place, subscription, bounds).messages():
+                async for each in _Reading(self._old, place, subscription, start, end, earliest).batches():
                     yield each
         except NotFound:
             raise Unavailable(f"topic {place.project}/{place.topic} is gone from the old service") from None
@@ -121,16 +124,16 @@ class Pulling:
 class _Reading:
     """One reading of a topic."""
 
-    def __init__(self, old: OldService, place: Place, subscription: str, bounds: Bounds) -> None:
+    def __init__(self, old: OldService, place: Place, subscription: str, start: int, end: int, earliest: int) -> None:
         self._old = old
         self._place = place
         self._subscription = subscription
-        self._following, self._end = bounds.first, bounds.end
+        self._following, self._end = start, end
         self._most = AT_FIRST
-        self._time = 0
+        self._time = earliest
         self._empty = 0
 
-    async def messages(self) -> AsyncIterator[Message | int]:
+    async def batches(self) -> AsyncIterator[Sequence[Stored]]:
         await self._move()
         while self._following < self._end:
             batch = await self._pull()
@@ -138,7 +141,6 @@ class _Reading:
                 self._most //= 2
                 continue
             if batch is None:
-                yield self._following
                 self._following += 1
                 await self._move()
                 continue
@@ -146,15 +148,16 @@ class _Reading:
                 await self._wait()
                 continue
             self._empty = 0
-            for each in batch.received_messages:
-                offset = int(msgspec.json.decode(each.message, type=_Id).message_id)
-                if offset >= self._end:
-                    return
-                await self._check(offset)
-                self._following = offset + 1
-                read = message_of(offset, bytes(each.message), 0, self._time)
-                self._time = self._time if read is None else read.time
-                yield offset if read is None else read
+            records = [record for record in map(_record, batch.received_messages) if record.offset < self._end]
+            for record in records:
+                await self._check(record.offset)
+                self._following = record.offset + 1
+            read = stored(records, self._time)
+            if read:
+                self._time = read[-1].time
+                yield read
+            if len(records) < len(batch.received_messages):
+                return
             self._most = max(self._most // 2, 1) if batch.size > MOST_BYTES else min(self._most * 2, AT_ONCE)
             await self._move()
 
@@ -226,6 +229,10 @@ def _batch(body: bytes) -> _Batch:
     found = reader(_Batch)(body)
     found.size = len(body)
     return found
+
+
+def _record(received: _Received) -> Record:
+    return Record(int(msgspec.json.decode(received.message, type=_Id).message_id), bytes(received.message), 0)
 
 
 def _is_unreadable(error: Failed) -> bool:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ams.client import Retry
+from ams.core.messages import Stored
 from ams.migrate.asking import PATIENCE, OldService
 from ams.migrate.converting import Bounds
 from ams.migrate.documents import Documents, read_documents
 from ams.migrate.listing import LACKS, listed
 from ams.migrate.pulling import Pulling
 from ams.migrate.records import Kafka
-from ams.storage.export_format import Message
 
 
 class Messages(Protocol):
@@ -26,8 +26,11 @@ class Messages(Protocol):
     def bounds(self, topic: str) -> Bounds:
         """Return what a topic has."""
 
-    def messages(self, topic: str, bounds: Bounds) -> AsyncIterator[Message | int]:
-        """Yield what is kept of a topic up to the end of `bounds`, in order; the offset of what cannot be read."""
+    def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
+
+        No publish time is before `earliest`. Raises `Unavailable`.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,29 @@
 """Hold the new service to the old data: every token, every message, every subscription's next message."""
 
+import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 from ams.client import Client, wire
-from ams.client.errors import ClientError
-from ams.core.clock import Milliseconds, publish_time
-from ams.migrate.converting import Converted, MovedTopic
+from ams.client.errors import Refused
+from ams.core.clock import publish_time
+from ams.core.messages import parse
+from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.migrate.sources import Messages
 from ams.migrate.writing import messages_of
+from ams.storage.export_format import Subscription, User
 
-AT_ONCE = 5_000
-"""Messages asked of the service at once."""
+T = TypeVar("T")
+A = TypeVar("A")
+
+MESSAGES = 5_000
+"""Asked of the service at once."""
+REQUESTS = 8
+"""Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
 
 
 class Difference(NamedTuple):
@@ -39,53 +50,149 @@ async def verify(found: Converted, kafka: Messages, client: Client, ca: str | No
     What the service has got since is passed over: messages behind the old end, and subscriptions that went on.
     Raises a `ClientError` where the service cannot be asked.
     """
-    differences = [*_users(found, client, ca), *_subscriptions(found, client)]
+    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(found, client)])
     messages = 0
     for topic in found.topics:
         old, new, count = await _topic(topic, kafka, client)
         messages += count
         if old != new:
-            differences.append(Difference(f"topic {topic.line.project}/{topic.line.name}", old, new))
+            differences.append(Difference(_topic_name(topic), old, new))
     return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences)
 
 
+async def quick(found: Converted, client: Client, ca: str | None, young: Mapping[str, int] | None = None) -> Verified:
+    """Compare all but the content of messages, while nobody publishes or pulls: for the moment before a switch.
+
+    Every token, whose it is and what it may do, the oldest message and the end of every topic, and where every
+    subscription stands. `client` is an administrator's. The service may have dropped messages that are older than their
+    topic keeps them: `young` says, by the names of topics in Kafka, the first offset that is not; where it says
+    nothing, what is missing at the beginning of a topic is taken for old.
+
+    Raises a `ClientError` where the service cannot be asked.
+    """
+    differences = await asyncio.to_thread(
+        lambda: [*_users(found, client, ca), *_exact_places(found, client, young or {})]
+    )
+    messages = sum(each.bounds.end - each.bounds.first for each in found.topics)
+    return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences)
+
+
+def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
+    """Do something for many, a few at a time; raise the first error, and begin no more then."""
+    executor = ThreadPoolExecutor(REQUESTS)
+    try:
+        return list(executor.map(ask, items))
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
 def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Difference]:
-    """Try every token."""
-    for user in filter(lambda each: each.token, found.users):
-        with Client(client.endpoint, user.token, ca=ca) as own:
+    """Try every token, and compare whose it is and what it may do."""
+    roles: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for each in found.memberships:
+        roles[each.user][each.project] = set(each.roles)
+
+    with Client(client.endpoint, ca=ca, retry=None) as anybody:
+
+        def compare(user: User) -> Difference | None:
+            what = f"token of user {user.name}"
             try:
-                profile = own.call(wire.get_profile())
-            except ClientError as error:
-                yield Difference(f"token of user {user.name}", user.name, error.message)
-                continue
-        if (profile.name, user.id or profile.uuid) != (user.name, profile.uuid):
-            yield Difference(f"token of user {user.name}", f"{user.name} {user.id}", f"{profile.name} {profile.uuid}")
+                profile = anybody.call(_with_token(wire.get_profile(), user.token))
+            except Refused as error:
+                return Difference(what, user.name, error.message)
+            if (profile.name, user.id or profile.uuid) != (user.name, profile.uuid):
+                return Difference(what, f"{user.name} {user.id}", f"{profile.name} {profile.uuid}")
+            return _rights(user, roles[user.name], profile)
+
+        yield from filter(None, _each([each for each in found.users if each.token], compare))
 
 
-def _subscriptions(found: Converted, client: Client) -> Iterator[Difference]:
+def _with_token(call: wire.Call[T], token: str) -> wire.Call[T]:
+    """Return a call of somebody else. What no header can hold was given in the query by those who had it."""
+    if token.isascii() and token.isprintable():
+        return replace(call, headers={**call.headers, "x-api-key": token})
+    return replace(call, query={**call.query, "key": token})
+
+
+def _rights(user: User, roles: Mapping[str, set[str]], profile: wire.User) -> Difference | None:
+    old = (set(user.service_roles), roles)
+    new = (set(profile.service_roles), {each.project: set(each.roles) for each in profile.projects})
+    return None if old == new else Difference(f"roles of user {user.name}", _roles(*old), _roles(*new))
+
+
+def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str:
+    said = [",".join(sorted(service)) or "-"]
+    return " ".join(said + [f"{project}:{','.join(sorted(roles))}" for project, roles in sorted(projects.items())])
+
+
+def _subscriptions(found: Converted, client: Client) -> Iterator[tuple[Subscription, wire.Offsets | Refused]]:
+    """Ask where each subscription stands whose topic is there."""
     topics = {(each.line.project, each.line.name) for each in found.topics}
-    for each in found.subscriptions:
-        if (each.project, each.topic) not in topics:
-            continue
+
+    def ask(each: Subscription) -> wire.Offsets | Refused:
         try:
-            current = client.call(wire.get_offsets(each.project, each.name)).current
-        except ClientError as error:
-            yield Difference(f"subscription {each.project}/{each.name}", str(each.offset), error.message)
-            continue
-        if current < each.offset:
-            yield Difference(f"subscription {each.project}/{each.name}", str(each.offset), str(current))
+            return client.call(wire.get_offsets(each.project, each.name))
+        except Refused as error:
+            return error
+
+    asked = [each for each in found.subscriptions if (each.project, each.topic) in topics]
+    yield from zip(asked, _each(asked, ask), strict=True)
+
+
+def _place(each: Subscription, new: wire.Offsets | Refused, *, gone_on: bool) -> Difference | None:
+    """Compare where a subscription stands; `gone_on`: that it may have got messages since."""
+    what = f"subscription {each.project}/{each.name}"
+    if isinstance(new, Refused):
+        return Difference(what, str(each.offset), new.message)
+    if new.current < each.offset or (not gone_on and new.current > max(each.offset, new.min)):
+        return Difference(what, str(each.offset), str(new.current))
+    return None
+
+
+def _places(found: Converted, client: Client) -> Iterator[Difference]:
+    return filter(None, (_place(each, new, gone_on=True) for each, new in _subscriptions(found, client)))
+
+
+def _exact_places(found: Converted, client: Client, young: Mapping[str, int]) -> Iterator[Difference]:
+    """Compare topics with what their subscriptions tell of them, or else by themselves, then subscriptions."""
+    asked = list(_subscriptions(found, client))
+    told = {(each.project, each.topic): new for each, new in asked if isinstance(new, wire.Offsets)}
+
+    def bounds(topic: MovedTopic) -> Difference | None:
+        place = (topic.line.project, topic.line.name)
+        try:
+            new = told.get(place) or client.call(wire.get_topic_offsets(*place))
+        except Refused as error:
+            return Difference(_topic_name(topic), _bounds(topic.bounds), error.message)
+        latest = max(topic.bounds.first, young.get(topic.kafka, topic.bounds.end))
+        if new.max == topic.bounds.end and new.min <= latest:
+            return None
+        return Difference(_topic_name(topic), _bounds(topic.bounds), _bounds(Bounds(new.min, new.max)))
+
+    yield from filter(None, _each(found.topics, bounds))
+    yield from filter(None, (_place(each, new, gone_on=each.push is not None) for each, new in asked))
+
+
+def _topic_name(topic: MovedTopic) -> str:
+    return f"topic {topic.line.project}/{topic.line.name}"
+
+
+def _bounds(bounds: Bounds) -> str:
+    return f"{bounds.first} to {bounds.end}"
 
 
 async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
     """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data."""
     old = _Sum()
-    async for message in messages_of(topic, kafka, []):
-        old.add(message.offset, publish_time(Milliseconds(message.time)), message.attributes, message.data)
+    async for batch in messages_of(topic, kafka, []):
+        for each in batch:
+            message = parse(each.fragment)
+            old.add(each.offset, publish_time(each.time), message.attributes, message.data)
     new = _Sum()
     try:
-        for each in _read(topic, client):
-            new.add(each.offset, each.publish_time, each.attributes, each.data)
-    except ClientError as error:
+        for one in _read(topic, client):
+            new.add(one.offset, one.publish_time, one.attributes, one.data)
+    except Refused as error:
         return str(old), error.message, old.count
     return str(old), str(new), old.count
 
@@ -93,8 +200,8 @@ async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[st
 def _read(topic: MovedTopic, client: Client) -> Iterator[wire.ReadMessage]:
     following = topic.bounds.first
     while following < topic.bounds.end:
-        stop = min(following + AT_ONCE, topic.bounds.end)
-        asked = wire.read_topic(topic.line.project, topic.line.name, start=following, stop=stop, most=AT_ONCE)
+        stop = min(following + MESSAGES, topic.bounds.end)
+        asked = wire.read_topic(topic.line.project, topic.line.name, start=following, stop=stop, most=MESSAGES)
         yield from client.call(asked)
         following = stop
 

@@ -1,0 +1,89 @@
+"""Holding a service to what it was moved from."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from ams.client import Client
+from ams.client.errors import Unreachable
+from ams.migrate.converting import Bounds, Converted
+from ams.migrate.verifying import Verified, quick
+from ams.storage.export_format import Membership, Subscription, User
+from tests.migrate.moved import converted, counts, imported, token
+from tests.support.service import LiveService, live_service
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data = imported(converted(users=20, topics=6, messages=10), tmp_path_factory.mktemp("verifying"))
+    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
+        yield running
+
+
+@pytest.fixture
+def found() -> Converted:
+    """What the service has, to be changed by a test as if the old side had been another one."""
+    return converted(users=20, topics=6, messages=10)
+
+
+async def quickly(moved: LiveService, found: Converted, young: dict[str, int] | None = None) -> Verified:
+    with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
+        return await quick(found, client, str(moved.ca), young)
+
+
+async def test_what_was_moved_is_quickly_found_to_be_the_same(moved: LiveService, found: Converted) -> None:
+    verified = await quickly(moved, found)
+
+    assert verified == Verified(**counts(found), differences=[])
+
+
+async def test_a_quick_look_finds_wrong_tokens_users_and_rights(moved: LiveService, found: Converted) -> None:
+    found.users[3].token = "of nobody"
+    found.users[4].token = "no\u00e4scii"
+    found.users[5].name = "other"
+    found.users[6].service_roles = ("admin_viewer",)
+    found.memberships[6:7] = [Membership(user="user7", project="project1", roles=("consumer",))]
+    found.users.append(User(name="new", token=""))  # it got a token that nobody has yet
+    found.memberships += [Membership(user="other", project="project1", roles=("consumer", "publisher"))]
+    verified = await quickly(moved, found)
+
+    both = "project1:consumer,publisher"
+    assert [each for each in verified.differences if each.what.startswith(("token", "roles"))] == [
+        ("token of user user3", "user3", "Unauthorized"),
+        ("token of user user4", "user4", "Unauthorized"),
+        ("token of user other", "other None", verified.differences[2].new),
+        ("roles of user user6", "admin_viewer project0:consumer,publisher", "- project0:consumer,publisher"),
+        ("roles of user user7", "- project1:consumer", f"- {both}"),
+    ]
+    assert verified.differences[2].new.startswith("user5 ")
+    assert token(3) not in repr(verified)
+
+
+async def test_a_quick_look_finds_topics_and_subscriptions_that_are_not_where_they_were(
+    moved: LiveService, found: Converted
+) -> None:
+    found.topics[0].line.name = "gone"
+    ends = {1: Bounds(5, 16), 2: Bounds(4, 15), 3: Bounds(7, 15), 4: Bounds(4, 15)}
+    for number, bounds in ends.items():
+        object.__setattr__(found.topics[number], "bounds", bounds)
+    found.subscriptions = [
+        Subscription(project="project1", name="sub1", topic="topic1", offset=11),
+        Subscription(project="project1", name="sub3", topic="topic3", offset=9),
+        Subscription(project="project1", name="none", topic="topic3", offset=9),
+        Subscription(project="project1", name="none", topic="never", offset=9),
+    ]
+    verified = await quickly(moved, found, {"project0.topic2": 5, "project0.topic4": 4})
+
+    assert [tuple(each) for each in verified.differences] == [
+        ("topic project0/gone", "5 to 15", "Topic doesn't exist"),
+        ("topic project1/topic1", "5 to 16", "5 to 15"),
+        ("topic project0/topic4", "4 to 15", "5 to 15"),
+        ("subscription project1/sub1", "11", "10"),
+        ("subscription project1/sub3", "9", "10"),
+        ("subscription project1/none", "9", "Subscription doesn't exist"),
+    ]
+
+
+async def test_a_service_that_is_away_is_an_error_and_no_list_of_differences(found: Converted) -> None:
+    with Client("http://127.0.0.1:1", token(0), retry=None) as client, pytest.raises(Unreachable):
+        await quick(found, client, None)

@@ -81,16 +81,25 @@ class Broker:
 
 def record(identity: str, message: Mapping[str, Any]) -> bytes:
     """Return a record; nothing is in it when an attribute has what breaks JSON that is put together by hand."""
-    pairs = ",".join(f'"{key}":"{value}"' for key, value in (message.get("attributes") or {}).items())
     try:
-        attributes = json.loads(f"{{{pairs}}}")
+        attributes = joined(message.get("attributes"))
     except ValueError:
         return b""
     said = {
-        "messageId": identity, **({"attributes": attributes} if attributes else {}), "data": message.get("data") or "",
+        "messageId": identity, **attributes, "data": message.get("data") or "",
         "publishTime": publish_time(time.time_ns()),
     }  # fmt: skip
     return json.dumps(said, indent=3, ensure_ascii=False).encode()
+
+
+def joined(attributes: Mapping[str, str] | None) -> Mapping[str, Any]:
+    """Return the field `attributes` as JSON that is put together by hand says it; raises `ValueError` where it is none.
+
+    That is done twice: when a record is written, and when it is handed out.
+    """
+    pairs = ",".join(f'"{key}":"{value}"' for key, value in (attributes or {}).items())
+    found = json.loads(f"{{{pairs}}}")
+    return {"attributes": found} if found else {}
 
 
 def publish_time(nanoseconds: int) -> str:

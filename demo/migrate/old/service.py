@@ -2,9 +2,11 @@
 
 import argparse
 import asyncio
+import base64
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -14,11 +16,12 @@ import pymongo
 import uvicorn
 
 from demo.migrate.old.answers import FORBIDDEN, Caller, Json, Refused, roles_in
-from demo.migrate.old.broker import Broker
+from demo.migrate.old.broker import Broker, joined
 from demo.migrate.old.views import Document, Views, metric, zulu
 
 DATABASE = "argo_msg"
 UNREADABLE = "Message retrieved from broker network has invalid JSON Structure"
+NO_EXPORT = "Error exporting data to JSON"
 _MEMBER = re.compile(r"/v1/projects/([\w-]+)/(topics|subscriptions|schemas)/([\w-]+)(?::(\w+))?")
 _LIST = re.compile(r"/v1/projects/([\w-]+)/(topics|subscriptions|schemas)")
 Handler = Callable[["Request"], Awaitable[Any]]
@@ -66,6 +69,7 @@ class Service:
             ("GET", "subscriptions", "acl"): ("subscriptions:acl", self._acl),
             ("GET", "subscriptions", "offsets"): ("subscriptions:offsets", self._offsets),
             ("GET", "subscriptions", "metrics"): ("subscriptions:metrics", self._subscription_metrics),
+            ("DELETE", "subscriptions", ""): ("subscriptions:delete", self._delete),
             ("POST", "subscriptions", "pull"): ("subscriptions:pull", self._pull),
             ("POST", "subscriptions", "acknowledge"): ("subscriptions:acknowledge", self._acknowledge),
             ("POST", "subscriptions", "modifyOffset"): ("subscriptions:modifyOffset", self._modify_offset),
@@ -83,10 +87,9 @@ class Service:
             if not part.get("more_body"):
                 break
         try:
-            code, said = 200, await self._answer(scope, body)
+            code, text = 200, _text(await self._answer(scope, body))
         except Refused as refused:
-            code, said = refused.code, refused.body
-        text = b"" if said is None else json.dumps(said, indent=3).encode()
+            code, text = refused.code, _text(refused.body)
         headers = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", b"%d" % len(text))]
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": text})
@@ -101,6 +104,9 @@ class Service:
             raise Refused(401, "Unauthorized")
         if found := _MEMBER.fullmatch(path):
             project, kind, name, verb = found[1], found[2], found[3], found[4] or ""
+            if (method, kind, verb) == ("PUT", "subscriptions", ""):
+                caller = self._caller(token, "subscriptions:create", project)
+                return await self._create(Request(caller, {"name": name}, body, query))
             action, handler = self._handlers.get((method, kind, verb), ("", None))
             if handler is None:
                 raise Refused(404, "404 page not found")
@@ -150,10 +156,21 @@ class Service:
             return {"projects": [views.project(each) for each in views.projects]}
         if path.startswith("/v1/projects/"):
             return Views(self._db).project(self._caller(token, "projects:show", path.rpartition("/")[2]).project)
+        if path == "/v1/metrics/va_metrics":
+            self._caller(token, "ams:vaMetrics")
+            return self._published(*(datetime.fromisoformat(query[name]) for name in ("start_date", "end_date")))
         if path == "/v1/registrations":
             self._caller(token, "registrations:list")
             return {"user_registrations": [_registration(each) for each in self._db.user_registrations.find()]}
         raise Refused(404, "404 page not found")
+
+    def _published(self, first: datetime, last: datetime) -> Json:
+        counts: Counter[str] = Counter()
+        for each in self._db.daily_topic_msg_count.find({"date": {"$gte": first, "$lte": last}}):
+            counts[each["project_uuid"]] += int(each["msg_count"])
+        names = {each["uuid"]: each["name"] for each in self._db.projects.find()}
+        shown = [{"project": names[each], "message_count": count} for each, count in counts.items() if each in names]
+        return {"projects_metrics": {"projects": shown, "total_message_count": sum(counts.values())}}
 
     def _user(self, token: str, action: str, which: Json) -> Json:
         self._caller(token, action)
@@ -182,6 +199,25 @@ class Service:
         views, document = Views(self._db), asked.document
         kind = "subscriptions" if "topic" in document else "schemas" if "raw_schema" in document else "topics"
         return self._shown(views, kind, document, asked.caller)
+
+    async def _create(self, asked: Request) -> Json:
+        """Make a subscription that is pulled from, which stands at the end."""
+        said, project = asked.json("Invalid Subscription Arguments"), asked.caller.project["uuid"]
+        topic = str(said.get("topic")).rpartition("/")[2]
+        if self._db.topics.find_one({"project_uuid": project, "name": topic}) is None:
+            raise Refused(404, "Topic doesn't exist")
+        name = {"project_uuid": project, "name": asked.document["name"]}
+        if self._db.subscriptions.find_one(name):
+            raise Refused(409, "Subscription already exists")
+        end = (await self._broker.range(f"{project}.{topic}")).max
+        self._db.subscriptions.insert_one({
+            **name, "topic": topic, "offset": end, "next_offset": 0, "pending_ack": "", "acl": [], "push_type": "",
+            "ack": int(said.get("ackdeadlineseconds") or 10), "created_on": _now(),
+        })  # fmt: skip
+        return Views(self._db).subscription(self._db.subscriptions.find_one(name), asked.project)
+
+    async def _delete(self, asked: Request) -> None:
+        self._db.subscriptions.delete_one({"_id": asked.document["_id"]})
 
     async def _acl(self, asked: Request) -> Json:
         return Views(self._db).acl(asked.document)
@@ -295,11 +331,30 @@ def _received(subscription: str, offset: int, value: bytes) -> Json:
         said = json.loads(value)
     except ValueError:
         raise Refused(500, UNREADABLE) from None
-    return {"ackId": f"{subscription}:{offset}", "message": {**said, "messageId": str(offset)}}
+    if not isinstance(said, dict) or not isinstance(said.get("attributes", {}), dict):
+        raise Refused(500, UNREADABLE)
+    try:
+        message = {**said, **joined(said.get("attributes")), "messageId": str(offset)}
+    except ValueError:
+        raise Refused(500, NO_EXPORT) from None
+    return {"ackId": f"{subscription}:{offset}", "message": message}
+
+
+def _text(said: Any) -> bytes:
+    try:
+        return b"" if said is None else json.dumps(said, indent=3, allow_nan=False).encode()
+    except ValueError:
+        raise Refused(500, NO_EXPORT) from None
 
 
 def _schema(each: Document, project: str) -> Json:
-    return {"uuid": each["uuid"], "name": f"projects/{project}/schemas/{each['name']}", "type": each["type"]}
+    """Return a schema; one that cannot be read lets the whole list fail."""
+    try:
+        said = json.loads(base64.b64decode(each["raw_schema"], validate=True))
+    except ValueError:
+        raise Refused(500, "Could not load the schema") from None
+    named = {"name": f"projects/{project}/schemas/{each['name']}", "type": each["type"]}
+    return {"uuid": each["uuid"], **named, "schema": said}
 
 
 def _registration(each: Document) -> Json:

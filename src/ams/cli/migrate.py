@@ -15,6 +15,7 @@ from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
 from ams.cli.installation import Config, Progress, installation, settings_of
+from ams.cli.migrate_authn import migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.core.settings import environment
 
@@ -223,6 +224,9 @@ def verify(session: Session, source: Source) -> None:
     write(session.output, document, text)
     if found.differences:
         raise typer.Exit(Exit.REFUSED)
+
+
+app.does("authn")(migrate_authn)
 
 
 async def _verified(session: Session, source: Source) -> "Verified":

@@ -122,6 +122,11 @@ def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converte
     return _Conversion(documents, bounds).run()
 
 
+def user_names(users: Sequence[Document]) -> Mapping[str, str]:
+    """Return the names that users have now, by their old uuids; users that are left out have that of who answered."""
+    return _Conversion(Documents(users=users), lambda _: NO_MESSAGES).user_names()
+
+
 class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
         self._documents = documents
@@ -148,6 +153,10 @@ class _Conversion:
         self._convert_registrations()
         self._done.oddities += self._documents.oddities
         return self._done
+
+    def user_names(self) -> Mapping[str, str]:
+        self._convert_users()
+        return self._users
 
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))

@@ -161,13 +161,13 @@ class _Conversion:
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
 
-    def _name(self, kind: str, name: str, others: Collection[str]) -> str:
+    def _name(self, kind: str, name: str, is_taken: Callable[[str], bool]) -> str:
         """Return a name that can be asked for, and is none of the others: the rule of names was not always held."""
         if is_name(name):
             return name
         base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
         endings = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
-        mended = next(each for end in endings if (each := base[: MAX_NAME - len(end)] + end) not in others)
+        mended = next(each for end in endings if not is_taken(each := base[: MAX_NAME - len(end)] + end))
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
 
@@ -196,7 +196,7 @@ class _Conversion:
         made: dict[str, User] = {}
         tokens: set[str] = set()
         for each in documents:
-            name = self._name("user", _text(each, "name"), others | made.keys())
+            name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
             token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
                 self._users.setdefault(identity, name)
@@ -229,7 +229,7 @@ class _Conversion:
         names: set[str] = set()
         for each in documents:
             identity = _text(each, "uuid")
-            name = self._name("project", _text(each, "name"), others | names)
+            name = self._name("project", _text(each, "name"), lambda name: name in others or name in names)
             if name in names:
                 self._odd("second project", name, "is left out with all in it: the oldest of a name answered")
                 continue
@@ -293,8 +293,11 @@ class _Conversion:
         if project is None:
             self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
             return None
-        beside = {name for of, name in others if of == owner} | {name for of, name in taken if of == project}
-        name = self._name(kind, _text(each, "name"), beside)
+
+        def is_taken(name: str) -> bool:
+            return (owner, name) in others or (project, name) in taken
+
+        name = self._name(kind, _text(each, "name"), is_taken)
         if (project, name) in taken:
             self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
             return None
@@ -343,7 +346,7 @@ class _Conversion:
         line = Topic(
             project=project,
             name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka}")),
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {_made_as(several[0])}")),
             retention=self._age(f"topic {project}/{name}", bounds.age),
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
@@ -524,6 +527,11 @@ def _made(each: Document) -> int | None:
     """Return when a document was made, by its id: the first 4 bytes are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
+
+
+def _made_as(each: Document) -> str:
+    """Return what tells a document from a later one of its name: its id, or when it was made where none is shown."""
+    return str(each.get("_id") or _time(each, "created_on") or "")
 
 
 def _written(each: Document, name: str) -> int | None:

@@ -238,7 +238,7 @@ def _attributes(said: Any) -> Mapping[str, str] | None:
 def _time(said: Any, otherwise: int) -> int:
     """Return a publish time in milliseconds, cut; `otherwise` where it says none."""
     try:
-        if said[19] == "." and said[-1] == "Z" and len(said) > 23 and said[20:23].isdigit():  # as it is as a rule
+        if said[19:20] == "." and said[-1:] == "Z" and len(said) > 23 and said[20:23].isdigit():  # as it is as a rule
             return _second(said[:19]) + int(said[20:23])
         return max(milliseconds(datetime.fromisoformat(said)), 0)
     except (ValueError, TypeError, IndexError):

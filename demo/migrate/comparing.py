@@ -6,11 +6,12 @@ from typing import Any
 import requests
 
 from demo.migrate import site
-from demo.migrate.day import Day
+from demo.migrate.day import NEVER, Day
 
 Json = Any
 Answers = dict[str, Json]
 SECONDS = 60
+_SECRETS = ("token", "value", "verificationHash", "mattermostUrl")
 
 
 def answers(url: str, ca: str | bool, day: Day) -> Answers:
@@ -34,7 +35,10 @@ def _answers(ask: _Asking, day: Day) -> Iterator[tuple[str, Json]]:
     clients = {who(way).name for way in site.WAYS for who in (site.publisher, site.subscriber)}
     for user in day.collections["users"]:
         if user["name"] not in day.odd | clients:
-            yield f"profile of {user['name']}", _user(ask.get("/users/profile", user["token"]), day)
+            profile = _user(ask.get("/users/profile", user["token"]), day)
+            if user["modified_on"] == NEVER:
+                profile.pop("modified_on")  # when it was made
+            yield f"profile of {user['name']}", profile
     for project in day.collections["projects"]:
         name = project["name"]
         if name in day.odd or name == site.PROJECT:
@@ -81,7 +85,10 @@ _THEIRS = {
 def _shown(each: Json) -> Json:
     """Return the fields that both services have."""
     kind = each["name"].split("/")[3]
-    return {name: each[name] for name in _THEIRS[kind] if name in each}
+    shown = {name: each[name] for name in _THEIRS[kind] if name in each}
+    if kind == "subscriptions" and shown["pushConfig"]["retryPolicy"].get("period") == 0:
+        del shown["pushConfig"]["retryPolicy"]["period"]  # of a policy that has none
+    return shown
 
 
 def _counters(metrics: Json) -> Json:
@@ -97,7 +104,15 @@ def _counters(metrics: Json) -> Json:
 
 def differences(old: Answers, new: Answers) -> list[str]:
     """Return what is not the same, one a line."""
-    return [
-        f"{name}: the old service said {old.get(name)}, the new one {new.get(name)}"
-        for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)
-    ]  # fmt: skip
+    return [line for name in sorted(old.keys() | new.keys()) for line in _between(name, old.get(name), new.get(name))]
+
+
+def _between(name: str, old: Json, new: Json) -> Iterator[str]:
+    """Yield what is not the same, as near to it as can be said; secrets are not shown."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for each in sorted(old.keys() | new.keys()):
+            yield from _between(f"{name}: {each}", old.get(each), new.get(each))
+    elif old != new and name.endswith(_SECRETS):
+        yield f"{name} is another now"
+    elif old != new:
+        yield f"{name} was {old}, and is {new}"

@@ -199,7 +199,7 @@ class _Maker:
                 created_by=self._chance.choice(self._users)["uuid"],
             )  # fmt: skip
             if name != f"EGI-{number}":
-                self._day.odd.add(name)
+                self._day.odd |= {name, "EGI_ops_test"}
             self._projects.append(made)
         for user in self._users:
             for project in self._chance.sample(self._projects, k=self._chance.randint(1, 3)):
@@ -356,7 +356,7 @@ class _Maker:
             self._subscription(here, topic, end, log, fields)
             self._day.odd.add(f"{name}/{end}")
         self._subscription(here, topic, "beyond", log, {"offset": Int64(1)})  # a second one of the name
-        self._day.odd |= {f"{name}/{topic['name']}", f"{name}/of 2018", f"{name}/of-2018"}
+        self._day.odd |= {f"{name}/{topic['name']}", f"{name}/of 2018", f"{name}/of_2018", f"{name}/of-2018"}
         self._day.odd -= {f"{name}/as-double", f"{name}/was-pushed", f"{name}/not-verified"}
         # Schemas, registrations, days.
         broken = {"uuid": self._uuid(), "project_uuid": here["uuid"], "name": "broken", "type": "json"}

@@ -11,7 +11,7 @@ from demo.migrate.clients.book import ACKNOWLEDGE, PUBLISH, PULL, Book, Refused
 from demo.migrate.clients.ways import Way, way
 
 BULK, MOST = 5, 50
-PAUSE = 0.1
+PAUSE = 0.3
 """Seconds between two publishes, or after a pull that brought nothing."""
 AGAIN = 0.5
 """Seconds after an answer that was an error, until it is tried again."""

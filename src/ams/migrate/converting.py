@@ -55,6 +55,8 @@ class Bounds(NamedTuple):
     end: int
     age: int | None = None
     """How long its messages are kept, in milliseconds; None: not known."""
+    young: int | None = None
+    """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
 
 
 NO_MESSAGES = Bounds(0, 0)
@@ -103,6 +105,11 @@ class Converted:
 def kafka_topic(project_uuid: str, topic: str) -> str:
     """Return the name of a topic's Kafka topic."""
     return f"{project_uuid}.{topic}"
+
+
+def kept_for(age: int | None) -> int:
+    """Return how long messages can be kept here that Kafka keeps for so long; a year, where that is not known."""
+    return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
 
 
 def project_uuid(name: str) -> str:
@@ -154,15 +161,22 @@ class _Conversion:
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
 
-    def _name(self, kind: str, name: str, others: Collection[str]) -> str:
+    def _name(self, kind: str, name: str, is_taken: Callable[[str], bool]) -> str:
         """Return a name that can be asked for, and is none of the others: the rule of names was not always held."""
         if is_name(name):
             return name
         base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
         endings = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
-        mended = next(each for end in endings if (each := base[: MAX_NAME - len(end)] + end) not in others)
+        mended = next(each for end in endings if not is_taken(each := base[: MAX_NAME - len(end)] + end))
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
+
+    def _created(self, what: str, each: Document) -> int | None:
+        """Return when something was made: versions before 2020 did not note it of topics and subscriptions."""
+        noted = _time(each, "created_on")
+        if noted is None:
+            self._odd("date", what, "does not say when it was made, or in the year 1: its document says when")
+        return noted or _made(each)
 
     def _id(self, kind: str, name: str, identity: str) -> str | None:
         if is_uuid(identity) and (kind, identity) not in self._ids:
@@ -182,7 +196,7 @@ class _Conversion:
         made: dict[str, User] = {}
         tokens: set[str] = set()
         for each in documents:
-            name = self._name("user", _text(each, "name"), others | made.keys())
+            name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
             token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
                 self._users.setdefault(identity, name)
@@ -201,7 +215,7 @@ class _Conversion:
                 id=self._id("user", name, identity),
                 token=token,
                 service_roles=tuple(_texts(each, "service_roles")),
-                created_on=_time(each, "created_on") or _made(each),
+                created_on=self._created(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
@@ -215,7 +229,7 @@ class _Conversion:
         names: set[str] = set()
         for each in documents:
             identity = _text(each, "uuid")
-            name = self._name("project", _text(each, "name"), others | names)
+            name = self._name("project", _text(each, "name"), lambda name: name in others or name in names)
             if name in names:
                 self._odd("second project", name, "is left out with all in it: the oldest of a name answered")
                 continue
@@ -226,7 +240,7 @@ class _Conversion:
                     name=name,
                     id=self._id("project", name, identity),
                     description=_text(each, "description"),
-                    created_on=_time(each, "created_on") or _made(each),
+                    created_on=self._created(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
                     created_by=self._user(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
@@ -279,8 +293,11 @@ class _Conversion:
         if project is None:
             self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
             return None
-        beside = {name for of, name in others if of == owner} | {name for of, name in taken if of == project}
-        name = self._name(kind, _text(each, "name"), beside)
+
+        def is_taken(name: str) -> bool:
+            return (owner, name) in others or (project, name) in taken
+
+        name = self._name(kind, _text(each, "name"), is_taken)
         if (project, name) in taken:
             self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
             return None
@@ -315,6 +332,9 @@ class _Conversion:
         project, name = place
         newest = several[-1]
         bounds = self._bounds(kafka)
+        old = 0 if bounds.young is None else bounds.young - bounds.first
+        if old > 0:
+            self._odd("age", f"topic {project}/{name}", f"{old} messages are older than it keeps them, and go")
         counted = sum(_number(each, "msg_num") for each in several)
         size = sum(_number(each, "total_bytes") for each in several)
         if counted != bounds.end:
@@ -322,11 +342,11 @@ class _Conversion:
         schema = self._schemas.get(_text(newest, "schema_uuid"))
         if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
             self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
-        created = _time(newest, "created_on") or _made(newest)
+        created = self._created(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka}")),
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {_made_as(several[0])}")),
             retention=self._age(f"topic {project}/{name}", bounds.age),
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
@@ -338,12 +358,9 @@ class _Conversion:
 
     def _age(self, what: str, age: int | None) -> int | None:
         """Return how long messages are kept: as Kafka kept them, a year at most."""
-        if age is None:
-            return None
-        if 0 < age <= LONGEST_AGE:
-            return age
-        self._odd("retention", what, "is a year now, the most there is")
-        return LONGEST_AGE
+        if age is not None and kept_for(age) != age:
+            self._odd("retention", what, "is a year now, the most there is")
+        return None if age is None else kept_for(age)
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         """Return the names on an access list, each once."""
@@ -384,7 +401,7 @@ class _Conversion:
             topic=topic.line.name if topic else old_topic,
             id=str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}")),
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
-            created_on=_time(newest, "created_on") or _made(newest),
+            created_on=self._created(what, newest),
             push=self._push(what, newest),
             authorized=self._listed(what, several),
             offset=offset,
@@ -400,7 +417,7 @@ class _Conversion:
         if topic is None:
             self._odd("topic", what, "has a topic that is gone")
             return max(offset, 0), 0
-        first, end, _ = topic.bounds
+        first, end, *_ = topic.bounds
         if offset < 0:
             self._odd("offset", what, f"of {offset} begins at the oldest message kept, {first}, as it would have")
             return first, 0
@@ -510,6 +527,11 @@ def _made(each: Document) -> int | None:
     """Return when a document was made, by its id: the first 4 bytes are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
+
+
+def _made_as(each: Document) -> str:
+    """Return what tells a document from a later one of its name: its id, or when it was made where none is shown."""
+    return str(each.get("_id") or _time(each, "created_on") or "")
 
 
 def _written(each: Document, name: str) -> int | None:

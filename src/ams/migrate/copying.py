@@ -112,8 +112,8 @@ class Copying:
                 oldest[note.kafka] = bounds.oldest
 
         def kept(topic: str) -> Bounds:
-            first, end, age = self._source.bounds(topic)
-            return Bounds(min(first, oldest.get(topic, first)), end, age)
+            there = self._source.bounds(topic)
+            return there._replace(first=min(there.first, oldest.get(topic, there.first)))
 
         return kept
 
@@ -180,9 +180,14 @@ class Copying:
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
         """Copy what is new of a topic; return how many messages that were, and its log."""
         place = self._places(topic)[-1]
+        if await self._has_stand_in(place, topic):
+            place = await self._begin_again(topic)
         try:
             new = await self._go_on(place, topic, oddities, at_end)
         except MadeAgain:
+            if self._is_filled:
+                what = f"{topic.what} has other messages here"
+                raise Unusable(f"{what}: the new service was used since it was filled") from None
             place = await self._begin_again(topic)
             new = await self._go_on(place, topic, oddities, at_end)
         self._done += topic.bounds.end - topic.bounds.first
@@ -190,10 +195,18 @@ class Copying:
         size = (await self._log.totals(place)).bytes or topic.bytes
         return (topic.line.project, topic.line.name), (new, Loaded(place, size))
 
+    async def _has_stand_in(self, place: TopicId, topic: MovedTopic) -> bool:
+        """Whether a log ends in what a cut that failed put there for a record that cannot be read, and goes on now."""
+        bounds = await self._log.bounds(place)
+        last = await self._last(place, bounds.end)
+        return bounds.end < topic.bounds.end and bool(last) and last[0].fragment == NO_DATA
+
+    async def _last(self, place: TopicId, end: Offset) -> Sequence[Stored]:
+        """Return the last message of a log; none where there is none."""
+        return await self._log.read(place, Offset(end - 1), max_messages=1, max_bytes=1) if end else ()
+
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
         """Make a new log for a topic that was made again: an identity is used once."""
-        if self._is_filled:
-            raise Unusable(f"{topic.what} has other messages here: the new service was used since it was filled")
         identities = _identities(topic)
         number = max(identities.index(each) for each in self._places(topic)) + 1
         if number == len(identities):
@@ -211,7 +224,7 @@ class Copying:
             raise MadeAgain
         if bounds.end == topic.bounds.end:
             return 0
-        last = await self._log.read(place, Offset(bounds.end - 1), max_messages=1, max_bytes=1) if bounds.end else ()
+        last = await self._last(place, bounds.end)
         copied = 0
 
         async def counted() -> AsyncIterator[Sequence[Stored]]:
@@ -234,7 +247,7 @@ class Copying:
         """
         oldest, end = self._source.bounds(topic.kafka).first, topic.bounds.end
         first = max(start, oldest)
-        compare = bool(last) and start > oldest and last[0].fragment != NO_DATA
+        compare = bool(last) and start > oldest
         time = last[0].time if last else Milliseconds(0)
         count, following = 0, first
         async for batch in self._source.batches(topic.kafka, first - 1 if compare else first, end, time):

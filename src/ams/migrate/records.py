@@ -11,11 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
-from ams.core.clock import Milliseconds
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, batch_of_base64, message
 from ams.core.names import Offset
-from ams.migrate.converting import NO_MESSAGES, Bounds, milliseconds
+from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
 from ams.storage.export_format import Message
 
 AT_ONCE = 2_000
@@ -68,10 +68,15 @@ class Kafka:
         ]
         firsts = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
+        now = SystemClock().wall()
+        read = [each for each in partitions if each.partition == 0]
+        young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
         for each in partitions:
             first, end = firsts[each], ends[each]
             if each.partition == 0:
-                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic))
+                since = young.get(each)
+                since_offset = end if since is None else since.offset
+                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic), since_offset)
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 

@@ -14,6 +14,7 @@ from ams.cli.exits import Exit
 from ams.cli.extras import need
 from ams.cli.installation import Progress
 from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.shadow import shadow
 
 if TYPE_CHECKING:
     from ams.migrate.verifying import Verified
@@ -23,6 +24,7 @@ app = Group(
     "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
     "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
 )
+app.does()(shadow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ams.app.moving.rules import Rules
-from ams.migrate.converting import Bounds, Converted, Oddity, converted, kafka_topic
-from ams.migrate.documents import Documents
+from ams.migrate.converting import Bounds, Converted, converted, kafka_topic
+from ams.migrate.documents import Documents, Oddity
 from ams.storage.export_format import FORMAT, Day, End, Header, Log, decoded, encoded, kind
 
 NEVER = datetime(1, 1, 1)

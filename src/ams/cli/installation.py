@@ -149,7 +149,7 @@ def export_command(
     from ams.app.moving.files import STANDARD
     from ams.storage.folder import is_ours
 
-    settings = _settings(data, config)
+    settings = settings_of(data, config)
     if settings.log == "embedded" and not is_ours(settings.data):
         raise Unusable(f"{settings.data} is not a data folder")
     counts = _run(_export(settings, file, with_secrets=not without_secrets))
@@ -177,7 +177,7 @@ def import_command(
     if check_only:
         _tell(check(file, Progress("checked").tell), output, f"{file} can be imported.")
         return
-    settings = _settings(data, config)
+    settings = settings_of(data, config)
     if file != STANDARD:
         check(file, Progress("checked").tell)
     counts = _run(_import(settings, file))
@@ -193,19 +193,20 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mapping[str, int]:
     from ams.app.moving import export
 
-    async with _installation(settings) as source:
+    async with installation(settings) as source:
         return await export(source, file, Progress("exported").tell, with_secrets=with_secrets)
 
 
 async def _import(settings: Settings, file: str) -> Mapping[str, int]:
     from ams.app.moving import import_
 
-    async with _installation(settings) as target:
+    async with installation(settings) as target:
         return await import_(target, file, Progress("imported").tell)
 
 
 @contextlib.asynccontextmanager
-async def _installation(settings: Settings) -> AsyncIterator["Installation"]:
+async def installation(settings: Settings) -> AsyncIterator["Installation"]:
+    """Open the engines of a stopped service until the block ends. Raises `Unusable` with one line."""
     from ams.app.moving.exporting import Installation
     from ams.app.wiring.engines import open_engines
     from ams.core.supervisor import Supervisor
@@ -220,7 +221,7 @@ def _tell_of_waiting(what: str) -> None:
         note(f"ams: waiting for {printable(what)}")
 
 
-def _settings(data: str, config: str | None) -> Settings:
+def settings_of(data: str, config: str | None) -> Settings:
     """Return the settings of the service, as `ams serve` would take them here."""
     from ams.core.observing import configure_logs
 

@@ -1,22 +1,27 @@
 """`ams migrate`: from the reference implementation to here."""
 
 import asyncio
+import signal
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ams.cli.arguments import Output, argument, option
+from ams.cli.arguments import DATA_FOLDER, DataFolder, Output, argument, option
 from ams.cli.command import Group, OptionSet, Session, with_options
-from ams.cli.exits import Exit
+from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
-from ams.cli.installation import Progress
+from ams.cli.installation import Config, Progress, installation, settings_of
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.cli.shadow import shadow
+from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.cutting import Sides
+    from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
 
@@ -40,10 +45,31 @@ class Source(OptionSet):
             envvar="AMS_MIGRATE_MONGODB",
             show_default=False,
         ),
-    ] = field(repr=False)
+    ] = field(default="", repr=False)
     """It may hold a password."""
-    kafka: Annotated[str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA")]
+    kafka: Annotated[
+        str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)
+    ] = ""
     database: Annotated[str, option("Its database there (store_db of its settings).", "--database")] = "argo_msg"
+    api: Annotated[
+        str,
+        option(
+            "Its HTTP API instead, where those cannot be reached (token: AMS_MIGRATE_TOKEN).", "--api", metavar="URL"
+        ),
+    ] = ""
+    old_ca: Annotated[str | None, option("File of CA certificates to trust at --api.", "--old-ca")] = None
+
+    def opened(self) -> "AbstractAsyncContextManager[OldSource]":
+        """Open it; raise `Usage` where it is not said where it is."""
+        need("migrate")
+        from ams.migrate.sources import Place, opened
+
+        token = environment().get("AMS_MIGRATE_TOKEN", "")
+        if self.api and not token:
+            raise Usage("--api takes the token of a service_admin: set AMS_MIGRATE_TOKEN")
+        if not self.api and not (self.mongodb and self.kafka):
+            raise Usage("say where the reference is: --mongodb and --kafka, or --api")
+        return opened(Place(self.mongodb, self.database, self.kafka, self.api, token, self.old_ca))
 
 
 Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
@@ -74,6 +100,66 @@ def export(
 
 @app.command()
 @with_options
+def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, output: Output = Format.TABLE) -> None:
+    """Copy messages into a new installation, while the old service goes on; run again, it copies what came since.
+
+    Nothing is served of it before `ams migrate cut`.
+    """
+    from ams.migrate.cutting import copy
+
+    found, copied = asyncio.run(copy(_sides(source, data, config), Progress("copied").tell))
+    _tell(found, {**found.counts, "message": found.messages, "copied now": copied.messages}, output)
+
+
+@app.command()
+@with_options
+def cut(
+    session: Session,
+    source: Source,
+    data: DataFolder = DATA_FOLDER,
+    config: Config = None,
+    *,
+    haproxy: Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")] = "",
+    map_file: Annotated[
+        str, option("The file of its map, as its configuration names it.", "--map")
+    ] = "/etc/haproxy/ams-service.map",
+    drain: Annotated[float, option("Seconds that the old service has to answer what it was asked.", min=0)] = 10.0,
+    stop: Annotated[str, option("Command that stops the old service on all nodes.", metavar="COMMAND")] = "",
+    start: Annotated[str, option("Command that starts the new service, and returns.", metavar="COMMAND")] = "",
+    restore: Annotated[
+        str, option("Command that starts the old service again if the cut fails.", metavar="COMMAND")
+    ] = "",
+    patience: Annotated[float, option("Seconds until the new service has to answer.", min=1)] = 60.0,
+) -> None:
+    """Let the new service take the place of the old one: hold clients, copy the rest, compare, lead clients to it.
+
+    AMS_ENDPOINT says where the new service will be, past the proxy, and AMS_TOKEN is a service_admin's of the old one.
+    Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
+    """
+    need("migrate")
+    from ams.migrate.cutting import Steps, cut
+    from ams.migrate.proxy import Proxy
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
+    proxy = Proxy(haproxy, map_file) if haproxy else None
+    steps = Steps(proxy, drain, stop, start, restore, patience)
+    sides = _sides(source, data, config, session)
+    done = asyncio.run(cut(sides, steps, Progress("copied").tell, lambda step: note(f"ams: {step}")))
+    counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
+    _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
+
+
+def _sides(source: Source, data: str, config: str | None, session: Session | None = None) -> "Sides":
+    need("migrate")
+    from ams.migrate.cutting import Sides
+
+    settings = settings_of(data, config)
+    service, ca = (session.client, session.ca) if session else (None, None)
+    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca)
+
+
+@app.command()
+@with_options
 def verify(session: Session, source: Source) -> None:
     """Compare every token, message and position with what the service has now.
 
@@ -92,31 +178,27 @@ def verify(session: Session, source: Source) -> None:
 
 
 async def _verified(session: Session, source: Source) -> "Verified":
-    need("migrate")
-    from ams.migrate.documents import read_documents
-    from ams.migrate.records import Kafka
-    from ams.migrate.verifying import verify
-    from ams.migrate.writing import plan as planned
+    async with source.opened() as old:
+        from ams.migrate.verifying import verify
+        from ams.migrate.writing import plan as planned
 
-    async with Kafka(source.kafka) as kafka:
-        found = planned(read_documents(source.mongodb, source.database), kafka)
-        return await verify(found.found, kafka, session.client, session.ca)
+        found = planned(await old.documents(), old.messages)
+        return await verify(found.found, old.messages, session.client, session.ca)
 
 
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
-    need("migrate")
-    from ams.migrate.documents import read_documents
-    from ams.migrate.records import Kafka
-    from ams.migrate.writing import plan as planned
-    from ams.migrate.writing import write as written
+    async with source.opened() as old:
+        from ams.migrate.writing import plan as planned
+        from ams.migrate.writing import write as written
 
-    async with Kafka(source.kafka) as kafka:
-        found = planned(read_documents(source.mongodb, source.database), kafka)
+        for each in old.lacks:
+            note(f"ams: read by its API: {each}")
+        found = planned(await old.documents(), old.messages)
         if strict and found.found.oddities:
             _tell(found, {**found.counts, "message": found.messages}, output)
             raise typer.Exit(Exit.REFUSED)
         if file:
-            counts = await written(found, kafka, file, Progress("written").tell)
+            counts = await written(found, old.messages, file, Progress("written").tell)
         else:
             counts = {**found.counts, "message": found.messages}
     if file == "-":

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from ams.core.names import MAX_NAME, is_name, is_uuid
 from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, PushConfig, is_https
 from ams.core.settings import MAX_RETENTION_SECONDS
-from ams.migrate.documents import Document, Documents
+from ams.migrate.documents import Document, Documents, Oddity
 from ams.service.subscriptions import MAX_ACK_DEADLINE
 from ams.storage.export_format import (
     Day,
@@ -48,15 +48,6 @@ MOST = 2**53
 """Numbers beyond it are none that anything counted."""
 
 
-class Oddity(NamedTuple):
-    """Something in the old data that does not go over as it is."""
-
-    kind: str
-    what: str
-    """Which, by names that are no secrets."""
-    done: str
-
-
 class Bounds(NamedTuple):
     """What a topic has in Kafka: the oldest offset kept, and the end."""
 
@@ -64,6 +55,8 @@ class Bounds(NamedTuple):
     end: int
     age: int | None = None
     """How long its messages are kept, in milliseconds; None: not known."""
+    young: int | None = None
+    """The first offset that is not older than that: Kafka drops what is before it some time, this service at once."""
 
 
 NO_MESSAGES = Bounds(0, 0)
@@ -78,6 +71,11 @@ class MovedTopic:
     """The name of its topic in Kafka."""
     bytes: int
     bounds: Bounds
+
+    @property
+    def what(self) -> str:
+        """What it is called to people."""
+        return f"topic {self.line.project}/{self.line.name}"
 
 
 @dataclass(slots=True)
@@ -109,6 +107,16 @@ def kafka_topic(project_uuid: str, topic: str) -> str:
     return f"{project_uuid}.{topic}"
 
 
+def kept_for(age: int | None) -> int:
+    """Return how long messages can be kept here that Kafka keeps for so long; a year, where that is not known."""
+    return age if age is not None and 0 < age <= LONGEST_AGE else LONGEST_AGE
+
+
+def project_uuid(name: str) -> str:
+    """Return the uuid of a project where nothing shows its own: the same one every time."""
+    return str(uuid.uuid5(NAMESPACE, f"project {name}"))
+
+
 def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converted:
     """Return what of the documents goes over; `bounds` tells what a Kafka topic has, if it is there."""
     return _Conversion(documents, bounds).run()
@@ -138,6 +146,7 @@ class _Conversion:
         self._convert_topics()
         self._convert_subscriptions()
         self._convert_registrations()
+        self._done.oddities += self._documents.oddities
         return self._done
 
     def _odd(self, kind: str, what: str, done: str) -> None:
@@ -304,6 +313,9 @@ class _Conversion:
         project, name = place
         newest = several[-1]
         bounds = self._bounds(kafka)
+        old = 0 if bounds.young is None else bounds.young - bounds.first
+        if old > 0:
+            self._odd("age", f"topic {project}/{name}", f"{old} messages are older than it keeps them, and go")
         counted = sum(_number(each, "msg_num") for each in several)
         size = sum(_number(each, "total_bytes") for each in several)
         if counted != bounds.end:
@@ -327,12 +339,9 @@ class _Conversion:
 
     def _age(self, what: str, age: int | None) -> int | None:
         """Return how long messages are kept: as Kafka kept them, a year at most."""
-        if age is None:
-            return None
-        if 0 < age <= LONGEST_AGE:
-            return age
-        self._odd("retention", what, "is a year now, the most there is")
-        return LONGEST_AGE
+        if age is not None and kept_for(age) != age:
+            self._odd("retention", what, "is a year now, the most there is")
+        return None if age is None else kept_for(age)
 
     def _listed(self, what: str, several: Sequence[Document]) -> tuple[str, ...]:
         """Return the names on an access list, each once."""
@@ -389,7 +398,7 @@ class _Conversion:
         if topic is None:
             self._odd("topic", what, "has a topic that is gone")
             return max(offset, 0), 0
-        first, end, _ = topic.bounds
+        first, end, *_ = topic.bounds
         if offset < 0:
             self._odd("offset", what, f"of {offset} begins at the oldest message kept, {first}, as it would have")
             return first, 0

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ams.core.errors import Unavailable
 
@@ -25,6 +25,15 @@ SECONDS = 10
 """Until a server that does not answer is given up."""
 
 
+class Oddity(NamedTuple):
+    """Something in the old data that does not go over as it is."""
+
+    kind: str
+    what: str
+    """Which, by names that are no secrets."""
+    done: str
+
+
 @dataclass(frozen=True, slots=True)
 class Documents:
     """The collections, each in the order in which its documents were made."""
@@ -36,42 +45,54 @@ class Documents:
     schemas: Sequence[Document] = ()
     user_registrations: Sequence[Document] = ()
     daily_topic_msg_count: Sequence[Document] = field(default=())
+    oddities: Sequence[Oddity] = ()
+    """What of them could not be read."""
 
 
 def read_documents(source: str, database: str) -> Documents:
-    """Read all collections: of a database at `mongodb://...`, or of a folder that `mongodump` made.
+    """Read all collections of AMS: of a database at `mongodb://...`, or of a folder that `mongodump` made.
 
     Raises `Unavailable`, which never names a password.
     """
+    found: Mapping[str, Any] = read_collections(source, database, COLLECTIONS)
+    return Documents(**found)
+
+
+def read_collections(source: str, database: str, names: Sequence[str]) -> Mapping[str, Sequence[Document]]:
+    """Read these collections, as `read_documents` does; a dump without the first of them is none."""
     from bson.codec_options import CodecOptions, DatetimeConversion
 
     # Dates as milliseconds: "never" is the year 1, which many calendars cannot hold.
     options: CodecOptions[Any] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
     if source.startswith(("mongodb://", "mongodb+srv://")):
-        return _of_database(source, database, options)
-    return _of_folder(Path(source), database, options)
+        return _of_database(source, database, names, options)
+    return _of_folder(Path(source), database, names, options)
 
 
-def _of_database(uri: str, database: str, options: "CodecOptions[Any]") -> Documents:
+def _of_database(
+    uri: str, database: str, names: Sequence[str], options: "CodecOptions[Any]"
+) -> Mapping[str, Sequence[Document]]:
     import pymongo
     from pymongo.errors import PyMongoError
 
     try:
         with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=SECONDS * 1000) as client:
             found = client.get_database(database, codec_options=options)
-            return Documents(**{name: list(found[name].find().sort("_id", 1)) for name in COLLECTIONS})
+            return {name: list(found[name].find().sort("_id", 1)) for name in names}
     except PyMongoError as error:
         raise Unavailable(f"MongoDB cannot be read: {type(error).__name__}") from None
 
 
-def _of_folder(folder: Path, database: str, options: "CodecOptions[Any]") -> Documents:
+def _of_folder(
+    folder: Path, database: str, names: Sequence[str], options: "CodecOptions[Any]"
+) -> Mapping[str, Sequence[Document]]:
     """Read files of a dump, `DATABASE/COLLECTION.bson` or without the first; a collection without a file is empty."""
     from bson import decode_file_iter
     from bson.errors import InvalidBSON
 
     place = folder / database if (folder / database).is_dir() else folder
-    found: dict[str, list[Document]] = {}
-    for name in COLLECTIONS:
+    found: dict[str, Sequence[Document]] = {}
+    for name in names:
         file = place / f"{name}.bson"
         if not file.exists():
             continue
@@ -80,6 +101,6 @@ def _of_folder(folder: Path, database: str, options: "CodecOptions[Any]") -> Doc
                 found[name] = sorted(decode_file_iter(opened, options), key=lambda each: str(each.get("_id", "")))
         except (InvalidBSON, OSError) as error:
             raise Unavailable(f"{file} cannot be read: {error}") from None
-    if "projects" not in found:
-        raise Unavailable(f"{place} holds no dump of the reference: projects.bson is missing")
-    return Documents(**found)
+    if names[0] not in found:
+        raise Unavailable(f"{place} holds no dump of the reference: {names[0]}.bson is missing")
+    return found

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -11,8 +11,11 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError
 
+from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import Unavailable
-from ams.migrate.converting import NO_MESSAGES, Bounds, milliseconds
+from ams.core.messages import Stored, batch_of_base64, message
+from ams.core.names import Offset
+from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
 from ams.storage.export_format import Message
 
 AT_ONCE = 2_000
@@ -28,34 +31,31 @@ class Kafka:
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._consumer = AIOKafkaConsumer(
-            bootstrap_servers=servers,
-            enable_auto_commit=False,
-            auto_offset_reset="none",
-            max_partition_fetch_bytes=FETCH_BYTES,
-        )
+        self._consumers: list[AIOKafkaConsumer] = []
+        self._idle: list[AIOKafkaConsumer] = []
         self._bounds: dict[str, Bounds] = {}
         self.other_partitions: dict[str, int] = {}
         """Messages outside partition 0, which nobody could ever read, by topic."""
 
     async def __aenter__(self) -> "Kafka":
         try:
-            await self._consumer.start()
-            await self._look()
+            async with self._reader() as consumer:
+                await self._look(consumer)
         except KafkaError as error:
-            await self._consumer.stop()
+            await self.__aexit__()
             raise Unavailable(f"Kafka cannot be read: {error}") from None
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        with contextlib.suppress(KafkaError):
-            await self._consumer.stop()
+        for each in self._consumers:
+            with contextlib.suppress(KafkaError):
+                await each.stop()
 
     def bounds(self, topic: str) -> Bounds:
         """Return what a topic has; one that nobody ever published to is not there."""
         return self._bounds.get(topic, NO_MESSAGES)
 
-    async def _look(self) -> None:
+    async def _look(self, consumer: AIOKafkaConsumer) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
         await admin.start()
         try:
@@ -66,43 +66,71 @@ class Kafka:
         partitions = [
             TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
         ]
-        firsts = await self._consumer.beginning_offsets(partitions)
-        ends = await self._consumer.end_offsets(partitions)
+        firsts = await consumer.beginning_offsets(partitions)
+        ends = await consumer.end_offsets(partitions)
+        now = SystemClock().wall()
+        read = [each for each in partitions if each.partition == 0]
+        young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
         for each in partitions:
             first, end = firsts[each], ends[each]
             if each.partition == 0:
-                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic))
+                since = young.get(each)
+                since_offset = end if since is None else since.offset
+                self._bounds[each.topic] = Bounds(first, end, ages.get(each.topic), since_offset)
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
-    async def _next(self, place: TopicPartition) -> Mapping[TopicPartition, Sequence[Any]]:
-        try:
-            wait = int(QUIET_SECONDS * 1000)
-            found: Mapping[TopicPartition, Sequence[Any]]
-            found = await self._consumer.getmany(place, timeout_ms=wait, max_records=AT_ONCE)
-        except KafkaError as error:  # it went away, or retention took what was to be read next
-            raise Unavailable(f"Kafka cannot be read on: {error}") from None
-        return found
+    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+        """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
 
-    async def messages(self, topic: str, bounds: Bounds) -> AsyncIterator[Message | int]:
-        """Yield what is kept of a topic up to the end of `bounds`, in order; the offset of what cannot be read."""
+        No publish time is before `earliest`. Raises `Unavailable`.
+        """
         place = TopicPartition(topic, 0)
-        self._consumer.assign([place])
-        self._consumer.seek(place, bounds.first)
-        following, time = bounds.first, 0
-        while following < bounds.end:
-            found = await self._next(place)
-            records = found.get(place, [])
-            if not records:
-                raise Unavailable(f"Kafka gives no record of {topic} after {following}, and it ends at {bounds.end}")
-            for record in records:
-                if record.offset >= bounds.end:
-                    return
-                following = record.offset + 1
-                read = message_of(record.offset, record.value, record.timestamp, time)
-                if read is not None:
-                    time = read.time
-                yield record.offset if read is None else read
+        async with self._reader() as consumer:
+            consumer.assign([place])
+            consumer.seek(place, start)
+            while start < end:
+                records = await _next(consumer, place)
+                if not records:
+                    raise Unavailable(f"Kafka gives no record of {topic} after {start}, and it ends at {end}")
+                start = records[-1].offset + 1
+                batch = stored(records if start <= end else [each for each in records if each.offset < end], earliest)
+                if batch:
+                    earliest = batch[-1].time
+                    yield batch
+
+    @contextlib.asynccontextmanager
+    async def _reader(self) -> AsyncIterator[AIOKafkaConsumer]:
+        """Give a consumer that nobody else reads with: several topics may be read at a time."""
+        consumer = self._idle.pop() if self._idle else await self._connected()
+        try:
+            yield consumer
+        finally:
+            self._idle.append(consumer)
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._servers,
+            enable_auto_commit=False,
+            auto_offset_reset="none",
+            max_partition_fetch_bytes=FETCH_BYTES,
+        )
+        try:
+            await consumer.start()
+        except KafkaError as error:
+            await consumer.stop()
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
+        self._consumers.append(consumer)
+        return consumer
+
+
+async def _next(consumer: AIOKafkaConsumer, place: TopicPartition) -> Sequence[Any]:
+    try:
+        found = await consumer.getmany(place, timeout_ms=int(QUIET_SECONDS * 1000), max_records=AT_ONCE)
+    except KafkaError as error:  # it went away, or retention took what was to be read next
+        raise Unavailable(f"Kafka cannot be read on: {error}") from None
+    records: Sequence[Any] = found.get(place, [])
+    return records
 
 
 async def _ages(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Mapping[str, int]:
@@ -116,6 +144,58 @@ async def _ages(admin: AIOKafkaAdminClient, topics: Sequence[str]) -> Mapping[st
         for setting, value, *_ in settings
         if setting == "retention.ms" and value is not None
     }
+
+
+class Record(NamedTuple):
+    """A message as it was stored."""
+
+    offset: int
+    value: bytes | None
+    timestamp: int
+    """By the clock of the broker."""
+
+
+class _Usual(msgspec.Struct):
+    """What a record says as a rule."""
+
+    data: str = ""
+    attributes: dict[str, str] | None = None
+    published: str = msgspec.field(name="publishTime", default="")
+
+    @property
+    def ordering_key(self) -> None:
+        """The reference knows none."""
+        return None
+
+
+_usual = msgspec.json.Decoder(_Usual).decode
+
+
+def stored(records: Sequence[Record], earliest: int) -> list[Stored]:
+    """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
+    try:
+        usual = [_usual(each.value or b"") for each in records]
+    except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
+        return _stored_of_any(records, earliest)
+    batch = batch_of_base64(usual)
+    if batch is None:
+        return _stored_of_any(records, earliest)
+    found = []
+    for record, each, fragment in zip(records, usual, batch.fragments, strict=True):
+        earliest = max(_time(each.published, record.timestamp), earliest)
+        found.append(Stored(Offset(record.offset), Milliseconds(earliest), fragment))
+    return found
+
+
+def _stored_of_any(records: Sequence[Record], earliest: int) -> list[Stored]:
+    found = []
+    for record in records:
+        read = message_of(record.offset, record.value, record.timestamp, earliest)
+        if read is not None:
+            earliest = read.time
+            fragment = message(read.data, read.attributes).fragment
+            found.append(Stored(Offset(read.offset), Milliseconds(earliest), fragment))
+    return found
 
 
 def message_of(offset: int, value: bytes | None, written: int, earliest: int) -> Message | None:

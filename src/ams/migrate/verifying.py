@@ -10,9 +10,10 @@ from typing import NamedTuple, TypeVar
 
 from ams.client import Client, wire
 from ams.client.errors import Refused
-from ams.core.clock import Milliseconds, publish_time
+from ams.core.clock import publish_time
+from ams.core.messages import parse
 from ams.migrate.converting import Bounds, Converted, MovedTopic
-from ams.migrate.records import Kafka
+from ams.migrate.sources import Messages
 from ams.migrate.writing import messages_of
 from ams.storage.export_format import Subscription, User
 
@@ -43,7 +44,7 @@ class Verified(NamedTuple):
     differences: list[Difference]
 
 
-async def verify(found: Converted, kafka: Kafka, client: Client, ca: str | None) -> Verified:
+async def verify(found: Converted, kafka: Messages, client: Client, ca: str | None) -> Verified:
     """Compare all that goes over with what the service of `client`, an administrator's, has.
 
     What the service has got since is passed over: messages behind the old end, and subscriptions that went on.
@@ -180,15 +181,17 @@ def _bounds(bounds: Bounds) -> str:
     return f"{bounds.first} to {bounds.end}"
 
 
-async def _topic(topic: MovedTopic, kafka: Kafka, client: Client) -> tuple[str, str, int]:
+async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
     """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data."""
     old = _Sum()
-    async for message in messages_of(topic, kafka, []):
-        old.add(message.offset, publish_time(Milliseconds(message.time)), message.attributes, message.data)
+    async for batch in messages_of(topic, kafka, []):
+        for each in batch:
+            message = parse(each.fragment)
+            old.add(each.offset, publish_time(each.time), message.attributes, message.data)
     new = _Sum()
     try:
-        for each in _read(topic, client):
-            new.add(each.offset, each.publish_time, each.attributes, each.data)
+        for one in _read(topic, client):
+            new.add(one.offset, one.publish_time, one.attributes, one.data)
     except Refused as error:
         return str(old), error.message, old.count
     return str(old), str(new), old.count

@@ -1,18 +1,20 @@
 """Plan a move, and write all that moves as an export: messages as they are read, then what exists."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ams.app.moving.files import writing
-from ams.migrate.converting import Converted, MovedTopic, Oddity, converted
-from ams.migrate.documents import Documents
-from ams.migrate.records import Kafka
-from ams.storage.export_format import FORMAT, End, Header, Line, Log, Message, encoded, kind
+from ams.core.clock import Milliseconds
+from ams.core.messages import Stored, message
+from ams.core.names import Offset
+from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
+from ams.migrate.documents import Documents, Oddity
+from ams.migrate.sources import Messages
+from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
 Progress = Callable[[int, int | None], None]
 """Told how many messages are done, and of how many."""
-EVERY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,9 @@ class Plan:
         return Counter(kind(each) for each in self.found.lines())
 
 
-def plan(documents: Documents, kafka: Kafka) -> Plan:
-    """Look at everything and change nothing."""
-    found = converted(documents, kafka.bounds)
+def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] | None = None) -> Plan:
+    """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says."""
+    found = converted(documents, bounds or kafka.bounds)
     ours = {topic.kafka for topic in found.topics}
     for name, count in sorted(kafka.other_partitions.items()):
         if name in ours:
@@ -43,7 +45,7 @@ def plan(documents: Documents, kafka: Kafka) -> Plan:
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
 
 
-async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapping[str, int]:
+async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:
     """Write all that moves into a new file; return how many lines of each kind. Raises `Unusable`, `Unavailable`."""
     counts: Counter[str] = Counter()
     with writing(path) as file:
@@ -57,28 +59,41 @@ async def write(plan: Plan, kafka: Kafka, path: str, progress: Progress) -> Mapp
             if topic.bounds.end:
                 put(Log(project=topic.line.project, topic=topic.line.name, id=topic.line.id, first=topic.bounds.first,
                         bytes=topic.bytes, retention=topic.line.retention))  # fmt: skip
-                async for message in messages_of(topic, kafka, plan.found.oddities):
-                    put(message)
-                    if counts["message"] % EVERY == 0:
-                        progress(counts["message"], plan.messages)
+                async for batch in messages_of(topic, kafka, plan.found.oddities):
+                    file.writelines(map(encoded_message, batch))
+                    counts["message"] += len(batch)
+                    progress(counts["message"], plan.messages)
         for line in plan.found.lines():
             put(line)
         file.write(encoded(End(counts=dict(counts))))
     return counts
 
 
-async def messages_of(topic: MovedTopic, kafka: Kafka, oddities: list[Oddity]) -> AsyncIterator[Message]:
+async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]) -> AsyncIterator[Sequence[Stored]]:
     """Yield the messages of a topic. What cannot be read is a hole; an empty message stands where one would be last."""
-    name = f"topic {topic.line.project}/{topic.line.name}"
-    holes, last, time = 0, topic.bounds.first - 1, 0
-    async for each in kafka.messages(topic.kafka, topic.bounds):
-        if isinstance(each, int):
-            holes += 1
-            continue
-        last, time = each.offset, each.time
-        yield each
-    if holes:
-        oddities.append(Oddity("record", name, f"{holes} records cannot be read: there is nothing at their ids"))
-    if last + 1 < topic.bounds.end and topic.bounds.end > topic.bounds.first:
-        oddities.append(Oddity("record", name, f"an empty message stands at its end, {topic.bounds.end - 1}"))
-        yield Message(offset=topic.bounds.end - 1, time=time, data="")
+    first, end = topic.bounds.first, topic.bounds.end
+    count, last, time = 0, first - 1, 0
+    async for batch in kafka.batches(topic.kafka, first, end):
+        count += len(batch)
+        last, time = batch[-1].offset, batch[-1].time
+        yield batch
+    if count < end - first:
+        oddities.append(unread(topic, end - first - count))
+    if last + 1 < end:
+        oddities.append(ended(topic))
+        yield [last_of(topic, Milliseconds(time))]
+
+
+def unread(topic: MovedTopic, count: int) -> Oddity:
+    """Return what is told of records that cannot be read."""
+    return Oddity("record", topic.what, f"{count} records cannot be read: there is nothing at their ids")
+
+
+def ended(topic: MovedTopic) -> Oddity:
+    """Return what is told of a topic whose last record cannot be read."""
+    return Oddity("record", topic.what, f"an empty message stands at its end, {topic.bounds.end - 1}")
+
+
+def last_of(topic: MovedTopic, time: Milliseconds) -> Stored:
+    """Return the message that stands at the end of a topic whose last record cannot be read: its id is given away."""
+    return Stored(Offset(topic.bounds.end - 1), time, message("").fragment)

@@ -66,6 +66,18 @@ async def test_what_is_published_afterwards_goes_on_where_they_end(log: Log, eng
     assert [each.offset for each in await everything(log, topic)] == [7, 8, 9, 10]
 
 
+async def test_bytes_are_counted_of_messages_that_came_after_the_topic_was_made(log: Log, engine: Engine):
+    start = engine.clock.now - 1000
+    topic = await new_topic(log)
+    messages = stored(0, [start] * 5)  # 8 bytes each
+
+    await log.load(topic, batches(messages[:2]), count_from=3)
+    await log.load(topic, batches(messages[2:]), count_from=3)
+
+    assert await everything(log, topic) == messages
+    assert await log.totals(topic) == (5, 16, start)
+
+
 async def test_a_topic_whose_messages_are_all_gone_goes_on_at_its_end(log: Log):
     topic = new_topic_id()
 

@@ -60,7 +60,8 @@ async def import_(target: Installation, path: str, progress: Progress) -> Mappin
 
 class _Importing:
     def __init__(self, target: Installation, file: IO[bytes], path: str, progress: Progress) -> None:
-        self._registry, self._log, self._cursors = target
+        self._target = target
+        self._log = target.log
         self._rules = Rules()
         self._lines = _Lines(judged(lines(file, path), path, self._rules))
         self._progress = progress
@@ -71,12 +72,7 @@ class _Importing:
     async def run(self) -> Mapping[str, int]:
         logs = await self._load_all()
         await self._refuse_others(logs)
-        loop = asyncio.get_running_loop()
-
-        def finish(filling: RegistryImport) -> None:
-            asyncio.run_coroutine_threadsafe(self._finish(filling, logs), loop).result()
-
-        await self._registry.fill(self._registered(), logs, finish)
+        await fill(self._target, self._registered(), logs, self._lost)
         return self._rules.counts
 
     async def _load_all(self) -> Mapping[Name, Loaded]:
@@ -134,22 +130,37 @@ class _Importing:
             if not isinstance(line, End):
                 yield line
 
-    async def _finish(self, filling: RegistryImport, logs: Mapping[Name, Loaded]) -> None:
-        """Make all that has to be there before any client can use it."""
-        await _all(self._make_log, [each for each in filling.topics.items() if each[0] not in logs])
-        await _all(self._place, filling.cursors)
-        lost = sum(each.lost for each in filling.cursors)
-        await self._cursors.lost_in_all({}, least=self._lost + lost)
 
-    async def _make_log(self, named: tuple[Name, TopicId]) -> None:
+async def fill(target: Installation, lines: Iterable[Line], logs: Mapping[Name, Loaded], lost: int = 0) -> None:
+    """Store all that exists in an empty registry, in one transaction, after all that clients of it will use.
+
+    `lines` are those of an export without its messages; `logs` are the topics whose messages are there; `lost` is how
+    many messages were lost in all, where that is more than the subscriptions say.
+    """
+    loop = asyncio.get_running_loop()
+
+    def finish(filling: RegistryImport) -> None:
+        asyncio.run_coroutine_threadsafe(_finish(target, filling, logs, lost), loop).result()
+
+    await target.registry.fill(lines, logs, finish)
+
+
+async def _finish(target: Installation, filling: RegistryImport, logs: Mapping[Name, Loaded], lost: int) -> None:
+    """Make all that has to be there before any client can use it."""
+
+    async def make_log(named: tuple[Name, TopicId]) -> None:
         name, topic = named
-        await self._log.create(topic, label=".".join(name))
+        await target.log.create(topic, label=".".join(name))
 
-    async def _place(self, placed: Placed) -> None:
+    async def place(placed: Placed) -> None:
         topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
-        await self._cursors.create(placed.subscription, topic, Offset(offset), placed.lost)
+        await target.cursors.create(placed.subscription, topic, Offset(offset), placed.lost)
         if placed.done and placed.topic is not None:
-            await self._cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
+            await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
+
+    await _all(make_log, [each for each in filling.topics.items() if each[0] not in logs])
+    await _all(place, filling.cursors)
+    await target.cursors.lost_in_all({}, least=lost + sum(each.lost for each in filling.cursors))
 
 
 class _Lines:

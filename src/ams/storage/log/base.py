@@ -67,9 +67,11 @@ class Origin(NamedTuple):
     first: Offset = Offset(0)
     """The offset of the first message that is loaded, or the next one to be given when none is."""
     bytes: int = 0
-    """Data bytes published to it in all, including the messages that will be loaded: loading counts none."""
+    """Data bytes published to it in all, including the messages that will be loaded: loading counts none of these."""
 
 
+NEVER = Offset(2**63)
+"""No message has this offset."""
 NEW = Origin()
 """Of a topic that was nowhere before."""
 
@@ -87,8 +89,12 @@ class Log(Protocol):
         """
         ...
 
-    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+    async def load(
+        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
+    ) -> None:
         """Store messages with the offsets and publish times they had in another log; durable when it returns.
+
+        The bytes of those from `count_from` on are counted; those of the others are in the topic's origin.
 
         Only for a topic that is neither published to nor read. Offsets grow from the topic's end on; those left out are
         holes, and stay so. Times never go backwards. Raises `InvalidInput` where this is not so. When it ends early,

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, Table, insert, select
+from sqlalchemy import Connection, Row, Select, Table, delete, insert, select
 
 from ams.core.clock import Milliseconds
 from ams.core.names import Offset, SubscriptionId, TokenId, TopicId, UserId, new_uuid, topic_id, topic_id_text
@@ -307,6 +307,12 @@ class Placed(NamedTuple):
     offset: int
     lost: int
     done: Sequence[Range] = ()
+
+
+def empty(connection: Connection) -> None:
+    """Remove all that lines of an export are stored as; what belongs to it goes along."""
+    for table in (subscriptions, snapshots, topics, schemas, registrations, bindings, issuers, projects, users):
+        connection.execute(delete(table))
 
 
 class RegistryImport:

@@ -15,7 +15,7 @@ from ams.storage.database.opening import opened
 from ams.storage.export_format import Line
 from ams.storage.registry import rotation
 from ams.storage.registry.counts import FigureRecords, TallyRecords
-from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport
+from ams.storage.registry.export import Contents, CursorPosition, Loaded, Name, RegistryImport, empty
 from ams.storage.registry.history import SharedHistory
 from ams.storage.registry.idempotency import IdempotencyRecords
 from ams.storage.registry.logins import BindingRecords, IssuerRecords, NamedTokenRecords
@@ -148,6 +148,10 @@ class Registry:
             finish(filling)
 
         await self._database.at_length(work)
+
+    async def clear(self) -> None:
+        """Forget all that `fill` stores, in one transaction; no other process may use this registry."""
+        await self._database.at_length(empty)
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

@@ -2,20 +2,20 @@
 
 Small appends to a topic are put together up to a record's size, so that a pull reads few records; an append that is
 larger gets records of its own, the last of which says that it is the last. Messages that are loaded from another log
-keep their offsets and publish times: such an append is made of each run of them that may share a record.
+keep their offsets and publish times: such an append has a run for each record.
 """
 
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import msgspec
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment, Stored, has_ordering_keys
+from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
 from ams.storage.log.base import Appended, check_load
 from ams.storage.log.embedded.record import (
@@ -31,11 +31,14 @@ from ams.storage.log.embedded.segment import Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
 
 
-class Assigned(NamedTuple):
-    """Where messages are that have their offsets and publish time from another log."""
+class Loaded(NamedTuple):
+    """Messages that have their offsets and publish time from another log, and share a record."""
 
     first: Offset
     time: Milliseconds
+    fragments: Sequence[Fragment]
+    data_bytes: int
+    """What they count for; 0 of what was counted when the topic was made."""
 
 
 class Append(msgspec.Struct, eq=False):
@@ -53,8 +56,8 @@ class Append(msgspec.Struct, eq=False):
     """`key_hash` of the key."""
     content: bytes = b""
     """`content_hash` of the messages when there is a key."""
-    assigned: Assigned | None = None
-    """None: the end of the topic, and now."""
+    loaded: Sequence[Loaded] = ()
+    """The same messages, where each of them was in another log; empty: they go to the end of the topic, and now."""
     answer: Appended | None = None
     """Where its messages go; they are there when the committer says so."""
     has_ordering_keys: bool = False
@@ -81,6 +84,8 @@ class Chore:
     """Seal every open segment however young, so that its space can be freed."""
 
 
+LOAD_BYTES = 2**20
+"""Messages that are loaded are stored in groups of about so many bytes."""
 Work = Append | Control | Chore | None
 """What is sent to the committer; None asks it to finish."""
 Appends = Mapping[TopicState, Sequence[Append]]
@@ -148,7 +153,7 @@ class Packed:
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
         """Add one topic's appends: to its end, now, or each to where it was in another log."""
         tail, first = topic.tail, appends[0]
-        if first.assigned is None:
+        if not first.loaded:
             time = now if now > tail.time else tail.time
             if len(appends) == 1 and first.size <= RECORD_BYTES:  # usual where there are many topics
                 tail = self._add_alone(topic, tail, time, first)
@@ -156,8 +161,7 @@ class Packed:
                 tail = self._add_run(topic, tail.end, time, appends, tail.published)
         else:
             for append in appends:
-                assert append.assigned is not None, "a topic that is being loaded is not published to"
-                tail = self._add_run(topic, *append.assigned, (append,), tail.published)
+                tail = self._add_loaded(topic, append, tail.published)
         self.shares.append(Share(topic, appends, tail))
 
     def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
@@ -166,6 +170,15 @@ class Packed:
         append.answer = Appended(tail.end, count, time)
         self._add_last(topic, tail.end, time, append, append.fragments)
         return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
+
+    def _add_loaded(self, topic: TopicState, append: Append, published: int) -> Tail:
+        """Add an append that keeps its offsets and times, a record for each run of it; return where it ends."""
+        for first, time, fragments, data_bytes in append.loaded:
+            published += data_bytes
+            has_keys = append.has_ordering_keys and has_ordering_keys(fragments)
+            self._add_record(topic, first, time, (len(fragments), data_bytes, 0), (), fragments, has_keys)
+        append.answer = Appended(append.loaded[0].first, len(append.fragments), time)
+        return Tail(Offset(first + len(fragments)), time, published, self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -268,29 +281,44 @@ def _cuts(fragments: Sequence[Fragment]) -> Iterator[int]:
 
 
 def loads(
-    topic: TopicState, batch: Sequence[Stored], new_answer: Callable[[], "asyncio.Future[Appended]"]
+    topic: TopicState,
+    batch: Sequence[Stored],
+    count_from: Offset,
+    new_answer: Callable[[], "asyncio.Future[Appended]"],
 ) -> Iterator[Append]:
-    """Yield an append for each run of a batch; raise `InvalidInput` for messages that cannot follow those before."""
+    """Yield appends with the messages of a batch, of which those from `count_from` on are counted.
+
+    Raises `InvalidInput` for messages that cannot follow those before.
+    """
     check_load(batch, topic.end, topic.tail.time)
-    for run in _runs_to_load(batch):
-        fragments = [each.fragment for each in run]
-        # No data bytes: what was published elsewhere is known since the topic was created.
-        yield Append(
-            topic, fragments, sum(map(len, fragments)), 0, new_answer(),
-            assigned=Assigned(run[0].offset, run[0].time), has_ordering_keys=has_ordering_keys(fragments),
-        )  # fmt: skip
+    fragments = [each.fragment for each in batch]
+    sizes = [*map(len, fragments)]
+    has_keys = has_ordering_keys(fragments)
+    runs: list[Loaded] = []
+    begin = size = 0
+    for start, stop in pairwise(_records(batch, sizes, count_from)):
+        offset, time, _ = batch[start]
+        run, bytes_ = fragments[start:stop], sum(sizes[start:stop])
+        runs.append(Loaded(offset, time, run, sent_bytes(run, bytes_) if offset >= count_from else 0))
+        size += bytes_
+        if size >= LOAD_BYTES or stop == len(batch):
+            yield Append(
+                topic, fragments[begin:stop], size, 0, new_answer(), loaded=runs, has_ordering_keys=has_keys
+            )  # fmt: skip
+            begin, runs, size = stop, [], 0
 
 
-def _runs_to_load(batch: Sequence[Stored]) -> Iterator[list[Stored]]:
-    """Cut a batch into what may share a record: messages of one time, without a hole."""
-    run: list[Stored] = []
+def _records(batch: Sequence[Stored], sizes: Sequence[int], count_from: Offset) -> Iterator[int]:
+    """Yield where in a batch records begin, and its length: one has messages of one time, without a hole.
+
+    Those of one are all counted, or none.
+    """
     size, end, time = 0, Offset(-1), Milliseconds(-1)
-    for each in batch:
-        if run and (each.offset != end or each.time != time or size + len(each.fragment) > RECORD_BYTES):
-            yield run
-            run, size = [], 0
-        run.append(each)
-        size += len(each.fragment)
+    for number, each in enumerate(batch):
+        is_next = each.offset == end != count_from and each.time == time
+        if not is_next or size + sizes[number] > RECORD_BYTES:
+            yield number
+            size = 0
+        size += sizes[number]
         end, time = Offset(each.offset + 1), each.time
-    if run:
-        yield run
+    yield len(batch)

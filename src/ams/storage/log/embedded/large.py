@@ -27,7 +27,7 @@ _MOST_OF_MESSAGE, _MOST_OF_APPEND = HEADER_BYTES + 16, 4 * HEADER_BYTES
 
 def is_sliced(append: Append, options: LogOptions) -> bool:
     """Whether an append is written in slices: it is large, and its sync would be waited for."""
-    return options.sync == "always" and append.size > _SLICES * options.group_bytes and append.assigned is None
+    return options.sync == "always" and append.size > _SLICES * options.group_bytes and not append.loaded
 
 
 def room_for(append: Append, options: LogOptions) -> int:

@@ -13,7 +13,7 @@ from ams.core.messages import Message, Stored, batch_of
 from ams.core.names import Offset, TopicId, topic_id_text
 from ams.core.supervisor import Supervisor
 from ams.storage.files import Disk
-from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
+from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.embedded.ahead import Ahead
 from ams.storage.log.embedded.catalog import SegmentCatalog
 from ams.storage.log.embedded.committer import Committer, Space
@@ -126,12 +126,14 @@ class EmbeddedLog:
             creating = self._state.creating[topic] = self._control(Kind.CREATE, state, retention)
         await asyncio.shield(creating)
 
-    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+    async def load(
+        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
+    ) -> None:
         """Store messages with the offsets and times they had elsewhere (`Log.load`)."""
         state = self._topic(topic)
         async for batch in batches:
             state.age_due = Milliseconds(0)
-            await asyncio.gather(*map(self._stored, list(loads(state, batch, self._loop.create_future))))
+            await asyncio.gather(*map(self._stored, list(loads(state, batch, count_from, self._loop.create_future))))
 
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic (`Log.drop`); its space is freed with its segments."""

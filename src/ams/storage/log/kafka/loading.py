@@ -7,7 +7,7 @@ Offsets that are left out are filled by records that readers skip.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ams.core.clock import Milliseconds
@@ -50,8 +50,13 @@ class Loader:
         self._reader = reader
         self._sender = sender
 
-    async def load(self, partition: Partition, batches: AsyncIterable[Sequence[Stored]]) -> None:
-        """Store messages as they were (`Log.load`)."""
+    async def load(
+        self,
+        partition: Partition,
+        batches: AsyncIterable[Sequence[Stored]],
+        loaded: Callable[[Sequence[Stored]], None],
+    ) -> None:
+        """Store messages as they were (`Log.load`); `loaded` is called with those that are stored."""
         oldest, end = await self._reader.bounds(partition)
         time = await self._reader.last_time(partition) or Milliseconds(0)
         is_empty = oldest == end
@@ -62,6 +67,7 @@ class Loader:
                     await self._send(partition, part)
                 if not batch:
                     continue
+                loaded(batch)
                 if is_empty and batch[0].offset > end:  # what is left out before the first message is not kept
                     await delete_records(self._connection, partition, batch[0].offset, self._connection.deadline())
                 end, time, is_empty = Offset(batch[-1].offset + 1), batch[-1].time, False

@@ -10,10 +10,10 @@ from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import LogUnavailable, TooLarge, TopicGone
-from ams.core.messages import Fragment, Message, Stored, batch_of
+from ams.core.messages import Fragment, Message, Stored, batch_of, sent_bytes
 from ams.core.names import Offset, TopicId
 from ams.core.supervisor import Supervisor
-from ams.storage.log.base import NEW, Appended, Bounds, Origin, Totals, check_key
+from ams.storage.log.base import NEVER, NEW, Appended, Bounds, Origin, Totals, check_key
 from ams.storage.log.kafka.administration import delete_records
 from ams.storage.log.kafka.connection import Connection
 from ams.storage.log.kafka.fetch import bounds_of_all
@@ -115,11 +115,20 @@ class KafkaLog:
             self._sizes.add(topic, origin.bytes)
             await self._sizes.flush()
 
-    async def load(self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]]) -> None:
+    async def load(
+        self, topic: TopicId, batches: AsyncIterable[Sequence[Stored]], *, count_from: Offset = NEVER
+    ) -> None:
         """Store messages with the offsets and times they had (`Log.load`)."""
         partition = await self._partition(topic)
+
+        def count(loaded: Sequence[Stored]) -> None:
+            fragments = [each.fragment for each in loaded if each.offset >= count_from]
+            if fragments:
+                self._sizes.add(topic, sent_bytes(fragments, sum(map(len, fragments))))
+
         with self._noticing(partition):
-            await self._loader.load(partition, batches)
+            await self._loader.load(partition, batches, count)
+        await self._sizes.flush()
         self._topics.standards.forget(topic)  # they were others meanwhile
 
     async def drop(self, topic: TopicId) -> None:

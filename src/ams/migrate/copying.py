@@ -1,0 +1,323 @@
+"""Copying: messages into an installation that nobody uses yet, again and again while the old service goes on.
+
+A round copies what came since the round before. Offsets and times stay, so the next round goes on where one was broken
+off. What exists (users, topics, offsets) comes last, in one transaction: no node serves the installation before.
+
+A file in the data folder, `migration.json`, says that a migration is under way, and which topics are its own.
+"""
+
+import asyncio
+import contextlib
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from ams.app.moving.exporting import Installation, Progress
+from ams.app.moving.importing import fill
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unusable
+from ams.core.messages import Stored, message
+from ams.core.names import Offset, TopicId, topic_id, topic_id_text
+from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
+from ams.migrate.documents import Oddity
+from ams.migrate.sources import Messages
+from ams.migrate.writing import Plan, ended, last_of, unread
+from ams.storage.export_format import Line, Topic
+from ams.storage.files import Disk, write_whole
+from ams.storage.log.base import Origin
+from ams.storage.registry.export import Loaded, Name
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+AT_ONCE = 3
+"""Topics that are copied at the same time: while one waits for the disk, another is read."""
+TIMES = 16
+"""How often a topic may be made again while it is copied."""
+FILE = "migration.json"
+NO_DATA = message("").fragment
+"""What stands in for a record at the end that cannot be read."""
+
+
+class Copied(NamedTuple):
+    """What a round did."""
+
+    messages: int
+    """Copied by it."""
+    topics: Mapping[Name, Loaded]
+    """The topics that have a log now."""
+
+
+class MadeAgain(Exception):
+    """A topic of the old service is not the one that was copied: its messages are others."""
+
+
+class Note(NamedTuple):
+    """What is remembered of a log from one round to the next."""
+
+    kafka: str
+    """The topic in Kafka."""
+    count_from: int
+    """The offset from which on bytes are counted: those before were counted when the log was made."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """What is remembered of logs, by their identities."""
+
+    path: Path
+    topics: dict[str, Note] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, folder: str) -> "Notes":
+        """Read the notes of a data folder; none are there before the first round. Raises `Unusable`."""
+        path = Path(folder) / FILE
+        if not path.exists():
+            return cls(path)
+        try:
+            topics = json.loads(path.read_bytes())["topics"]
+            return cls(path, {each: Note(*note) for each, note in topics.items()})
+        except (OSError, ValueError, KeyError, TypeError):
+            raise Unusable(f"{path} cannot be read: begin again with a new data folder") from None
+
+    def add(self, topics: Mapping[TopicId, MovedTopic]) -> None:
+        """Remember logs that will be made, durably."""
+        for place, topic in topics.items():
+            self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
+        write_whole(Disk(), str(self.path), json.dumps({"topics": self.topics}).encode())
+
+
+class Copying:
+    """Rounds into one installation, whose data folder is `folder`."""
+
+    def __init__(self, target: Installation, folder: str, source: Messages, progress: Progress) -> None:
+        self._registry, self._log, self._cursors = self._target = target
+        self._notes = Notes.read(folder)
+        self._source = source
+        self._progress = progress
+        self._there: frozenset[TopicId] = frozenset()
+        self._is_filled = False
+        """Whether an earlier cut stored what exists."""
+        self._done = self._expected = 0
+
+    async def bounds(self) -> Callable[[str], Bounds]:
+        """Return what tells what a topic has, by its name in Kafka: copied messages stay when Kafka drops them."""
+        oldest: dict[str, int] = {}
+        for place, bounds in (await self._log.all_bounds()).items():
+            note = self._notes.topics.get(topic_id_text(place))
+            if note is not None:
+                oldest[note.kafka] = bounds.oldest
+
+        def kept(topic: str) -> Bounds:
+            there = self._source.bounds(topic)
+            return there._replace(first=min(there.first, oldest.get(topic, there.first)))
+
+        return kept
+
+    async def round(self, plan: Plan) -> Copied:
+        """Copy the messages that are new; nothing else changes. Raises `Unusable`, `Unavailable`."""
+        await self._look()
+        return await self._copied(plan, at_end=False)
+
+    async def finish(self, plan: Plan) -> Copied:
+        """Copy what is left, and then all that exists, in one transaction.
+
+        What an earlier call stored, of a cut that did not come to its end, is replaced, unless messages were published
+        since: then `Unusable` is raised.
+        """
+        await self._look()
+        copied = await self._copied(plan, at_end=True)
+        if self._is_filled:
+            await self._registry.clear()
+        bytes_ = {name: loaded.bytes for name, loaded in copied.topics.items()}
+        await fill(self._target, _with_bytes(plan.found.lines(), bytes_), copied.topics)
+        return copied
+
+    @staticmethod
+    def end(folder: str) -> None:
+        """Forget that the service of a data folder is being filled: it is used."""
+        (Path(folder) / FILE).unlink(missing_ok=True)
+
+    async def _look(self) -> None:
+        """Look at what there is; refuse an installation that holds something of somebody else."""
+        self._is_filled = not await self._registry.is_empty()
+        if self._is_filled and not self._notes.topics:
+            raise Unusable("there are users or topics already: move into a new installation")
+        self._there = await self._log.topics()
+        others = {topic_id_text(each) for each in self._there} - self._notes.topics.keys()
+        if others:
+            raise Unusable(f"the log holds {len(others)} topics of somebody else: move into a new installation")
+
+    async def _copied(self, plan: Plan, *, at_end: bool) -> Copied:
+        topics = plan.found.topics
+        await self._make([each for each in topics if not self._places(each)])
+        self._expected, self._done = plan.messages, 0
+        copied = dict(await _each(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
+        await self._drop_others({each.topic for _, each in copied.values()})
+        loaded = {name: each for name, (_, each) in copied.items()}
+        return Copied(sum(new for new, _ in copied.values()), loaded)
+
+    def _places(self, topic: MovedTopic) -> list[TopicId]:
+        """Return the logs there are of a topic, the newest last: it has a new one each time it was made again."""
+        return [each for each in _identities(topic) if each in self._there]
+
+    async def _make(self, topics: Sequence[MovedTopic]) -> None:
+        """Make the logs of topics that are new. They share commits."""
+        new = {_identities(each)[0]: each for each in topics}
+        self._notes.add(new)
+        await asyncio.gather(*map(self._create, new, new.values()))
+        self._there |= new.keys()
+
+    async def _create(self, place: TopicId, topic: MovedTopic) -> None:
+        line = topic.line
+        label, origin = f"{line.project}.{line.name}", Origin(Offset(topic.bounds.first), topic.bytes)
+        retention = None if line.retention is None else Milliseconds(line.retention)
+        await self._log.create(place, retention, label=label, origin=origin)
+
+    async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
+        """Copy what is new of a topic; return how many messages that were, and its log."""
+        place = self._places(topic)[-1]
+        if await self._has_stand_in(place, topic):
+            place = await self._begin_again(topic)
+        try:
+            new = await self._go_on(place, topic, oddities, at_end)
+        except MadeAgain:
+            if self._is_filled:
+                what = f"{topic.what} has other messages here"
+                raise Unusable(f"{what}: the new service was used since it was filled") from None
+            place = await self._begin_again(topic)
+            new = await self._go_on(place, topic, oddities, at_end)
+        self._done += topic.bounds.end - topic.bounds.first
+        self._progress(self._done, self._expected)
+        size = (await self._log.totals(place)).bytes or topic.bytes
+        return (topic.line.project, topic.line.name), (new, Loaded(place, size))
+
+    async def _has_stand_in(self, place: TopicId, topic: MovedTopic) -> bool:
+        """Whether a log ends in what a cut that failed put there for a record that cannot be read, and goes on now."""
+        bounds = await self._log.bounds(place)
+        last = await self._last(place, bounds.end)
+        return bounds.end < topic.bounds.end and bool(last) and last[0].fragment == NO_DATA
+
+    async def _last(self, place: TopicId, end: Offset) -> Sequence[Stored]:
+        """Return the last message of a log; none where there is none."""
+        return await self._log.read(place, Offset(end - 1), max_messages=1, max_bytes=1) if end else ()
+
+    async def _begin_again(self, topic: MovedTopic) -> TopicId:
+        """Make a new log for a topic that was made again: an identity is used once."""
+        identities = _identities(topic)
+        number = max(identities.index(each) for each in self._places(topic)) + 1
+        if number == len(identities):
+            raise Unusable(f"{topic.what} was made again {number} times while it was copied: begin again")
+        place = identities[number]
+        self._notes.add({place: topic})
+        await self._create(place, topic)
+        self._there |= {place}
+        return place
+
+    async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
+        """Copy from where the log ends. Raises `MadeAgain` when what is there is not what the topic has."""
+        bounds = await self._log.bounds(place)
+        if bounds.end > topic.bounds.end:
+            raise MadeAgain
+        if bounds.end == topic.bounds.end:
+            return 0
+        last = await self._last(place, bounds.end)
+        copied = 0
+
+        async def counted() -> AsyncIterator[Sequence[Stored]]:
+            nonlocal copied
+            async for batch in self._new(topic, bounds.end, last, at_end, oddities):
+                copied += len(batch)
+                yield batch
+
+        count_from = Offset(self._notes.topics[topic_id_text(place)].count_from)
+        await self._log.load(place, _ahead(counted()), count_from=count_from)
+        return copied
+
+    async def _new(
+        self, topic: MovedTopic, start: Offset, last: Sequence[Stored], at_end: bool, oddities: list[Oddity]
+    ) -> AsyncIterator[Sequence[Stored]]:
+        """Yield what a topic has from `start` on, if `last`, the message before, is there too.
+
+        Records at the end that cannot be read are left to the next round, but at the end of all: a log cannot end in a
+        hole, as the id would be given again.
+        """
+        oldest, end = self._source.bounds(topic.kafka).first, topic.bounds.end
+        first = max(start, oldest)
+        compare = bool(last) and start > oldest
+        time = last[0].time if last else Milliseconds(0)
+        count, following = 0, first
+        async for batch in self._source.batches(topic.kafka, first - 1 if compare else first, end, time):
+            if compare:
+                if batch[0][::2] != last[0][::2]:  # the offset and what it says; times may have been raised
+                    raise MadeAgain
+                compare, batch = False, batch[1:]
+            if batch:
+                time, following = batch[-1].time, batch[-1].offset + 1
+                count += len(batch)
+                yield batch
+        if compare:  # the one before is not there, nor any behind it
+            raise MadeAgain
+        holes = following - first - count
+        if at_end and following < end:
+            oddities.append(ended(topic))
+            holes += end - 1 - following
+            yield [last_of(topic, time)]
+        if holes:
+            oddities.append(unread(topic, holes))
+
+    async def _drop_others(self, used: set[TopicId]) -> None:
+        """Drop the logs of topics that are gone, or were made again."""
+        for place in self._there - used:
+            await self._log.drop(place)
+
+
+def _identities(topic: MovedTopic) -> list[TopicId]:
+    """Return what the log of a topic is known by: at first, and after each time that the topic was made again."""
+    own = topic.line.id or ""
+    return [topic_id(own), *(topic_id(str(uuid.uuid5(NAMESPACE, f"{own} {number}"))) for number in range(1, TIMES))]
+
+
+def _with_bytes(lines: Iterable[Line], bytes_: Mapping[Name, int]) -> Iterator[Line]:
+    """Let the counters of topics be what their logs say."""
+    for line in lines:
+        if isinstance(line, Topic) and line.tally is not None:
+            line.tally.bytes = bytes_.get((line.project, line.name), line.tally.bytes)
+        yield line
+
+
+async def _each(items: Iterable[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
+    """Return what `work` makes of each item, of which some are worked on at the same time."""
+    remaining, done = iter(items), list[T]()
+
+    async def worker() -> None:
+        for item in remaining:
+            done.append(await work(item))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(AT_ONCE):
+                group.create_task(worker())
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return done
+
+
+async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Yield batches, the next of which is made while one is used."""
+
+    async def fetch() -> T | None:
+        return await anext(batches, None)
+
+    following = asyncio.create_task(fetch())
+    try:
+        while (batch := await following) is not None:
+            following = asyncio.create_task(fetch())
+            yield batch
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following

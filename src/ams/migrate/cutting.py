@@ -1,0 +1,187 @@
+"""The cut: clients are held at the proxy, what is left is copied, and the new service takes the place of the old one.
+
+Whatever fails before clients are led to the new service, they are led to the old one again, and it can be tried again.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ams.app.moving.exporting import Installation, Progress
+from ams.client import Client, wire
+from ams.client.errors import ClientError
+from ams.core.errors import Unusable
+from ams.migrate.copying import Copied, Copying
+from ams.migrate.proxy import Proxy
+from ams.migrate.sources import Source
+from ams.migrate.verifying import Verified, quick
+from ams.migrate.writing import Plan, plan
+
+Tell = Callable[[str], None]
+"""Is told each step when it begins."""
+PAUSE = 0.1
+"""Between two looks whether the new service answers."""
+MOST_SHOWN = 5
+"""Differences that an error names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What is done around the last copy. Commands are for the shell; an empty one is none."""
+
+    proxy: Proxy | None = None
+    drain: float = 10.0
+    """Seconds that the old service has to answer the requests it has."""
+    stop: str = ""
+    """Stops the old service, on every node."""
+    start: str = ""
+    """Starts the new service, and returns."""
+    restore: str = ""
+    """Starts the old service again, should the cut fail after `stop`."""
+    patience: float = 60.0
+    """Seconds until the new service has to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """The old service and the new one."""
+
+    old: Callable[[], AbstractAsyncContextManager[Source]]
+    """Opens the old one, each time with what it has then."""
+    new: Callable[[], AbstractAsyncContextManager[Installation]]
+    """Opens the stopped installation that becomes the new one."""
+    folder: str
+    """Its data folder."""
+    service: Client | None = None
+    """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
+    ca: str | None = None
+
+
+class Cut(NamedTuple):
+    """What was done."""
+
+    plan: Plan
+    copied: Copied
+    verified: Verified
+    seconds: float
+    """For which clients were held."""
+
+
+async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
+    """Copy what is new, while the old service goes on. Raises `Unusable`, `Unavailable`."""
+    async with sides.old() as old, sides.new() as target:
+        documents = await old.documents()
+        found = plan(documents, old.messages)
+        return found, await Copying(target, sides.folder, old.messages, progress).round(found)
+
+
+async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
+    """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
+    service = sides.service
+    if service is None:
+        raise Unusable("where is the new service?")
+    tell("copying what is new, while the old service goes on")
+    await copy(sides, progress)
+    began = time.monotonic()
+    held = _Held(steps, tell)
+    try:
+        await held.begin()
+        tell("copying the rest: messages, users, topics, positions")
+        found, copied = await _finish(sides, progress)
+        await _start(service, steps, tell)
+        tell("comparing both sides")
+        young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
+        verified = await quick(found.found, service, sides.ca, young)
+        _check(verified)
+        if steps.proxy:
+            tell("leading clients to the new service")
+            steps.proxy.lead("new")
+    except BaseException:
+        await held.undo()
+        raise
+    Copying.end(sides.folder)
+    return Cut(found, copied, verified, time.monotonic() - began)
+
+
+async def _finish(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
+    async with sides.old() as old, sides.new() as target:
+        documents = await old.documents()
+        copying = Copying(target, sides.folder, old.messages, progress)
+        found = plan(documents, old.messages, await copying.bounds())
+        copied = await copying.finish(found)
+    async with sides.old() as later:  # nothing may have come meanwhile
+        for topic in found.found.topics:
+            if later.messages.bounds(topic.kafka).end != topic.bounds.end:
+                raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
+    return found, copied
+
+
+async def _start(service: Client, steps: Steps, tell: Tell) -> None:
+    """Start the new service, and wait until it answers."""
+    if steps.start:
+        tell("starting the new service")
+        await _run("--start", steps.start)
+    else:
+        tell(f"start the new service now: it is waited for at {service.endpoint}")
+    until = time.monotonic() + steps.patience
+    asking = service.with_retry(None)
+    while True:
+        try:
+            await asyncio.to_thread(asking.call, wire.list_projects())
+        except ClientError as error:
+            if time.monotonic() > until:
+                raise Unusable(f"the new service does not answer: {error.message}") from None
+            await asyncio.sleep(PAUSE)
+        else:
+            return
+
+
+def _check(verified: Verified) -> None:
+    if verified.differences:
+        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in verified.differences[:MOST_SHOWN])
+        raise Unusable(f"{len(verified.differences)} things differ: {shown}")
+
+
+class _Held:
+    """Clients, held at the proxy."""
+
+    def __init__(self, steps: Steps, tell: Tell) -> None:
+        self._steps = steps
+        self._tell = tell
+        self._is_stopped = False
+
+    async def begin(self) -> None:
+        """Hold them, let the old service answer what it has, and stop it."""
+        proxy = self._steps.proxy
+        if proxy:
+            self._tell("holding clients")
+            proxy.lead("held")
+            left = proxy.drain("old", self._steps.drain)
+            if left:
+                self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
+        if self._steps.stop:
+            self._tell("stopping the old service")
+            self._is_stopped = True
+            await _run("--stop", self._steps.stop)
+
+    async def undo(self) -> None:
+        """Lead them to the old service again."""
+        if self._is_stopped and not self._steps.restore:
+            self._tell("the old service is stopped: start it, and lead clients to it")
+            return
+        if self._is_stopped:
+            self._tell("starting the old service again")
+            await _run("--restore", self._steps.restore)
+        if self._steps.proxy:
+            self._tell("leading clients to the old service again")
+            self._steps.proxy.lead("old")
+
+
+async def _run(name: str, command: str) -> None:
+    process = await asyncio.create_subprocess_shell(command)
+    code = await process.wait()
+    if code:
+        raise Unusable(f"the command of {name} ended with {code}")

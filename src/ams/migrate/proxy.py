@@ -1,0 +1,83 @@
+"""haproxy, which holds requests and leads them to the old service or to the new one, by its runtime API.
+
+A map with one key, `service`, says where to: `old`, `held` or `new` (`deploy/haproxy/move.cfg`).
+"""
+
+import csv
+import socket
+import time
+from pathlib import Path
+from typing import Literal
+
+from ams.core.errors import Unusable
+
+Service = Literal["old", "new"]
+"""There is a backend of each name."""
+Where = Literal["old", "held", "new"]
+KEY = "service"
+SECONDS = 5.0
+"""Until haproxy that does not answer is given up."""
+PAUSE = 0.05
+"""Between two looks at what is under way."""
+
+
+class Proxy:
+    """haproxy at `address`, the path of its socket or HOST:PORT, and its map, by the name that it has for the file.
+
+    Raises `Unusable` with one line when it cannot be asked, or refuses.
+    """
+
+    def __init__(self, address: str, map_file: str) -> None:
+        self._address = address
+        self._map = map_file
+
+    def lead(self, where: Where) -> None:
+        """Lead requests that come from now on; held ones wait. Where the file is on this machine, it says so too."""
+        said = self._ask(f"set map {self._map} {KEY} {where}")
+        if said:
+            raise Unusable(f"haproxy refuses to set {KEY} in {self._map}: {said.splitlines()[0]}")
+        path = Path(self._map)
+        if path.is_file():  # for when haproxy starts again
+            try:
+                path.write_text(f"{KEY} {where}\n")
+            except OSError as error:
+                raise Unusable(f"{path} cannot be written: {error.strerror}") from None
+
+    def where(self) -> str:
+        """Return where requests are led now."""
+        for line in (self._ask(f"show map {self._map}")).splitlines():
+            words = line.split()
+            if words[1:2] == [KEY] and len(words) == 3:
+                return words[2]
+        raise Unusable(f"haproxy has no {KEY} in {self._map}")
+
+    def under_way(self, service: Service) -> int:
+        """Return how many requests a service has not answered yet."""
+        for row in csv.DictReader((self._ask("show stat")).lstrip("# ").splitlines()):
+            if (row["pxname"], row["svname"]) == (service, "BACKEND"):
+                return int(row["scur"])
+        raise Unusable(f"haproxy has no backend {service}")
+
+    def drain(self, service: Service, seconds: float) -> int:
+        """Wait until a service has answered all it has; return how many requests it has not after `seconds`."""
+        until = time.monotonic() + seconds
+        while (left := self.under_way(service)) and time.monotonic() < until:
+            time.sleep(PAUSE)
+        return left
+
+    def _ask(self, command: str) -> str:
+        try:
+            with self._connected() as connection:
+                connection.settimeout(SECONDS)
+                connection.sendall(f"{command}\n".encode())
+                return b"".join(iter(lambda: connection.recv(65536), b"")).decode(errors="replace").strip()
+        except OSError as error:
+            raise Unusable(f"haproxy cannot be asked at {self._address}: {error}") from None
+
+    def _connected(self) -> socket.socket:
+        host, separator, port = self._address.rpartition(":")
+        if separator and port.isdigit() and "/" not in self._address:
+            return socket.create_connection((host, int(port)), SECONDS)
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(self._address)
+        return connection

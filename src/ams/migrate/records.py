@@ -116,12 +116,11 @@ class Kafka:
             auto_offset_reset="none",
             max_partition_fetch_bytes=FETCH_BYTES,
         )
+        self._consumers.append(consumer)
         try:
             await consumer.start()
         except KafkaError as error:
-            await consumer.stop()
             raise Unavailable(f"Kafka cannot be read: {error}") from None
-        self._consumers.append(consumer)
         return consumer
 
 

@@ -123,6 +123,9 @@ async def test_both_services_are_asked_by_every_token_and_for_all_in_the_project
         same = await wholly(moved, found, Kept(found), old.url)
 
         assert (same.differences, same.answers) == ([], 20 + 2 * 5 + 6 + 6)
+        found.renamed = {"project1", "topic2"}  # the old service knows them by other names
+        assert (await wholly(moved, found, Kept(found), old.url)).answers == 20 + 5 + 2 + 3
+        found.renamed = set()
         old.changes = [
             (b'"description":"of a day"', b'"description":"x"'),
             (b'"name":"user4"', b'"name":"%s"' % token(4).encode()),

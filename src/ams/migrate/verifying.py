@@ -98,14 +98,16 @@ class Asked(NamedTuple):
 
 
 def _targets(found: Converted) -> Iterator[str]:
+    """Yield what both services can be asked for: what has a new name, the old one does not know by that."""
     for project in found.projects:
-        place = f"/v1/projects/{project.name}"
-        yield place
-        yield from (f"{place}/{each}" for each in ("members?details=true", "topics", "subscriptions", "schemas"))
-    for topic in found.topics:
-        yield f"/v1/projects/{topic.line.project}/topics/{topic.line.name}:acl"
-    for each in found.subscriptions:
-        yield f"/v1/projects/{each.project}/subscriptions/{each.name}:acl"
+        if project.name not in found.renamed:
+            place = f"/v1/projects/{project.name}"
+            yield place
+            yield from (f"{place}/{each}" for each in ("members?details=true", "topics", "subscriptions", "schemas"))
+    for kind, lines in (("topics", [each.line for each in found.topics]), ("subscriptions", found.subscriptions)):
+        for each in lines:
+            if found.renamed.isdisjoint((each.project, each.name)):
+                yield f"/v1/projects/{each.project}/{kind}/{each.name}:acl"
 
 
 async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:

@@ -259,6 +259,7 @@ async def _verified(session: Session, source: Source, old: str) -> "Verified":
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
     async with source.opened() as old:
         from ams.migrate.writing import plan as planned
+        from ams.migrate.writing import seconds_to_copy
         from ams.migrate.writing import write as written
 
         for each in old.lacks:
@@ -270,7 +271,8 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
         if file:
             counts = await written(found, old.messages, file, Progress("written").tell)
         else:
-            counts = {**found.counts, "message": found.messages}
+            seconds = await seconds_to_copy(found, old.messages)
+            counts = {**found.counts, "message": found.messages, "seconds to copy, about": seconds}
     if file == "-":
         note(f"{counts['message']:,} messages, {len(found.found.oddities)} things not as they were: see the plan")
         return

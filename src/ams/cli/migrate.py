@@ -206,7 +206,7 @@ def _sides(source: Source, data: str, config: str | None, session: Session | Non
 
     settings = settings_of(data, config)
     service, ca = (session.client, session.ca) if session else (None, None)
-    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca)
+    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca, bool(source.api))
 
 
 @app.command()

@@ -1,7 +1,7 @@
 # The one door to this project. `make` lists what there is; every target works in a fresh clone.
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
+.PHONY: help run demo certificates-demo identity-demo work-demo pubsub-demo migrate-demo pipeline-demo kafka cluster cluster-demo spark-cluster console console-pictures setup system test test-long check fmt openapi client proto docs pins faults faults-cluster faults-push faults-pipeline power-loss fuzz fuzz-packets mutants bench soak dist clean
 
 PYTHON ?= python3
 PORT ?= 8080
@@ -31,6 +31,10 @@ work-demo: .venv/core ## Let eight workers of two programs do 20,000 jobs of one
 
 pubsub-demo: .venv/dev ## Let Google's clients publish and consume 20,000 messages beside the official library, and kill two
 	@$(BIN)/python -m demo.pubsub
+
+migrate-demo: .venv/dev ## Move a service like the reference, with a day of 10^6 messages, while five kinds of clients work (SMALL=--small)
+	@scripts/system java maven haproxy curl
+	@$(BIN)/python -m demo.migrate $(SMALL)
 
 pipeline-demo: .venv/dev ## Feed a day of five worlds to the service, run the jobs on Spark, write a page with plots
 	@scripts/system java

@@ -102,11 +102,7 @@ class Haproxy(Startable):
         return False
 
     def _ask(self, command: str) -> str:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(self._socket))
-            connection.sendall(f"{command}\n".encode())
-            with connection.makefile() as answer:
-                return answer.read()
+        return _asked(self._socket, command)
 
     def _configuration(self) -> str:
         """Return the deployed configuration for our addresses, and without what belongs to an installed service."""
@@ -158,10 +154,7 @@ class SingleHaproxy(Startable):
             "SERVICE_OPERATIONS": operations,
             "FIGURES": f"{LOOPBACK}:{self.figures_port}",
             "ADMIN_SOCKET": folder / "single.sock",
-            "LOG": "stdout",
-            "USER": pwd.getpwuid(os.getuid()).pw_name,
-            "GROUP": grp.getgrgid(os.getgid()).gr_name,
-            "CONNECTIONS": CONNECTIONS,
+            **_ours(),
         } | {name.upper(): value for name, value in other.items()}
         environment = {f"PROXY_{name}": str(value) for name, value in here.items()}
         command = [program(), "-W", "-db", "-f", str(self.configuration)]
@@ -176,6 +169,75 @@ class SingleHaproxy(Startable):
     def stop(self) -> None:
         """End it at once."""
         self.process.kill()
+
+
+class MovingHaproxy(Startable):
+    """haproxy before two services, of which one takes the place of the other: `deploy/haproxy/move.cfg` as it is.
+
+    https on a free port with `certificate` (a PEM file with key and chain), its log in `move.log`. The map and the
+    socket are in `folder`, where `ams migrate cut` finds them.
+    """
+
+    deployed = DEPLOY / "haproxy"
+
+    def __init__(self, folder: Path, old: int, old_ca: Path, new: int, certificate: Path) -> None:
+        """Take the ports of the services, what the old one's certificate is checked by, and our certificate."""
+        folder = folder.absolute()
+        self.port = free_port()
+        self.map, self.socket = folder / "ams-service.map", folder / "move.sock"
+        here = {
+            "LISTEN": f"{LOOPBACK}:{self.port}",
+            "CERTIFICATE": certificate.absolute(),
+            "OLD": f"{LOOPBACK}:{old}",
+            "OLD_CA": old_ca.absolute(),
+            "OLD_NAME": "localhost",
+            "NEW": f"{LOOPBACK}:{new}",
+            "MAP": self.map,
+            "LUA": self.deployed / "hold.lua",
+            "ADMIN_SOCKET": self.socket,
+            **_ours(),
+        }
+        environment = {f"PROXY_{name}": str(value) for name, value in here.items()}
+        command = [program(), "-W", "-db", "-f", str(self.deployed / "move.cfg")]
+        self.process = Process("haproxy moving", command, folder / "move.log", environment=environment)
+
+    @property
+    def url(self) -> str:
+        """Return the base URL of the service."""
+        return f"https://localhost:{self.port}"
+
+    def start(self) -> None:
+        """Start, leading to the old service, and return when connections are taken; raises `DidNotStart`."""
+        shutil.copyfile(self.deployed / "ams-service.map", self.map)
+        check(self.deployed / "move.cfg", self.process.environment)
+        self.process.start()
+        self.process.wait_until(lambda: listening(self.port), START_SECONDS)
+
+    def stop(self) -> None:
+        """End it at once."""
+        self.process.kill()
+
+    def ask(self, command: str) -> str:
+        """Ask the runtime API."""
+        return _asked(self.socket, command)
+
+
+def _ours() -> dict[str, object]:
+    """Return what is other here than on a real machine, whatever haproxy is before."""
+    return {
+        "LOG": "stdout",
+        "USER": pwd.getpwuid(os.getuid()).pw_name,
+        "GROUP": grp.getgrgid(os.getgid()).gr_name,
+        "CONNECTIONS": CONNECTIONS,
+    }
+
+
+def _asked(path: Path, command: str) -> str:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        connection.sendall(f"{command}\n".encode())
+        with connection.makefile() as answer:
+            return answer.read()
 
 
 def program() -> str:

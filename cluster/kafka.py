@@ -132,7 +132,7 @@ class Brokers(Startable):
 
     def _process(self, number: int) -> Process:
         logging = f"-Dlog4j2.configurationFile={self.folder}/log4j2.properties"
-        command = [_java(), *self._flags, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._file(number))]
+        command = [java(), *self._flags, logging, "-cp", f"{self._jars}/*", "kafka.Kafka", str(self._file(number))]
         return Process(f"broker {number}", command, self.folder / f"broker-{number}.log")
 
     def _file(self, number: int) -> Path:
@@ -146,7 +146,7 @@ class Brokers(Startable):
         file = self._file(number)
         file.touch(mode=0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in chosen.items()))
-        small = [_java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
+        small = [java(), "-Xmx128m", "-XX:+UseSerialGC", QUICK, "-cp", f"{self._jars}/*"]
         command = [
             *small,
             "kafka.tools.StorageTool",
@@ -171,8 +171,9 @@ def _ports(ways: Sequence[str]) -> Ports:
     return Ports(free_port(), free_port(), {way: (free_port(), free_port()) for way in ways})
 
 
-def _java() -> str:
-    java = shutil.which("java")
-    if java is None:
+def java() -> str:
+    """Return the path of Java; raises `DidNotStart` where there is none."""
+    found = shutil.which("java")
+    if found is None:
         raise DidNotStart("Java 17 or newer is missing (the Debian package default-jre-headless)")
-    return java
+    return found

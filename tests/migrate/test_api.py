@@ -244,6 +244,8 @@ def test_a_move_by_the_api_alone_gives_a_service_that_is_the_same(service: LiveS
     assert json.loads(planned.stdout)["counts"]["message"] == MESSAGES + 1
     assert "retention of Kafka is not shown" in planned.stderr
     assert service.token not in planned.stdout + planned.stderr + written.stdout + written.stderr
+    copied = run("migrate", "copy", "--api", service.base_url, "--data", str(tmp_path / "copy"), **known)
+    assert (copied.returncode, "unknown setting" in copied.stderr) == (0, False), copied.stderr
     (tmp_path / "data" / "admin.token").write_text(service.token)
     with live_service(tmp_path / "data", "--min-free-bytes", "0", "--reserve-bytes", "0") as moved:
         asked = {"AMS_ENDPOINT": moved.base_url, "AMS_TOKEN": service.token}

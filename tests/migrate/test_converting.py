@@ -226,7 +226,10 @@ def test_a_list_loses_who_is_gone() -> None:
 def test_a_date_that_is_missing_is_when_the_document_was_made() -> None:
     old = topic(created_on=NEVER)
 
-    assert moved(topics=[old]).topics[0].line.created_on == int(old["_id"][:8], 16) * 1000
+    done = moved(topics=[old])
+
+    assert done.topics[0].line.created_on == int(old["_id"][:8], 16) * 1000
+    assert kinds(done) == ["date"]
 
 
 @pytest.mark.parametrize(

@@ -215,7 +215,7 @@ def test_a_topic_that_was_made_again_is_copied_anew_and_one_that_is_gone_is_drop
     done = cut(original, data, proxy, starter)
     assert done.returncode == 0, done.stderr
     assert [offset for offset, _ in read(starter.endpoint)] == list(range(8))
-    judged = ams("doctor", "--service", "-o", "json", AMS_ENDPOINT=starter.endpoint, AMS_TOKEN="short")
+    judged = ams("doctor", "-o", "json", AMS_ENDPOINT=starter.endpoint, AMS_TOKEN="short")
     assert judged.returncode == 0, judged.stdout  # no log is left of what was dropped
 
 

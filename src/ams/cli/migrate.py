@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
@@ -15,12 +15,16 @@ from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
 from ams.cli.installation import Config, Progress, installation, settings_of
+from ams.cli.migrate_authn import migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.cli.shadow import shadow
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
+    from ams.migrate.back import Returned
     from ams.migrate.cutting import Sides
+    from ams.migrate.documents import Oddity
+    from ams.migrate.proxy import Proxy
     from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
@@ -72,6 +76,9 @@ class Source(OptionSet):
         return opened(Place(self.mongodb, self.database, self.kafka, self.api, token, self.old_ca))
 
 
+HaProxySocket = Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")]
+MapFile = Annotated[str, option("The file of haproxy's map, as its configuration names it.", "--map")]
+MAP_FILE = "/etc/haproxy/ams-service.map"
 Strict = Annotated[bool, option("End with an error if anything does not go over as it is.", "--strict")]
 
 
@@ -119,10 +126,8 @@ def cut(
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     *,
-    haproxy: Annotated[str, option("Its runtime API: the path of the socket, or HOST:PORT.", "--haproxy")] = "",
-    map_file: Annotated[
-        str, option("The file of its map, as its configuration names it.", "--map")
-    ] = "/etc/haproxy/ams-service.map",
+    haproxy: HaProxySocket = "",
+    map_file: MapFile = MAP_FILE,
     drain: Annotated[float, option("Seconds that the old service has to answer what it was asked.", min=0)] = 10.0,
     stop: Annotated[str, option("Command that stops the old service on all nodes.", metavar="COMMAND")] = "",
     start: Annotated[str, option("Command that starts the new service, and returns.", metavar="COMMAND")] = "",
@@ -138,15 +143,61 @@ def cut(
     """
     need("migrate")
     from ams.migrate.cutting import Steps, cut
-    from ams.migrate.proxy import Proxy
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
-    proxy = Proxy(haproxy, map_file) if haproxy else None
-    steps = Steps(proxy, drain, stop, start, restore, patience)
+    steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, patience)
     sides = _sides(source, data, config, session)
-    done = asyncio.run(cut(sides, steps, Progress("copied").tell, lambda step: note(f"ams: {step}")))
+    done = asyncio.run(cut(sides, steps, Progress("copied").tell, _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
+
+
+@app.command()
+@with_options
+def back(
+    session: Session,
+    source: Source,
+    *,
+    old: Annotated[str, option("The old service, past the proxy (token: AMS_MIGRATE_TOKEN).", metavar="URL")],
+    haproxy: HaProxySocket = "",
+    map_file: MapFile = MAP_FILE,
+    drain: Annotated[float, option("Seconds that the new service has to answer what it was asked.", min=0)] = 10.0,
+    start: Annotated[str, option("Command that starts the old service, and returns.", metavar="COMMAND")] = "",
+) -> None:
+    """Let the old service take the place of the new one again: it gets the messages and positions since the cut.
+
+    Both run meanwhile; stop the new one afterwards. What else was made since (users, topics, tokens) is listed, and
+    stays here. Where somebody used the old service since the cut, the way back is closed, and nothing is changed.
+    """
+    need("migrate")
+    from ams.migrate.asking import OldService
+    from ams.migrate.back import back
+    from ams.migrate.cutting import Sides, Steps
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
+    steps = Steps(_proxy(haproxy, map_file), drain, start=start)
+    sides = Sides(source.opened, folder="", service=session.client)
+
+    async def work() -> "Returned":
+        there = OldService(old, environment().get("AMS_MIGRATE_TOKEN", ""), source.old_ca)
+        try:
+            return await back(sides, steps, there, Progress("given back").tell, _step)
+        finally:
+            await there.close()
+
+    done = asyncio.run(work())
+    counts = {"messages": done.messages, "positions": done.positions}
+    _write(done.oddities, counts, session.output)
+
+
+def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
+    from ams.migrate.proxy import Proxy
+
+    return Proxy(haproxy, map_file) if haproxy else None
+
+
+def _step(step: str) -> None:
+    note(f"ams: {step}")
 
 
 def _sides(source: Source, data: str, config: str | None, session: Session | None = None) -> "Sides":
@@ -183,6 +234,9 @@ def verify(
     write(session.output, document, text)
     if found.differences:
         raise typer.Exit(Exit.REFUSED)
+
+
+app.does("authn")(migrate_authn)
 
 
 async def _verified(session: Session, source: Source, old: str) -> "Verified":
@@ -226,7 +280,10 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
 
 
 def _tell(plan: "Plan", counts: Mapping[str, int], output: Format) -> None:
-    odd = plan.found.oddities
+    _write(plan.found.oddities, counts, output)
+
+
+def _write(odd: "Sequence[Oddity]", counts: Mapping[str, int], output: Format) -> None:
     kinds = Counter(each.kind for each in odd)
     text = fields({**{name: f"{count:,}" for name, count in counts.items()}, "not as it was": f"{len(odd):,}"})
     if odd:

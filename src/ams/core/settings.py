@@ -46,6 +46,7 @@ CLIENT_VARIABLES = frozenset(
         "AMS_NEW_TOKEN_KEY",
         "AMS_MIGRATE_MONGODB",
         "AMS_MIGRATE_KAFKA",
+        "AMS_MIGRATE_TOKEN",
     }
 )
 """Variables of the client commands, which are no settings of the service."""

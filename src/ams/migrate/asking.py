@@ -1,6 +1,7 @@
 """The reference's HTTP API, asked as a service_admin: again where it fails for a while, and only a few at a time."""
 
 import asyncio
+import re
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -21,6 +22,8 @@ SECONDS = 60.0
 PATIENCE = Retry(attempts=8, total=60.0)
 """How long it may be away."""
 PAGE = 200
+_FOR_EVER = re.compile("invalid JSON|exporting data to JSON|Could not load the schema")
+"""Its words for what it cannot read again, or cannot write as JSON."""
 
 
 class OldService:
@@ -66,9 +69,27 @@ class OldService:
             where = f"the old service cannot be read: {call.method} {call.path}: {error.message}"
             raise Failed(where, error) from None
 
+    async def answerable(self, call: Call[T]) -> T | None:
+        """Return an answer as `ask` does; None where what is there can be put in none, now and later."""
+        try:
+            return await self.once(call)
+        except Failed as error:
+            if error.is_for_ever():
+                return None
+        try:
+            return await self.ask(call)
+        except Failed as error:
+            if error.is_for_ever():
+                return None
+            raise
+
     async def get(self, path: str, **query: str) -> Json:
         """Return an object as it came."""
         return await self.ask(Call("GET", path, reader(Json), query=query))
+
+    async def get_answerable(self, path: str) -> Json | None:
+        """Return an object as it came; None as `answerable` does."""
+        return await self.answerable(Call("GET", path, reader(Json)))
 
     async def pages(self, path: str, name: str, **query: str) -> list[Json]:
         """Return all items of a list, in the order in which they were made: pages begin with the newest."""
@@ -100,9 +121,12 @@ class Failed(Unavailable):
 
     def __init__(self, message: str, reason: ClientError) -> None:
         super().__init__(message)
-        self.internal = isinstance(reason, Refused) and reason.code == 500
-        """Whether the answer is 500, as it is to what can never be answered, too."""
-        self.text = reason.message
+        self._reason = reason
+
+    def is_for_ever(self) -> bool:
+        """Whether the answer is 500 because of what it has stored: a record, a rate, a schema."""
+        reason = self._reason
+        return isinstance(reason, Refused) and reason.code == 500 and bool(_FOR_EVER.search(reason.message))
 
 
 def text(item: Mapping[str, Any], name: str) -> str:

@@ -124,6 +124,11 @@ def converted(documents: Documents, bounds: Callable[[str], Bounds]) -> Converte
     return _Conversion(documents, bounds).run()
 
 
+def user_names(users: Sequence[Document]) -> Mapping[str, str]:
+    """Return the names that users have now, by their old uuids; users that are left out have that of who answered."""
+    return _Conversion(Documents(users=users), lambda _: NO_MESSAGES).user_names()
+
+
 class _Conversion:
     def __init__(self, documents: Documents, bounds: Callable[[str], Bounds]) -> None:
         self._documents = documents
@@ -151,19 +156,30 @@ class _Conversion:
         self._done.oddities += self._documents.oddities
         return self._done
 
+    def user_names(self) -> Mapping[str, str]:
+        self._convert_users()
+        return self._users
+
     def _odd(self, kind: str, what: str, done: str) -> None:
         self._done.oddities.append(Oddity(kind, what, done))
 
-    def _name(self, kind: str, name: str, others: Collection[str]) -> str:
+    def _name(self, kind: str, name: str, is_taken: Callable[[str], bool]) -> str:
         """Return a name that can be asked for, and is none of the others: the rule of names was not always held."""
         if is_name(name):
             return name
         base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
         endings = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
-        mended = next(each for end in endings if (each := base[: MAX_NAME - len(end)] + end) not in others)
+        mended = next(each for end in endings if not is_taken(each := base[: MAX_NAME - len(end)] + end))
         self._done.renamed.add(mended)
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
+
+    def _created(self, what: str, each: Document) -> int | None:
+        """Return when something was made: versions before 2020 did not note it of topics and subscriptions."""
+        noted = _time(each, "created_on")
+        if noted is None:
+            self._odd("date", what, "does not say when it was made, or in the year 1: its document says when")
+        return noted or _made(each)
 
     def _id(self, kind: str, name: str, identity: str) -> str | None:
         if is_uuid(identity) and (kind, identity) not in self._ids:
@@ -183,7 +199,7 @@ class _Conversion:
         made: dict[str, User] = {}
         tokens: set[str] = set()
         for each in documents:
-            name = self._name("user", _text(each, "name"), others | made.keys())
+            name = self._name("user", _text(each, "name"), lambda name: name in others or name in made)
             token, identity = _text(each, "token"), _text(each, "uuid")
             if name in made:
                 self._users.setdefault(identity, name)
@@ -202,7 +218,7 @@ class _Conversion:
                 id=self._id("user", name, identity),
                 token=token,
                 service_roles=tuple(_texts(each, "service_roles")),
-                created_on=_time(each, "created_on") or _made(each),
+                created_on=self._created(f"user {name}", each),
                 modified_on=_time(each, "modified_on"),
                 **_person(each),
             )
@@ -216,7 +232,7 @@ class _Conversion:
         names: set[str] = set()
         for each in documents:
             identity = _text(each, "uuid")
-            name = self._name("project", _text(each, "name"), others | names)
+            name = self._name("project", _text(each, "name"), lambda name: name in others or name in names)
             if name in names:
                 self._odd("second project", name, "is left out with all in it: the oldest of a name answered")
                 continue
@@ -227,7 +243,7 @@ class _Conversion:
                     name=name,
                     id=self._id("project", name, identity),
                     description=_text(each, "description"),
-                    created_on=_time(each, "created_on") or _made(each),
+                    created_on=self._created(f"project {name}", each),
                     modified_on=_time(each, "modified_on"),
                     created_by=self._user(_text(each, "created_by")),
                     days=tuple(Day(day, count, 0) for day, count in sorted(days[identity,].items())),
@@ -280,8 +296,11 @@ class _Conversion:
         if project is None:
             self._odd(kind, _text(each, "name"), "of a project that is gone is left out")
             return None
-        beside = {name for of, name in others if of == owner} | {name for of, name in taken if of == project}
-        name = self._name(kind, _text(each, "name"), beside)
+
+        def is_taken(name: str) -> bool:
+            return (owner, name) in others or (project, name) in taken
+
+        name = self._name(kind, _text(each, "name"), is_taken)
         if (project, name) in taken:
             self._odd(f"second {kind}", f"{project}/{name}", "is left out: the oldest of a name answered")
             return None
@@ -326,11 +345,11 @@ class _Conversion:
         schema = self._schemas.get(_text(newest, "schema_uuid"))
         if _text(newest, "schema_uuid") and (schema is None or schema[0] != project):
             self._odd("schema", f"topic {project}/{name}", "has none now: its schema is not there")
-        created = _time(newest, "created_on") or _made(newest)
+        created = self._created(f"topic {project}/{name}", newest)
         line = Topic(
             project=project,
             name=name,
-            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka}")),
+            id=str(uuid.uuid5(NAMESPACE, f"topic {kafka} {_made_as(several[0])}")),
             retention=self._age(f"topic {project}/{name}", bounds.age),
             created_on=created,
             schema=schema[1] if schema and schema[0] == project else None,
@@ -385,7 +404,7 @@ class _Conversion:
             topic=topic.line.name if topic else old_topic,
             id=str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}")),
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
-            created_on=_time(newest, "created_on") or _made(newest),
+            created_on=self._created(what, newest),
             push=self._push(what, newest),
             authorized=self._listed(what, several),
             offset=offset,
@@ -511,6 +530,11 @@ def _made(each: Document) -> int | None:
     """Return when a document was made, by its id: the first 4 bytes are the second."""
     digits = str(each.get("_id", ""))
     return int(digits[:8], 16) * 1000 if re.fullmatch("[0-9a-f]{24}", digits) else None
+
+
+def _made_as(each: Document) -> str:
+    """Return what tells a document from a later one of its name: its id, or when it was made where none is shown."""
+    return str(each.get("_id") or _time(each, "created_on") or "")
 
 
 def _written(each: Document, name: str) -> int | None:

@@ -4,8 +4,9 @@ Whatever fails before clients are led to the new service, they are led to the ol
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from ams.client import Client, wire
 from ams.client.errors import ClientError
 from ams.core.errors import Unusable
 from ams.migrate.copying import Copied, Copying
-from ams.migrate.proxy import Proxy
+from ams.migrate.proxy import Proxy, Service
 from ams.migrate.sources import Source
 from ams.migrate.verifying import Verified, quick
 from ams.migrate.writing import Plan, plan
@@ -51,13 +52,25 @@ class Sides:
 
     old: Callable[[], AbstractAsyncContextManager[Source]]
     """Opens the old one, each time with what it has then."""
-    new: Callable[[], AbstractAsyncContextManager[Installation]]
-    """Opens the stopped installation that becomes the new one."""
-    folder: str
+    new: Callable[[], AbstractAsyncContextManager[Installation]] | None = None
+    """Opens the stopped installation that becomes the new one; the way back needs none."""
+    folder: str = ""
     """Its data folder."""
     service: Client | None = None
     """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
     ca: str | None = None
+
+    def stopped(self) -> AbstractAsyncContextManager[Installation]:
+        """Open the stopped installation."""
+        if self.new is None:
+            raise Unusable("it is not said which installation becomes the new one")
+        return self.new()
+
+    def asked(self) -> Client:
+        """Return what asks the new service."""
+        if self.service is None:
+            raise Unusable("it is not said where the new service is")
+        return self.service
 
 
 class Cut(NamedTuple):
@@ -72,7 +85,7 @@ class Cut(NamedTuple):
 
 async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
     """Copy what is new, while the old service goes on. Raises `Unusable`, `Unavailable`."""
-    async with sides.old() as old, sides.new() as target:
+    async with sides.old() as old, sides.stopped() as target:
         documents = await old.documents()
         found = plan(documents, old.messages)
         return found, await Copying(target, sides.folder, old.messages, progress).round(found)
@@ -80,15 +93,11 @@ async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
 
 async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
-    service = sides.service
-    if service is None:
-        raise Unusable("where is the new service?")
+    service = sides.asked()
     tell("copying what is new, while the old service goes on")
     await copy(sides, progress)
     began = time.monotonic()
-    held = _Held(steps, tell)
-    try:
-        await held.begin()
+    async with holding("old", steps, tell):
         tell("copying the rest: messages, users, topics, positions")
         found, copied = await _finish(sides, progress)
         await _start(service, steps, tell)
@@ -99,15 +108,12 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
         if steps.proxy:
             tell("leading clients to the new service")
             steps.proxy.lead("new")
-    except BaseException:
-        await held.undo()
-        raise
     Copying.end(sides.folder)
     return Cut(found, copied, verified, time.monotonic() - began)
 
 
 async def _finish(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
-    async with sides.old() as old, sides.new() as target:
+    async with sides.old() as old, sides.stopped() as target:
         documents = await old.documents()
         copying = Copying(target, sides.folder, old.messages, progress)
         found = plan(documents, old.messages, await copying.bounds())
@@ -123,7 +129,7 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
     """Start the new service, and wait until it answers."""
     if steps.start:
         tell("starting the new service")
-        await _run("--start", steps.start)
+        await run("--start", steps.start)
     else:
         tell(f"start the new service now: it is waited for at {service.endpoint}")
     until = time.monotonic() + steps.patience
@@ -145,42 +151,40 @@ def _check(verified: Verified) -> None:
         raise Unusable(f"{len(verified.differences)} things differ: {shown}")
 
 
-class _Held:
-    """Clients, held at the proxy."""
+@contextlib.asynccontextmanager
+async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[None]:
+    """Hold clients of a service until the block ends; it answers what it has, and is stopped.
 
-    def __init__(self, steps: Steps, tell: Tell) -> None:
-        self._steps = steps
-        self._tell = tell
-        self._is_stopped = False
-
-    async def begin(self) -> None:
-        """Hold them, let the old service answer what it has, and stop it."""
-        proxy = self._steps.proxy
-        if proxy:
-            self._tell("holding clients")
-            proxy.lead("held")
-            left = proxy.drain("old", self._steps.drain)
+    When the block fails, the service is started again and clients are led to it.
+    """
+    is_stopped = False
+    try:
+        if steps.proxy:
+            tell("holding clients")
+            steps.proxy.lead("held")
+            left = steps.proxy.drain(service, steps.drain)
             if left:
-                self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
-        if self._steps.stop:
-            self._tell("stopping the old service")
-            self._is_stopped = True
-            await _run("--stop", self._steps.stop)
+                tell(f"{left} requests are not answered after {steps.drain:g} s")
+        if steps.stop:
+            tell(f"stopping the {service} service")
+            is_stopped = True
+            await run("--stop", steps.stop)
+        yield
+    except BaseException:
+        if is_stopped and not steps.restore:
+            tell(f"the {service} service is stopped: start it, and lead clients to it")
+            raise
+        if is_stopped:
+            tell(f"starting the {service} service again")
+            await run("--restore", steps.restore)
+        if steps.proxy:
+            tell(f"leading clients to the {service} service again")
+            steps.proxy.lead(service)
+        raise
 
-    async def undo(self) -> None:
-        """Lead them to the old service again."""
-        if self._is_stopped and not self._steps.restore:
-            self._tell("the old service is stopped: start it, and lead clients to it")
-            return
-        if self._is_stopped:
-            self._tell("starting the old service again")
-            await _run("--restore", self._steps.restore)
-        if self._steps.proxy:
-            self._tell("leading clients to the old service again")
-            self._steps.proxy.lead("old")
 
-
-async def _run(name: str, command: str) -> None:
+async def run(name: str, command: str) -> None:
+    """Run the command of an option by the shell; raise `Unusable` when it fails."""
     process = await asyncio.create_subprocess_shell(command)
     code = await process.wait()
     if code:

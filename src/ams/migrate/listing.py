@@ -11,10 +11,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 from ams.client.errors import NotFound
-from ams.client.wire.call import projects_path, registrations_path, subscriptions_path, topics_path, users_path
+from ams.client.wire.call import (
+    projects_path,
+    registrations_path,
+    schemas_path,
+    subscriptions_path,
+    topics_path,
+    users_path,
+)
 from ams.core.errors import Unavailable
 from ams.core.names import is_name
-from ams.migrate.asking import Failed, Json, OldService, integer, objects, text, texts, together
+from ams.migrate.asking import Json, OldService, integer, objects, text, texts, together
 from ams.migrate.converting import Bounds, kafka_topic, project_uuid
 from ams.migrate.documents import Document, Documents, Oddity
 from ams.migrate.pulling import TEMPORARY, Place, Pulling, bounds_of
@@ -143,8 +150,8 @@ class _Listing:
             self._odd("project", repr(name), "nothing in it is read: no request can name it")
             return
         try:
-            schemas = await self._schemas(name)
             topics = await self._old.pages(topics_path(name), "topics")
+            schemas = await self._schemas(name, topics)
             subscriptions = await self._old.pages(subscriptions_path(name), "subscriptions")
         except NotFound:
             return  # deleted since the list was read
@@ -167,9 +174,19 @@ class _Listing:
         latest = {name: number for number, (name, _) in kept.items()}
         return [(each, latest[name] == number) for number, (name, each) in kept.items()]
 
-    async def _schemas(self, project: str) -> Mapping[str, str]:
+    async def _readable_schemas(self, project: str, topics: Sequence[Json]) -> Sequence[Json]:
+        """Return all schemas; where one that is broken lets their list fail, those of topics that can be read."""
+        listed = await self._old.get_answerable(schemas_path(project))
+        if listed is not None:
+            return objects(listed, "schemas")
+        self._odd("schema", f"project {project}", "one cannot be read: those that no topic has are left out")
+        named = {_short(text(each, "schema")) for each in topics}
+        found = [await self._old.get_answerable(schemas_path(project, name)) for name in sorted(named) if is_name(name)]
+        return [each for each in found if each is not None]
+
+    async def _schemas(self, project: str, topics: Sequence[Json]) -> Mapping[str, str]:
         """Read schemas; return their uuids by resource name."""
-        found = objects(await self._old.get(f"{projects_path(project)}/schemas"), "schemas")
+        found = await self._readable_schemas(project, topics)
         for each in found:
             raw = json.dumps(each.get("schema"), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
             self._found.schemas.append({
@@ -194,7 +211,9 @@ class _Listing:
             "schema_uuid": schemas.get(text(each, "schema"), text(each, "schema")),
             "created_on": _date(each, "created_on"),
         }
-        if not latest:
+        if not is_name(name):
+            self._odd("topic", f"{project}/{name}", "messages, list and counters are not read: no request can name it")
+        if not latest or not is_name(name):
             return document
         place, path = Place(project, name), topics_path(project, name)
         kafka = kafka_topic(project_uuid(project), name)
@@ -221,6 +240,9 @@ class _Listing:
 
     async def _subscription(self, project: str, each: Json, latest: bool) -> Document | None:
         name, topic = _short(text(each, "name")), _short(text(each, "topic"))
+        if not is_name(name):
+            self._odd("subscription", f"{project}/{name}", "is left out: no request can name it")
+            return None
         path = subscriptions_path(project, name)
         try:
             offsets = await self._old.get(f"{path}:offsets")
@@ -228,7 +250,8 @@ class _Listing:
             metrics = await self._metrics(f"subscription {project}/{name}", path) if latest else {}
         except NotFound:
             return None
-        self._note_bounds(Place(project, topic), offsets)
+        if is_name(topic):
+            self._note_bounds(Place(project, topic), offsets)
         return {
             "project_uuid": project_uuid(project),
             "name": name,
@@ -256,11 +279,8 @@ class _Listing:
 
     async def _metrics(self, what: str, path: str) -> Mapping[str, Sequence[Json]]:
         """Return points by the name of their metric; none where a rate is infinite, as no answer can say that."""
-        try:
-            found = await self._old.get(f"{path}:metrics")
-        except Failed as error:
-            if not error.internal:
-                raise
+        found = await self._old.get_answerable(f"{path}:metrics")
+        if found is None:
             self._odd("counter", what, "bytes, days and rate are not shown, and begin anew")
             return {}
         return {text(each, "metric"): objects(each, "timeseries") for each in objects(found, "metrics")}

@@ -18,7 +18,7 @@ from ams.client.errors import AlreadyExists, InvalidInput, NotFound
 from ams.client.wire.call import Call, nothing, reader
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored
-from ams.migrate.asking import Failed, OldService, integer
+from ams.migrate.asking import OldService, integer
 from ams.migrate.converting import NO_MESSAGES, Bounds
 from ams.migrate.records import Record, stored
 
@@ -165,18 +165,7 @@ class _Reading:
         """Return the next messages; None when one of them cannot be read."""
         most = min(self._most, self._end - self._following)
         asked = wire.pull(self._place.project, self._subscription, max_messages=most, wait=False)
-        call = Call(asked.method, asked.path, _batch, asked.body)
-        try:
-            return await self._old.once(call)
-        except Failed as error:
-            if _is_unreadable(error):
-                return None
-        try:
-            return await self._old.ask(call)
-        except Failed as error:
-            if _is_unreadable(error):
-                return None
-            raise
+        return await self._old.answerable(Call(asked.method, asked.path, _batch, asked.body))
 
     async def _move(self) -> None:
         try:
@@ -233,8 +222,3 @@ def _batch(body: bytes) -> _Batch:
 
 def _record(received: _Received) -> Record:
     return Record(int(msgspec.json.decode(received.message, type=_Id).message_id), bytes(received.message), 0)
-
-
-def _is_unreadable(error: Failed) -> bool:
-    """Whether a record, rather than the brokers or the database, is why there is no answer."""
-    return error.internal and "JSON" in error.text

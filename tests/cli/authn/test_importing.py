@@ -64,6 +64,20 @@ def test_a1_the_user_that_logins_went_by_is_kept_and_the_one_asked_for_is_report
     assert "user id-2 was asked for and never took effect; id-1 is kept" in ran.stdout
 
 
+def test_a_binding_of_before_2019_has_its_subject_under_the_old_name_and_no_type(
+    authn: Authn,
+    certificates: CertificateService,
+    database: Database,
+) -> None:
+    old = {name: value for name, value in BINDING.items() if name not in ("auth_identifier", "auth_type")}
+
+    assert authn("import", database(TYPE, METHOD, old | {"dn": "CN=Jane,C=GR"})).endswith("3 made\n")
+    assert (certificates.bindings[0]["auth_identifier"], certificates.bindings[0]["auth_type"]) == (
+        "CN=Jane,C=GR",
+        "x509",
+    )
+
+
 def test_a_dry_run_says_the_same_and_changes_nothing(
     authn: Authn,
     certificates: CertificateService,

@@ -5,13 +5,13 @@ database of the service. Service types, auth methods and bindings get new uuids 
 followed.
 
 The database is read as `mongoexport` writes it (authn contract 12): a file holds documents of one collection or of
-several, a line each or as one array; what a document is shows in its fields.
+several, a line each or as one array; what a document is shows in its fields. `ams migrate authn` reads MongoDB itself.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -29,7 +29,11 @@ from ams.core.errors import BadDocument, InvalidInput
 
 OIDC = "oidc"
 """Accepted by the reference, where nothing was behind it (15, A14)."""
-
+KINDS = ("service_types", "auth_methods", "bindings")
+"""Collections that are read, first those that the others refer to."""
+OLD_IDENTIFIER = "dn"
+"""What `auth_identifier` was called in bindings until 2019, which had no `auth_type` either."""
+NOT_COMPARED = "is there; secrets are not compared"
 
 MAX_BYTES = 1 << 30
 
@@ -94,6 +98,24 @@ def read_reference(paths: Iterable[str]) -> OldDatabase:
     return found
 
 
+def reference_of(collections: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[OldDatabase, list[Report]]:
+    """Return what collections hold, as the database gives their documents, and which of these cannot be read."""
+    found, unreadable = OldDatabase(), list[Report]()
+    for kind in KINDS:
+        for number, document in enumerate(collections.get(kind, ()), 1):
+            place = f"{kind}#{number}"
+            try:
+                if kind == "service_types":
+                    found.service_types.append(_service_type(place, document))
+                elif kind == "auth_methods":
+                    found.auth_methods.append(_auth_method(place, document))
+                else:
+                    found.bindings.append(_binding(place, document))
+            except BadDocument as error:
+                unreadable.append(refused(place, str(document.get("name", "")), str(error).removeprefix(f"{place}: ")))
+    return found, unreadable
+
+
 def mended(name: str) -> str:
     """Return a name made one that something new may have (15, A7)."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", name)
@@ -131,7 +153,7 @@ def _next(text: str, index: int) -> int:
 def _add(found: OldDatabase, place: str, document: Mapping[str, Any]) -> None:
     if "binding_uuid" in document:
         found.passed_over += 1
-    elif "auth_identifier" in document:
+    elif "auth_identifier" in document or OLD_IDENTIFIER in document:
         found.bindings.append(_binding(place, document))
     elif "hosts" in document:
         found.service_types.append(_service_type(place, document))
@@ -161,14 +183,14 @@ def _auth_method(place: str, document: Mapping[str, Any]) -> OldAuthMethod:
         place=place,
         service_uuid=_text(place, document, "service_uuid"),
         host=_text(place, document, "host"),
-        port=_number(place, document["port"]),
+        port=_number(place, document.get("port")),
         access_key=_text(place, document, "access_key") if document.get("access_key") else "",
         headers=headers,
     )
 
 
 def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
-    effective, asked_for = document.get("uniquekey"), document.get("unique_key")
+    effective, asked_for, identifier = (document.get(name) for name in ("uniquekey", "unique_key", "auth_identifier"))
     if not isinstance(effective, str):
         raise BadDocument(f"{place}: no text uniquekey")
     return OldBinding(
@@ -176,7 +198,7 @@ def _binding(place: str, document: Mapping[str, Any]) -> OldBinding:
         name=_text(place, document, "name"),
         service_uuid=_text(place, document, "service_uuid"),
         host=_text(place, document, "host"),
-        auth_identifier=_text(place, document, "auth_identifier"),
+        auth_identifier=_text(place, document, OLD_IDENTIFIER if identifier is None else "auth_identifier"),
         auth_type=_text(place, document, "auth_type") if document.get("auth_type") else authn.X509,
         unique_key=effective,
         asked_for=asked_for if isinstance(asked_for, str) and asked_for != effective else "",
@@ -221,15 +243,24 @@ def import_(
     What is there already under the same name stays as it is. Each record is reported; the exit code is 1 when one was
     refused. Imported again, there is nothing to do.
     """
-    old = read_reference(files)
-    importing = _Import(old, session.call, dry_run=dry_run, mend_names=mend_names)
-    reports = importing.reports()
+    reports, notes = bring_in(read_reference(files), session.call, dry_run=dry_run, mend_names=mend_names)
     bulk.show(session, reports, applied=not dry_run)
-    for line in importing.notes:
+    for line in notes:
         note(f"ams: {printable(line)}")
     count = sum(each.outcome is Outcome.REFUSED for each in reports)
     if count:
         raise InvalidInput(f"{count} of {len(reports)} records were refused")
+
+
+def bring_in(
+    old: OldDatabase, ask: Ask, *, dry_run: bool, mend_names: bool = False
+) -> tuple[list[Report], Sequence[str]]:
+    """Bring everything into the service that is asked; return what became of each record, and what else is to be known.
+
+    `mend_names` writes - for what a name may not hold. Raises a `ClientError` where all would be refused.
+    """
+    importing = _Import(old, ask, dry_run=dry_run, mend_names=mend_names)
+    return importing.reports(), importing.notes
 
 
 class _Import:
@@ -323,7 +354,7 @@ class _Import:
         if times > 1:
             return refused(old.place, name, f"{times} auth methods are of this host")
         if (service_type.uuid, old.host) in there:
-            return Report(old.place, name, Outcome.SAME, "is there; secrets are not compared")
+            return Report(old.place, name, Outcome.SAME, NOT_COMPARED)
         if old.host not in service_type.hosts:
             return refused(old.place, name, f"{old.host} is no host of {service_type.name}")
         call = authn.create_auth_method(

@@ -1,6 +1,6 @@
 """What commands that ask the certificate service share: the options of the connection, and names completed from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -14,6 +14,8 @@ from ams.client.wire import authn
 from ams.core.settings import environment
 
 ANONYMOUS = "Wrong Credentials (no key was given: --key-file, AMS_AUTHN_KEY, AMS_AUTHN_KEY_FILE or a profile names one)"
+PAGE = 1000
+"""Users asked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,24 @@ class AuthnSession(Session):
 
     def uuid_of(self, user: str) -> str:
         """Ask AMS, where commands like `ams users` find it, for the uuid of a user; raise a `ClientError`."""
-        found = connection(Source(), self.profile, environment())
-        with Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None) as ams:
+        with self._ams() as ams:
             return ams.call(wire.get_user(user)).uuid
+
+    def users(self) -> Mapping[str, str]:
+        """Ask AMS for all users; return their uuids by name. Raises a `ClientError`."""
+        found: dict[str, str] = {}
+        token = ""
+        with self._ams() as ams:
+            while True:
+                page = ams.call(wire.list_users(page_size=PAGE, page_token=token))
+                found |= {each.name: each.uuid for each in page.users}
+                token = page.next_page_token
+                if not token:
+                    return found
+
+    def _ams(self) -> Client:
+        found = connection(Source(), self.profile, environment())
+        return Client(found.endpoint, found.token, bearer=found.bearer, ca=found.ca, retry=None)
 
 
 def _authn_session(

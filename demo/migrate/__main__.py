@@ -1,0 +1,192 @@
+"""The demo of a move: the order of its steps."""
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+from ams.http.tls import self_signed
+from cluster.haproxy import MovingHaproxy
+from cluster.jars import CannotFetch
+from cluster.processes import DidNotStart, Process
+from demo import pushing, service
+from demo.migrate import site
+from demo.migrate.books import Balance, balance
+from demo.migrate.clients.book import PUBLISH
+from demo.migrate.comparing import answers, differences
+from demo.migrate.day import FULL, SMALL, Day, made_up
+from demo.migrate.filling import write_documents, write_messages
+from demo.migrate.new import NewSide
+from demo.migrate.operator import CommandFailed, Operator
+from demo.migrate.original import CannotBuild, OldSide, program
+from demo.migrate.programs import PATH, python
+from demo.migrate.receiving import Counting, receiving
+from demo.service import FAILED, OK
+from demo.workers import GaveUp, Worker, stop
+
+MOST_TOLD = 10
+PATIENCE = 30.0
+"""Seconds for the last pushes to come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """The programs that work all the time."""
+
+    publishers: Sequence[Worker]
+    consumers: Sequence[Worker]
+
+    def check(self) -> None:
+        """Raise `GaveUp` when one has ended."""
+        for each in (*self.publishers, *self.consumers):
+            if each.has_failed:
+                raise GaveUp(f"{each.name} ended: {each.last_words}")
+
+    def balance(self, receiver: Counting) -> Balance:
+        """Add up the books."""
+        consumed = [each.book for each in self.consumers]
+        return balance([each.book for each in self.publishers], consumed, receiver.times)
+
+    def finish(self) -> None:
+        """Stop who publishes; when all is consumed, who consumes."""
+        stop(self.publishers)
+        stop(self.consumers)
+
+
+def main() -> int:
+    """Run the demo."""
+    parser = argparse.ArgumentParser(prog="python -m demo.migrate", description="The reference is moved under load.")
+    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
+    parser.add_argument("--small", action="store_true", help="a fiftieth of the day")
+    options = parser.parse_args()
+    service.stop_by_any_interruption()
+    folder = (options.folder or Path(tempfile.mkdtemp(prefix="ams-migrate-"))).absolute()
+    failures = (DidNotStart, CannotFetch, CommandFailed, GaveUp)
+    return service.ended("migrate-demo", folder, lambda: _play(folder, small=options.small), *failures)
+
+
+def _play(folder: Path, *, small: bool) -> int:
+    began = perf_counter()
+    with receiving() as receiver, ExitStack() as parts:
+        day = made_up(SMALL if small else FULL, receiver.pushed)
+        old = parts.enter_context(OldSide(folder / "old", is_original=_is_original()))
+        _fill(old, day)
+        new = NewSide(folder, receiver.ca)
+        parts.callback(new.stop)
+        ca, chain, key = self_signed(str(folder))
+        both = folder / "haproxy.pem"
+        both.touch(mode=0o600)
+        both.write_text(Path(chain).read_text() + Path(key).read_text())
+        proxy = parts.enter_context(MovingHaproxy(folder, old.port, old.certificate, new.port, both))
+        operator = Operator(old.address, new, proxy, day.admin_token, folder)
+        push = parts.enter_context(_old_push_server(folder, proxy.url, ca, receiver))
+        clients = _clients(parts, proxy.url, ca, folder)
+        before = answers(old.address.url, str(old.certificate), day)
+        print(f"{len(before)} answers of the old service are noted.", flush=True)
+        _move(operator, old, new, push, clients, pause=2 if small else 10)
+        _settle(clients, receiver)
+        found = [*operator.verify(), *differences(before, answers(new.url, True, day))]
+        result = clients.balance(receiver)
+    return _tell(day, result, found, perf_counter() - began)
+
+
+def _is_original() -> bool:
+    try:
+        program()
+    except CannotBuild as why:
+        print(f"The old service is a stand-in: {why}", flush=True)
+        return False
+    print("The old service is the original.", flush=True)
+    return True
+
+
+def _fill(old: OldSide, day: Day) -> None:
+    began = perf_counter()
+    write_documents(day, old.address.mongodb)
+    asyncio.run(write_messages(day, old.address.kafka))
+    old.start_api()
+    users, topics = len(day.collections["users"]), len(day.collections["topics"])
+    print(
+        f"The old service runs: {users} users, {topics} topics, {day.kept:,} messages,"
+        f" written in {perf_counter() - began:.1f} s.",
+        flush=True,
+    )
+
+
+@contextmanager
+def _old_push_server(folder: Path, url: str, ca: str, receiver: Counting) -> Iterator[Process]:
+    """Deliver for the old service until the block ends: `ams push`, which the reference's own is replaced by before."""
+    flags = ["--port", "0", "--ops-port", "0", "--no-tls-enabled", "--push-allow", pushing.ALLOWED]
+    environment = {**PATH, "AMS_ENDPOINT": url, "AMS_TOKEN": site.WORKER_TOKEN, "AMS_CA": ca}
+    command = python("ams.cli.main", "push", *flags, "--push-ca-file", receiver.ca)
+    push = Process("push server", command, folder / "push.log", environment=environment)
+    push.start()
+    try:
+        yield push
+    finally:
+        push.kill()
+
+
+def _clients(parts: ExitStack, url: str, ca: str, folder: Path) -> Clients:
+    def start(way: str, work: str, who: site.Who) -> Worker:
+        environment = {**os.environ, **PATH, "AMS_TOKEN": who.token, "AMS_CA": ca}
+        made = Worker(f"{way}-{work}", python("demo.migrate.clients", way, work, url), environment, folder)
+        parts.callback(stop, [made])
+        return made
+
+    clients = Clients(
+        [start(way, PUBLISH, site.publisher(way)) for way in site.WAYS],
+        [start(way, "consume", site.subscriber(way)) for way in site.WAYS if way != site.PUSHED],
+    )
+    print(f"{len(clients.publishers)} programs publish and {len(clients.consumers)} consume.", flush=True)
+    return clients
+
+
+def _move(operator: Operator, old: OldSide, new: NewSide, push: Process, clients: Clients, *, pause: float) -> None:
+    odd = operator.plan()
+    print(f"plan: {sum(odd.values())} things do not go over as they are, of {len(odd)} kinds.", flush=True)
+    for turn in ("first", "second"):
+        print(f"copy: the {turn} took {operator.copy():.1f} s.", flush=True)
+        clients.check()
+    push.stop()
+    with operator.services(old.stop_api, new.start):
+        began = perf_counter()
+        operator.cut()
+    print(f"cut: took {perf_counter() - began:.1f} s.", flush=True)
+    time.sleep(pause)
+    clients.check()
+
+
+def _settle(clients: Clients, receiver: Counting) -> None:
+    """Let all come that was published."""
+    clients.finish()
+    sent = balance([each.book for each in clients.publishers if each.name.startswith(site.PUSHED)], [], receiver.times)
+    until = time.monotonic() + PATIENCE
+    while len(receiver.times) < sent.published and time.monotonic() < until:
+        time.sleep(0.1)
+
+
+def _tell(day: Day, result: Balance, found: Sequence[str], seconds: float) -> int:
+    for heading, lines in (
+        ("Differences", found), ("Lost", result.lost), ("Repeated", result.repeated), ("Refused", result.refused),
+    ):  # fmt: skip
+        if lines:
+            print(f"\n{heading}:", *(f"  {each[:400]}" for each in lines[:MOST_TOLD]), sep="\n")
+    lost = len(result.lost) + len(found)
+    print(
+        f"migrate-demo: users {len(day.collections['users'])} topics {len(day.collections['topics'])}"
+        f" messages {day.kept + result.published} lost {lost} repeated {len(result.repeated)}"
+        f" refused {len(result.refused)} seconds {seconds:.1f} pause {result.pause:.1f}"
+    )
+    return FAILED if lost or result.repeated or result.refused else OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

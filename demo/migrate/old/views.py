@@ -1,0 +1,116 @@
+"""Documents as the API shows them."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from demo.migrate.old.answers import Json
+
+Document = Mapping[str, Any]
+
+
+def zulu(moment: Any) -> str:
+    """Return a date as answers have it; the year 1 stands for never."""
+    return f"{moment or datetime(1, 1, 1):%Y-%m-%dT%H:%M:%SZ}".rjust(20, "0")
+
+
+def without_empty(fields: Json) -> Json:
+    """Return the fields that are shown: empty ones are not."""
+    return {name: value for name, value in fields.items() if value}
+
+
+class Views:
+    """Documents with the names of what they refer to, read at once."""
+
+    def __init__(self, database: Any) -> None:
+        self.users = list(database.users.find().sort("_id", -1))
+        self.projects = list(database.projects.find().sort("_id", 1))
+        self.topics = list(database.topics.find().sort("_id", -1))
+        self.subscriptions = list(database.subscriptions.find().sort("_id", -1))
+        self.schemas = list(database.schemas.find().sort("_id", 1))
+        self._users = {each["uuid"]: each["name"] for each in self.users}
+        self._projects = {each["uuid"]: each["name"] for each in self.projects}
+        self._schemas = {each["uuid"]: each for each in self.schemas}
+
+    def project(self, each: Document) -> Json:
+        """Return a project."""
+        return without_empty({
+            "name": each["name"], "created_on": zulu(each.get("created_on")),
+            "modified_on": zulu(each.get("modified_on")), "description": each.get("description"),
+            "created_by": self._users.get(each.get("created_by"), ""),
+        })  # fmt: skip
+
+    def user(self, each: Document, *, full: bool = True, details: bool = True) -> Json:
+        """Return a user."""
+        personal = {name: each.get(name) for name in ("first_name", "last_name", "organization", "description")}
+        memberships = [self._membership(each["uuid"], entry) for entry in each.get("projects") or ()] if details else []
+        return {
+            "uuid": each["uuid"], **without_empty({"projects": memberships}), "name": each["name"],
+            **without_empty(personal), **without_empty({"token": each["token"] if full else ""}),
+            "email": each.get("email") or "", "service_roles": (each.get("service_roles") or []) if full else [],
+            "created_on": zulu(each.get("created_on")), "modified_on": zulu(each.get("modified_on")),
+            **without_empty({"created_by": self._users.get(each.get("created_by"), "") if full else ""}),
+        }  # fmt: skip
+
+    def _membership(self, user: str, entry: Document) -> Json:
+        where = entry.get("project_uuid")
+        return {
+            "project": self._projects.get(where, ""), "roles": entry.get("roles") or [],
+            "topics": _names(self.topics, where, user), "subscriptions": _names(self.subscriptions, where, user),
+        }  # fmt: skip
+
+    def topic(self, each: Document, project: str) -> Json:
+        """Return a topic."""
+        schema = self._schemas.get(each.get("schema_uuid"))
+        return {
+            "name": f"/projects/{project}/topics/{each['name']}",
+            **({"schema": f"projects/{project}/schemas/{schema['name']}"} if schema else {}),
+            "created_on": zulu(each.get("created_on")),
+        }
+
+    def subscription(self, each: Document, project: str) -> Json:
+        """Return a subscription, with all the secrets it has."""
+        return {
+            "name": f"/projects/{project}/subscriptions/{each['name']}",
+            "topic": f"/projects/{project}/topics/{each['topic']}",
+            "pushConfig": _push(each), "ackDeadlineSeconds": int(each["ack"]),
+            "createdOn": zulu(each.get("created_on")),
+        }  # fmt: skip
+
+    def acl(self, each: Document) -> Json:
+        """Return an access list: who is gone is not shown."""
+        return {"authorized_users": [self._users[uuid] for uuid in each.get("acl") or () if uuid in self._users]}
+
+
+def _names(documents: Iterable[Document], project: Any, user: str) -> list[str]:
+    return [each["name"] for each in documents if each["project_uuid"] == project and user in (each.get("acl") or ())]
+
+
+def _push(each: Document) -> Json:
+    kind = each.get("push_type") or ""
+    if not kind:
+        return {
+            "type": "", "pushEndpoint": "", "maxMessages": 0, "authorizationHeader": {}, "retryPolicy": {},
+            "verificationHash": "", "verified": False, "mattermostUrl": "", "mattermostUsername": "",
+            "mattermostChannel": "", "base64Decode": False,
+        }  # fmt: skip
+    header = {"type": each.get("authorization_type"), "value": each.get("authorization_header")}
+    policy = {"type": each.get("retry_policy"), "period": int(each.get("retry_period") or 0)}
+    return {
+        "type": kind, "pushEndpoint": each.get("push_endpoint") or "",
+        "maxMessages": int(each.get("max_messages") or 1),
+        "authorizationHeader": without_empty(header), "retryPolicy": without_empty(policy),
+        "verificationHash": each.get("verification_hash") or "", "verified": bool(each.get("verified")),
+        "mattermostUrl": each.get("mattermost_url") or "", "mattermostUsername": each.get("mattermost_username") or "",
+        "mattermostChannel": each.get("mattermost_channel") or "", "base64Decode": bool(each.get("base_64_decode")),
+    }  # fmt: skip
+
+
+def metric(name: str, kind: str, resource: str, points: list[tuple[str, float]], value: str = "int64") -> Json:
+    """Return a metric."""
+    scope = name.partition(".")[0]
+    series = [{"timestamp": when, "value": what} for when, what in points]
+    return {
+        "metric": name, "metric_type": kind, "value_type": value, "resource_type": scope, "resource_name": resource,
+        "timeseries": series, "description": name,
+    }  # fmt: skip

@@ -1,0 +1,228 @@
+"""The way back: what came since the cut is given to the old service through its API, and clients are led there again.
+
+That works as long as nobody used the old service meanwhile and this one still keeps all messages since. The old service
+gives the same ids to the same messages, as it gives them in order and to nobody else; their publish time is a new one.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+from ams.app.moving.exporting import Progress
+from ams.client import Client, wire
+from ams.client.errors import ClientError, InvalidInput, NotFound
+from ams.client.wire.call import Call, json_body
+from ams.core.errors import Unavailable, Unusable
+from ams.core.messages import parse
+from ams.migrate.asking import OldService, together
+from ams.migrate.converting import MovedTopic
+from ams.migrate.cutting import Sides, Steps, Tell, holding, run
+from ams.migrate.documents import Oddity
+from ams.migrate.sources import Source
+from ams.migrate.writing import Plan, plan
+from ams.storage.export_format import Subscription
+
+T = TypeVar("T")
+
+AT_ONCE = 100
+"""Messages in a request."""
+MOST_BYTES = 512 * 1024
+"""Of messages in a request, but for one that is larger."""
+_REFUSED = re.compile(r'["\\\x00-\x1f]')
+"""What the old service stores as a record that nobody can read, when it is in an attribute."""
+
+
+class Returned(NamedTuple):
+    """What was given back, and what was not."""
+
+    messages: int
+    positions: int
+    """Subscriptions that stand elsewhere now."""
+    oddities: list[Oddity]
+
+
+class _Since(NamedTuple):
+    """A topic with messages since the cut: from `start` up to `end`."""
+
+    topic: MovedTopic
+    start: int
+    end: int
+
+
+async def back(sides: Sides, steps: Steps, old: OldService, progress: Progress, tell: Tell) -> Returned:
+    """Let the old service take the place of the new one again. Raises `Unusable` when the window for that is closed.
+
+    Broken off, it can be done again.
+    """
+    async with holding("new", steps, tell):
+        if steps.start:
+            tell("starting the old service")
+            await run("--start", steps.start)
+        tell("looking whether the way back is open")
+        async with sides.old() as source:
+            documents = await source.documents()
+            returning = _Returning(sides.asked(), old, source, plan(documents, source.messages), progress)
+            return await _lead_back(returning, steps, tell)
+
+
+async def _lead_back(returning: "_Returning", steps: Steps, tell: Tell) -> Returned:
+    since = await returning.look()
+    tell("giving messages and positions to the old service")
+    returned = await returning.give(since)
+    if steps.proxy:
+        tell("leading clients to the old service")
+        steps.proxy.lead("old")
+    return returned
+
+
+class _Returning:
+    def __init__(self, new: Client, old: OldService, source: Source, found: Plan, progress: Progress) -> None:
+        self._new, self._old = new, old
+        self._source = source
+        self._found = found.found
+        self._progress = progress
+        self._oddities: list[Oddity] = []
+        self._done = self._expected = 0
+
+    async def look(self) -> Sequence[_Since]:
+        """Return the topics that have messages to give back; raise `Unusable` when it is too late for one of them."""
+        found = await together(map(self._since, self._found.topics))
+        return [each for each in found if each.end > each.start]
+
+    async def give(self, since: Sequence[_Since]) -> Returned:
+        """Give all of them, and all positions."""
+        self._expected = sum(each.end - each.start for each in since)
+        await together(map(self._give_messages, since))
+        topics = {(each.line.project, each.line.name) for each in self._found.topics}
+        standing = [each for each in self._found.subscriptions if (each.project, each.topic) in topics]
+        moved = sum(await together(map(self._move, standing)))
+        self._oddities += await asyncio.to_thread(lambda: list(self._made_since()))
+        return Returned(self._expected, moved, self._oddities)
+
+    async def _since(self, topic: MovedTopic) -> _Since:
+        project, name = topic.line.project, topic.line.name
+        first, end = topic.bounds.first, topic.bounds.end
+        here = await self._ask(wire.get_topic_offsets(project, name))
+        if here.max < end:
+            raise Unusable(f"{topic.what} has {end - here.max} messages there that are not here: the old one was used")
+        if here.min > end:
+            raise Unusable(f"messages of {topic.what} since the cut are kept here no longer: the way back is closed")
+        if first < end and here.min < end and not await self._is_same(topic, end - 1):
+            raise Unusable(f"{topic.what} has other messages there: the old service was used since the cut")
+        return _Since(topic, end, here.max)
+
+    async def _is_same(self, topic: MovedTopic, offset: int) -> bool:
+        """Whether both have the same message at an offset, but for its time: what was given back has another one."""
+        there = [
+            (message.data, dict(message.attributes))
+            async for batch in self._source.messages.batches(topic.kafka, offset, offset + 1)
+            for message in (parse(each.fragment) for each in batch)
+        ]
+        read = wire.read_topic(topic.line.project, topic.line.name, start=offset, stop=offset + 1)
+        here = [(each.data, _kept(dict(each.attributes))) for each in await self._ask(read)]
+        return here == (there or [("", {})])  # one that cannot be read there is empty here
+
+    async def _give_messages(self, since: _Since) -> None:
+        """Publish messages in order; the ids of answers say that nobody else does."""
+        line = since.topic.line
+        async for batch in self._batches(since):
+            attributes = [_kept(dict(each.attributes)) for each in batch]
+            changed = sum(kept != each.attributes for kept, each in zip(attributes, batch, strict=True))
+            if changed:
+                done = f"{changed} messages lost quotes, backslashes or line breaks of attributes: it cannot keep them"
+                self._oddities.append(Oddity("attribute", since.topic.what, done))
+            said = [{"data": each.data, "attributes": kept} for kept, each in zip(attributes, batch, strict=True)]
+            call = wire.publish_encoded(line.project, line.name, json_body({"messages": said}))
+            try:
+                published = await self._old.once(call)
+            except (NotFound, InvalidInput) as error:
+                raise Unusable(
+                    f"the old service does not take messages of {since.topic.what}: {error.message}"
+                ) from None
+            ids = [str(each.offset) for each in batch]
+            if published.message_ids != ids:
+                raise Unusable(f"the old service gave message {ids[0]} of {since.topic.what} another id: it is used")
+            self._done += len(batch)
+            self._progress(self._done, self._expected)
+
+    async def _batches(self, since: _Since) -> AsyncIterator[list[wire.ReadMessage]]:
+        line, start = since.topic.line, since.start
+        while start < since.end:
+            stop = min(start + AT_ONCE, since.end)
+            read = await self._ask(wire.read_topic(line.project, line.name, start=start, stop=stop, most=AT_ONCE))
+            if [each.offset for each in read] != list(range(start, stop)):
+                raise Unusable(f"messages of {since.topic.what} from {start} to {stop} cannot be read here")
+            for part in _parts(read):
+                yield part
+            start = stop
+
+    async def _move(self, subscription: Subscription) -> bool:
+        """Let a subscription there stand where it stands here; return whether it stood elsewhere."""
+        project, name = subscription.project, subscription.name
+        try:
+            here = await self._ask(wire.get_offsets(project, name))
+        except NotFound:
+            self._oddities.append(Oddity("subscription", f"{project}/{name}", "is deleted here, and is left there"))
+            return False
+        if here.current == subscription.offset:
+            return False
+        try:
+            await self._old.ask(wire.modify_offset(project, name, here.current))
+        except (NotFound, InvalidInput) as error:
+            self._oddities.append(Oddity("subscription", f"{project}/{name}", f"is not moved: {error.message}"))
+            return False
+        return True
+
+    def _made_since(self) -> Iterator[Oddity]:
+        """Yield what was made here since the cut: it stays here."""
+        known = {
+            *(("topic", f"{each.line.project}/{each.line.name}") for each in self._found.topics),
+            *(("subscription", f"{each.project}/{each.name}") for each in self._found.subscriptions),
+            *(("user", each.name) for each in self._found.users),
+        }
+        for kind, name in self._all():
+            if (kind, name) not in known:
+                yield Oddity(kind, name, "was made here, and stays here")
+
+    def _all(self) -> Iterator[tuple[str, str]]:
+        """Yield all that the new service has."""
+        ask = self._new.call
+        yield from (("user", each.name) for each in ask(wire.list_users()).users)
+        for project in (each.name for each in ask(wire.list_projects()).projects):
+            topics, subscriptions = ask(wire.list_topics(project)).topics, ask(wire.list_subscriptions(project))
+            yield from (("topic", _place(each.name)) for each in topics)
+            yield from (("subscription", _place(each.name)) for each in subscriptions.subscriptions)
+
+    async def _ask(self, call: Call[T]) -> T:
+        """Ask the new service."""
+        try:
+            return await asyncio.to_thread(self._new.call, call)
+        except NotFound:
+            raise
+        except ClientError as error:
+            raise Unavailable(f"the new service cannot be asked: {call.method} {call.path}: {error.message}") from None
+
+
+def _place(name: str) -> str:
+    """Return PROJECT/NAME of a resource name."""
+    _, _, project, _, short = name.split("/")
+    return f"{project}/{short}"
+
+
+def _kept(attributes: dict[str, str]) -> dict[str, str]:
+    """Return attributes as the old service can keep them."""
+    return {_REFUSED.sub(" ", name): _REFUSED.sub(" ", value) for name, value in attributes.items()}
+
+
+def _parts(messages: Sequence[wire.ReadMessage]) -> Iterator[list[wire.ReadMessage]]:
+    part: list[wire.ReadMessage] = []
+    size = 0
+    for each in messages:
+        if part and size + len(each.data) > MOST_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += len(each.data)
+    if part:
+        yield part

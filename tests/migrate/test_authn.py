@@ -1,0 +1,252 @@
+"""The certificate service moves after AMS: from MongoDB, by the command, into a real one beside a real AMS."""
+
+import json
+import os
+import ssl
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bson
+import httpx
+import pymongo
+import pytest
+from bson import Int64, ObjectId
+
+from ams.migrate.converting import NO_MESSAGES, converted
+from ams.migrate.documents import read_documents
+from ams.storage.export_format import FORMAT, End, Header, encoded, kind
+from tests.support.mongodb import mongodb
+from tests.support.service import LiveService, live_service
+
+pytestmark = pytest.mark.kafka
+
+ANN, GONE = str(uuid.uuid4()), str(uuid.uuid4())
+ADMIN = "a" * 64
+SECRET = "the-access-key-of-web"
+MADE = "2021-02-03T04:05:06Z"
+HOST, OTHER = "ams.example", "ams-devel.example"
+
+
+def old_ams() -> dict[str, list[dict[str, Any]]]:
+    return {
+        "projects": [{"uuid": str(uuid.uuid4()), "name": "EGI"}],
+        "users": [
+            {"uuid": "admin_0", "name": "root", "token": ADMIN, "service_roles": ["service_admin"]},
+            {"uuid": ANN, "name": "ann", "token": "b" * 64},
+            {"uuid": "bob-of-a-script", "name": "bob", "token": "c" * 64},
+        ],
+    }
+
+
+def binding(name: str, user: str, subject: str = "", **fields: Any) -> dict[str, Any]:
+    own = {"service_uuid": "old-ams", "host": HOST, "uuid": f"u-{name}", "auth_type": "x509", "created_on": MADE}
+    return {"name": name, "auth_identifier": subject or f"CN={name},O=EGI,C=GR", "uniquekey": user, **own, **fields}
+
+
+def old_authn() -> dict[str, list[dict[str, Any]]]:
+    old = binding("old", ANN)
+    old["dn"] = old.pop("auth_identifier")
+    del old["auth_type"]
+    return {
+        "service_types": [
+            {"name": "ams", "hosts": [HOST, OTHER], "auth_types": ["x509"], "auth_method": "headers", "type": "ams",
+             "uuid": "old-ams", "created_on": MADE},
+            {"name": "web", "hosts": ["web.example"], "auth_types": ["x509", "oidc"], "auth_method": "api-key",
+             "type": "web-api", "uuid": "old-web", "created_on": MADE, "updated_on": MADE},
+        ],
+        "auth_methods": [
+            {"service_uuid": "old-ams", "host": HOST, "port": 443, "type": "headers", "uuid": "m1",
+             "headers": {"x-api-key": ADMIN}, "created_on": MADE},
+            {"service_uuid": "old-web", "host": "web.example", "port": 8444.0, "type": "api-key", "uuid": "m2",
+             "access_key": SECRET, "created_on": MADE},
+        ],
+        "bindings": [
+            binding("ann", ANN, unique_key=ANN, updated_on=MADE, last_auth=""),
+            binding("bob", "bob-of-a-script"),
+            binding("gone", GONE),
+            binding("devel", GONE, "CN=devel,O=EGI,C=GR", host=OTHER),
+            binding("strange", "id-of-web", service_uuid="old-web", host="web.example"),
+            binding("lost", ANN, host="no-host.example"),
+            binding("orphan", ANN, service_uuid="deleted"),
+            binding("a name/of old", ANN, unique_key="another"),
+            {"name": "broken", "service_uuid": "old-ams", "host": HOST},
+            old,
+        ],
+        "bindings_missing_ip_san": [{"binding_uuid": "u-ann", "binding_auth_identifier": "CN=ann"}],
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Authn:
+    """A certificate service, and the environment of who manages it and AMS."""
+
+    url: str
+    data: Path
+    environment: dict[str, str]
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        key = (self.data / "authn.key").read_text().strip()
+        ca = str(self.data / "authn-tls" / "ca.pem")
+        with httpx.Client(verify=ssl.create_default_context(cafile=ca), trust_env=False) as client:
+            answer = client.request(method, f"{self.url}/v1{path}", headers={"x-api-key": key}, json=body)
+        assert answer.status_code < 300, answer.text
+        return answer.json() if answer.text else None
+
+    def bindings(self) -> dict[str, Any]:
+        return {each["name"]: each for each in self.get("/bindings")["bindings"]}
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with mongodb() as uri, pymongo.MongoClient[dict[str, Any]](uri) as client:
+        for database, collections in (("argo_msg", old_ams()), ("argo_auth", old_authn())):
+            for name, documents in collections.items():
+                client[database][name].insert_many([{"_id": ObjectId(), **each} for each in documents])
+        client["argo_auth"]["auth_methods"].update_one({"uuid": "m1"}, {"$set": {"port": Int64(443)}})
+        yield uri
+
+
+@pytest.fixture(scope="module")
+def ams(uri: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    """AMS as it has moved: its users are there, those whose uuids were none with others."""
+    folder = tmp_path_factory.mktemp("ams")
+    lines = list(converted(read_documents(uri, "argo_msg"), lambda _: NO_MESSAGES).lines())
+    counts: dict[str, int] = {}
+    for each in lines:
+        counts[kind(each)] = counts.get(kind(each), 0) + 1
+    whole = [Header(format=FORMAT), *lines, End(counts=counts)]
+    (folder / "all.jsonl").write_bytes(b"".join(map(encoded, whole)))
+    imported = run("import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
+    assert imported.returncode == 0, imported.stderr
+    (folder / "data" / "admin.token").write_text(ADMIN)
+    with live_service(folder / "data", "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
+        yield running
+
+
+@pytest.fixture
+def authn(ams: LiveService, tmp_path: Path) -> Iterator[Authn]:
+    data = tmp_path / "authn"
+    (tmp_path / "ca").mkdir()
+    command = [
+        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
+        "--tls-self-signed", "--client-ca", str(tmp_path / "ca"),
+    ]  # fmt: skip
+    with (tmp_path / "stderr").open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        assert process.stdout is not None
+        ready, _, url = process.stdout.readline().strip().partition(" ")
+        assert ready == "ready", (tmp_path / "stderr").read_text()
+        environment = {
+            "AMS_ENDPOINT": ams.base_url, "AMS_TOKEN": ADMIN, "AMS_AUTHN_ENDPOINT": url,
+            "AMS_AUTHN_KEY_FILE": str(data / "authn.key"), "AMS_AUTHN_CA": str(data / "authn-tls" / "ca.pem"),
+        }  # fmt: skip
+        yield Authn(url, data, environment)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()  # type: ignore[union-attr]
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
+    return subprocess.run(
+        [sys.executable, "-m", "ams.cli.main", *words],
+        capture_output=True, text=True, timeout=60, env={**own, **environment}, check=False,
+    )  # fmt: skip
+
+
+def moved(authn: Authn, uri: str, *words: str) -> subprocess.CompletedProcess[str]:
+    ran = run("migrate", "authn", "--mongodb", uri, "--ams-host", HOST, "-o", "json", *words, **authn.environment)
+    assert ADMIN not in ran.stdout + ran.stderr
+    assert SECRET not in ran.stdout + ran.stderr
+    return ran
+
+
+ODD = {
+    "bindings#2": "user bob has the new uuid",
+    "bindings#3": f"is left out: its user {GONE} is gone",
+    "bindings#6": "is left out: no-host.example is no host of ams",
+    "bindings#7": "is left out: there is no service type deleted",
+    "bindings#8": f"user another was asked for and never took effect; {ANN} is kept; was called 'a name/of old'",
+    "bindings#9": "is left out: no text uniquekey",
+}
+
+
+def test_a_dry_run_says_what_becomes_of_everything_and_changes_nothing(authn: Authn, uri: str) -> None:
+    ran = moved(authn, uri, "--dry-run")
+    strict = moved(authn, uri, "--strict")
+
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, strict.returncode) == (0, 1), ran.stderr
+    assert told["counts"] == {"service_types": 2, "auth_methods": 2, "bindings": 10}
+    assert told["outcomes"] == {"made": 10, "changed": 0, "as it is": 0, "left out": 4}
+    assert {each["place"] for each in told["details"]} == ODD.keys()
+    for each in told["details"]:
+        assert each["done"].startswith(ODD[each["place"]])
+    assert json.loads(strict.stdout)["applied"] is False
+    assert authn.bindings() == {}
+
+
+def test_all_that_stands_goes_over_and_bindings_follow_their_users(authn: Authn, uri: str, ams: LiveService) -> None:
+    ran = moved(authn, uri)
+    again = moved(authn, uri)
+
+    assert (ran.returncode, again.returncode) == (0, 0), ran.stderr
+    assert json.loads(ran.stdout)["applied"] is True
+    assert json.loads(again.stdout)["outcomes"] == {"made": 0, "changed": 0, "as it is": 10, "left out": 4}
+    types = {each["name"]: each for each in authn.get("/service-types")["service_types"]}
+    assert {name: each["auth_types"] for name, each in types.items()} == {"ams": ["x509"], "web": ["x509"]}
+    assert f"service type ams was old-ams and is {types['ams']['uuid']}" in ran.stderr
+    methods = {each["host"]: each for each in authn.get("/authm")["auth_methods"]}
+    assert {host: each["port"] for host, each in methods.items()} == {HOST: 443, "web.example": 8444}
+    answer = httpx.get(f"{ams.base_url}/v1/users/bob", headers={"x-api-key": ADMIN}, trust_env=False)
+    bindings = authn.bindings()
+    assert {name: each["unique_key"] for name, each in bindings.items()} == {
+        "ann": ANN, "bob": answer.json()["uuid"], "devel": GONE, "strange": "id-of-web", "a-name-of-old": ANN,
+        "old": ANN,
+    }  # fmt: skip
+    assert bindings["old"]["auth_identifier"] == "CN=old,O=EGI,C=GR"
+    assert bindings["old"]["auth_type"] == "x509"
+    assert all(SECRET.encode() not in file.read_bytes() for file in authn.data.rglob("*") if file.is_file())
+
+
+def test_without_hosts_every_service_type_of_ams_is_the_one_that_moved(authn: Authn, uri: str) -> None:
+    ran = run("migrate", "authn", "--mongodb", uri, "--dry-run", **authn.environment)
+
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.count(f"its user {GONE} is gone") == 2
+
+
+def test_a_dump_tells_the_same_as_the_database(authn: Authn, uri: str, tmp_path: Path) -> None:
+    with pymongo.MongoClient[dict[str, Any]](uri) as client:
+        for database in ("argo_msg", "argo_auth"):
+            (tmp_path / database).mkdir()
+            for name in client[database].list_collection_names():
+                documents = b"".join(bson.encode(each) for each in client[database][name].find())
+                (tmp_path / database / f"{name}.bson").write_bytes(documents)
+
+    dumped, asked = moved(authn, str(tmp_path), "--dry-run"), moved(authn, uri, "--dry-run")
+
+    assert json.loads(dumped.stdout) == json.loads(asked.stdout)
+
+
+def test_a_database_that_is_none_is_one_clear_line(authn: Authn, uri: str, tmp_path: Path) -> None:
+    folder = moved(authn, str(tmp_path))
+    away = moved(authn, "mongodb://ann:hush@127.0.0.1:1/?serverSelectionTimeoutMS=500")
+
+    wrong = moved(authn, uri, "--ams-database", "argo")
+
+    assert (folder.returncode, away.returncode, wrong.returncode) == (1, 1, 2)
+    assert folder.stderr.count("\n") == away.stderr.count("\n") == wrong.stderr.count("\n") == 1
+    assert "nothing of the reference is in argo:" in wrong.stderr
+    assert "service_types.bson is missing" in folder.stderr
+    assert "hush" not in away.stderr

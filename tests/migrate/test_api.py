@@ -90,7 +90,7 @@ async def read(service: LiveService, old: OldApi, **options: Any) -> tuple[Docum
     async with opened(place) as source:
         documents = await source.documents()
         found = plan(documents, source.messages).found
-        first, end, _ = source.messages.bounds(READINGS)
+        first, end, *_ = source.messages.bounds(READINGS)
         batches = [batch async for batch in source.messages.batches(READINGS, first, end)]
         return documents, found, [each for batch in batches for each in batch]
 

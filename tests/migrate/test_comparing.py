@@ -108,6 +108,13 @@ def test_of_several_of_a_name_the_nearest_is_compared() -> None:
     assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "3"}]}) == ["users[].email"]
 
 
+@pytest.mark.parametrize("depth", [100, 600, 5000])
+def test_bodies_of_any_depth_are_compared_or_said_to_be_too_deep(depth: int) -> None:
+    one, other = (Answer(200, JSON_TYPE, b'{"a":' * depth + last + b"}" * depth) for last in (b"1", b"2"))
+
+    assert len(different("users:list", one, other)) == 1
+
+
 def test_true_is_not_1_and_a_number_is_no_text() -> None:
     assert wheres("topics:show", {"a": 1, "b": 1, "c": 2}, {"a": True, "b": "1", "c": 2.0}) == ["a", "b"]
 

@@ -201,17 +201,20 @@ def test_a_push_configuration_keeps_its_secrets_and_topics_their_age(moved: Live
     assert ask(moved, "GET", "/projects/EGI/subscriptions/pushed:offsets", "short")["current"] == 0
 
 
-def verified(original: Original, moved: LiveService) -> subprocess.CompletedProcess[str]:
-    return ams("migrate", "verify", *sources(original), "-o", "json", AMS_ENDPOINT=moved.base_url, AMS_TOKEN="short")
+def verified(original: Original, moved: LiveService, *words: str) -> subprocess.CompletedProcess[str]:
+    return ams(
+        "migrate", "verify", *sources(original), *words, "-o", "json",
+        AMS_ENDPOINT=moved.base_url, AMS_TOKEN="short", AMS_MIGRATE_TOKEN="short",
+    )  # fmt: skip
 
 
 def test_both_sides_are_the_same_until_something_is_not(moved: LiveService, original: Original) -> None:
-    same = verified(original, moved)
+    same = verified(original, moved, "--old", moved.base_url)  # it stands for the old service, too
 
     told = json.loads(same.stdout)
     assert same.returncode == 0, same.stderr
     assert (told["users"], told["topics"], told["messages"], told["subscriptions"]) == (2, 2, 5, 2)
-    assert told["differences"] == []
+    assert (told["differences"], told["answers"]) == ([], 2 + 5 + 2 + 2)
 
     ask(moved, "POST", "/projects/EGI/subscriptions/archive:modifyOffset", body={"offset": 1})
     ask(moved, "POST", "/users/ann:refreshToken", "short")

@@ -366,7 +366,7 @@ def different(
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
     kinds: dict[tuple[str, bool, bool], Kind] = {}
-    for leaf in _answers(old, new):
+    for leaf in _all(old, new):
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
             kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
@@ -391,6 +391,13 @@ def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
         and rule.holds(leaf.old, leaf.new)
         and rule.within(leaf)
     )
+
+
+def _all(old: Answer, new: Answer) -> Sequence[_Leaf]:
+    try:
+        return list(_answers(old, new))
+    except RecursionError:
+        return [_Leaf("body that is nested too deeply", MISSING, MISSING)]
 
 
 def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:

@@ -12,6 +12,7 @@ from bench.cases.console_watch import console_watch
 from bench.cases.identity import identity_users, oidc_publish
 from bench.cases.lists import lists
 from bench.cases.metrics import metrics
+from bench.cases.migrate_copy import migrate_copy
 from bench.cases.open_loop import open_loop
 from bench.cases.parallel import parallel
 from bench.cases.publish import publish
@@ -68,6 +69,7 @@ CASES: dict[str, Callable[[Bench], Iterator[Result]]] = {
     "push-hanging": push_hanging,
     "open": open_loop,
     "where": where,
+    "migrate-copy": migrate_copy,
     "spark-read": spark_read,
     "spark-archive": spark_archive,
     "spark-cluster": spark_cluster,

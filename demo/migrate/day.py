@@ -240,7 +240,7 @@ class _Maker:
         self._topics.append(made)
         if number % 30 == 13:
             made |= {"msg_num": Int64(max(end - 3, 0)), "publish_rate": float("inf")}
-            self._day.odd.add(f"{project['name']}/{name}")  # counts what is there now
+            self._day.odd.add(f"{project['name']}/{name}")  # no answer can say such a rate
         day = {"project_uuid": project["uuid"], "topic_name": name}
         today = self._now.replace(hour=0, minute=0, second=0)
         self._day.add("daily_topic_msg_count", date=today, msg_count=Int64(end - end // 3), **day)

@@ -162,6 +162,9 @@ def import_command(
     data: DataFolder = DATA_FOLDER,
     config: Config = None,
     check_only: Annotated[bool, option("Read and judge the file, and change nothing.", "--check")] = False,
+    messages_only: Annotated[
+        bool, option("Store its messages only; a later file brings those that came since, and the rest.", "--messages")
+    ] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Fill a new installation from an export. Nothing is served of it before all of it is there.
@@ -180,8 +183,9 @@ def import_command(
     settings = settings_of(data, config)
     if file != STANDARD:
         check(file, Progress("checked").tell)
-    counts = _run(_import(settings, file))
-    _tell(counts, output, "All of it is there; start the service.")
+    counts = _run(_import(settings, file, messages_only=messages_only))
+    more = "Its messages are there; import a later file, and then start the service."
+    _tell(counts, output, more if messages_only else "All of it is there; start the service.")
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -197,11 +201,11 @@ async def _export(settings: Settings, file: str, *, with_secrets: bool) -> Mappi
         return await export(source, file, Progress("exported").tell, with_secrets=with_secrets)
 
 
-async def _import(settings: Settings, file: str) -> Mapping[str, int]:
+async def _import(settings: Settings, file: str, *, messages_only: bool) -> Mapping[str, int]:
     from ams.app.moving import import_
 
     async with installation(settings) as target:
-        return await import_(target, file, Progress("imported").tell)
+        return await import_(target, file, Progress("imported").tell, messages_only=messages_only)
 
 
 @contextlib.asynccontextmanager

@@ -17,6 +17,7 @@ from ams.cli.extras import need
 from ams.cli.installation import Config, Progress, installation, settings_of
 from ams.cli.migrate_authn import migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
+from ams.cli.shadow import shadow
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ app = Group(
     "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
     "ams migrate export all.jsonl.gz --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
 )
+app.does()(shadow)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ pulling      its messages by the API
 sources      one of the two ways
 writing      both together as a file
 verifying    the new service held to both
+comparing    answers of two services to one request, and which differences are right
+haproxy_log  requests in lines of a log
+shadow       two services asked what clients asked for
 
 `docs/how-to/move-from-the-reference.md` says what becomes of what.
 """

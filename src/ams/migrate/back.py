@@ -94,7 +94,9 @@ class _Returning:
         """Give all of them, and all positions."""
         self._expected = sum(each.end - each.start for each in since)
         await together(map(self._give_messages, since))
-        moved = sum(await together(map(self._move, self._found.subscriptions)))
+        topics = {(each.line.project, each.line.name) for each in self._found.topics}
+        standing = [each for each in self._found.subscriptions if (each.project, each.topic) in topics]
+        moved = sum(await together(map(self._move, standing)))
         self._oddities += await asyncio.to_thread(lambda: list(self._made_since()))
         return Returned(self._expected, moved, self._oddities)
 

@@ -64,6 +64,28 @@ async def test_a_detached_subscription_stands_nowhere_here_either(tmp_path: Path
         assert await target.cursors.subscriptions() == {named["used"]}
 
 
+def tail(path: Path, clock: ManualClock, first: int, last: int, *rest: dict[str, object], **log: object) -> str:
+    """Write a file with a log, which is known by its id, and what else there is."""
+    data = base64.b64encode(b"hello").decode()
+    messages = [line("message", offset=number, time=clock.now - 1000, data=data) for number in range(first, last)]
+    return written(path, whole(line("log", project="P", topic="T", first=first, **log), *messages, *rest))
+
+
+async def test_messages_go_ahead_and_a_later_file_brings_what_came_since_and_the_rest(tmp_path: Path):
+    clock, own = ManualClock(), {"id": "0f5fd0ba-6a4c-4f43-a1b5-8f4d6a1f0a01"}
+    rest = line("project", name="P"), line("topic", project="P", name="T")
+    async with installation(tmp_path / "new", clock) as target:
+        await import_(target, tail(tmp_path / "ahead", clock, 3, 6, *rest, **own), quiet, messages_only=True)
+        assert await target.registry.is_empty()
+        with pytest.raises(Unusable, match="messages 6 to 6 of topic T of project P are missing"):
+            await import_(target, tail(tmp_path / "late", clock, 7, 9, *rest, **own), quiet)
+        with pytest.raises(Unusable, match="topic T of project P has no id in the file"):
+            await import_(target, tail(tmp_path / "named", clock, 6, 9), quiet, messages_only=True)
+        await import_(target, tail(tmp_path / "tail", clock, 6, 9, *rest, **own), quiet)
+    async with service(tmp_path / "new", clock) as api:
+        assert await api.ask("GET", "/projects/P/topics/T:offsets") == {"min": 3, "max": 9}
+
+
 async def test_names_are_enough_and_tokens_of_any_length_open(tmp_path: Path):
     clock = ManualClock()
     path = converted(tmp_path / "file", clock)

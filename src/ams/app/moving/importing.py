@@ -6,6 +6,7 @@ empty registry, and refuses. Importing the file again goes on where it was broke
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import IO, TypeVar
@@ -46,8 +47,13 @@ def check(path: str, progress: Progress) -> Mapping[str, int]:
     return rules.counts
 
 
-async def import_(target: Installation, path: str, progress: Progress) -> Mapping[str, int]:
+async def import_(
+    target: Installation, path: str, progress: Progress, *, messages_only: bool = False
+) -> Mapping[str, int]:
     """Store what a file holds in an empty installation; return how many lines of each kind that were.
+
+    `messages_only` stores no more than the messages: a later file, of a later moment, brings those that came since and
+    the rest. Its logs go on where those that are there end.
 
     Lines are judged as they come: `check` does it before. Raises `Unusable` for a bad line, which leaves an import that
     was broken off, and for an installation that holds something, which is left as it is.
@@ -55,7 +61,7 @@ async def import_(target: Installation, path: str, progress: Progress) -> Mappin
     if not await target.registry.is_empty():
         raise Unusable("there are users or topics already: import into a new installation")
     with reading(path) as file:
-        return await _Importing(target, file, path, progress).run()
+        return await _Importing(target, file, path, progress).run(messages_only=messages_only)
 
 
 class _Importing:
@@ -68,11 +74,16 @@ class _Importing:
         self._expected: int | None = None
         self._done = 0
         self._lost = 0
+        self._ahead = False
 
-    async def run(self) -> Mapping[str, int]:
+    async def run(self, *, messages_only: bool) -> Mapping[str, int]:
+        self._ahead = messages_only
         logs = await self._load_all()
         await self._refuse_others(logs)
-        await fill(self._target, self._registered(), logs, self._lost)
+        if messages_only:
+            deque(self._registered(), 0)  # lines are judged as they are read
+        else:
+            await fill(self._target, self._registered(), logs, self._lost)
         return self._rules.counts
 
     async def _load_all(self) -> Mapping[Name, Loaded]:
@@ -98,10 +109,16 @@ class _Importing:
             )
 
     async def _load(self, line: Log) -> Loaded:
+        if self._ahead and line.id is None:
+            raise Unusable(f"topic {line.topic} of project {line.project} has no id in the file: no later one goes on")
         topic = topic_id(line.id) if line.id else new_topic_id()
         label, origin = f"{line.project}.{line.topic}", Origin(Offset(line.first), line.bytes)
         await self._log.create(topic, _milliseconds(line.retention), label=label, origin=origin)
-        await self._log.load(topic, self._messages((await self._log.bounds(topic)).end))
+        end = (await self._log.bounds(topic)).end
+        if line.first > end:
+            what = f"messages {end} to {line.first - 1} of topic {line.topic} of project {line.project}"
+            raise Unusable(f"{what} are missing: import the file that has them before this one")
+        await self._log.load(topic, self._messages(end))
         return Loaded(topic, line.bytes)
 
     async def _messages(self, start: Offset) -> AsyncIterator[Sequence[Stored]]:

@@ -9,36 +9,29 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
-from typing import NamedTuple
+from itertools import accumulate
 
 import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
-from ams.storage.log.base import Appended, check_load
+from ams.storage.log.base import NEVER, Appended, check_load
 from ams.storage.log.embedded.record import (
     HEAD,
     MAX_REQUESTS,
     RECORD_BYTES,
     Kind,
     Stamp,
+    encode_loaded,
     encode_messages,
     encode_note,
 )
 from ams.storage.log.embedded.segment import Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
 
-
-class Loaded(NamedTuple):
-    """Messages that have their offsets and publish time from another log, and share a record."""
-
-    first: Offset
-    time: Milliseconds
-    fragments: Sequence[Fragment]
-    data_bytes: int
-    """What they count for; 0 of what was counted when the topic was made."""
+Loaded = tuple[Offset, Milliseconds, Sequence[Fragment]]
+"""Messages that have their offsets and publish time from another log, and share a record: the first's, and theirs."""
 
 
 class Append(msgspec.Struct, eq=False):
@@ -58,6 +51,8 @@ class Append(msgspec.Struct, eq=False):
     """`content_hash` of the messages when there is a key."""
     loaded: Sequence[Loaded] = ()
     """The same messages, where each of them was in another log; empty: they go to the end of the topic, and now."""
+    count_from: Offset = NEVER
+    """Of those that were in another log, data bytes are counted from here on."""
     answer: Appended | None = None
     """Where its messages go; they are there when the committer says so."""
     has_ordering_keys: bool = False
@@ -173,12 +168,19 @@ class Packed:
 
     def _add_loaded(self, topic: TopicState, append: Append, published: int) -> Tail:
         """Add an append that keeps its offsets and times, a record for each run of it; return where it ends."""
-        for first, time, fragments, data_bytes in append.loaded:
-            published += data_bytes
-            has_keys = append.has_ordering_keys and has_ordering_keys(fragments)
-            self._add_record(topic, first, time, (len(fragments), data_bytes, 0), (), fragments, has_keys)
-        append.answer = Appended(append.loaded[0].first, len(append.fragments), time)
-        return Tail(Offset(first + len(fragments)), time, published, self._stamp.commit)
+        loaded, since = append.loaded, append.count_from
+        counted = [
+            0 if first < since else sent_bytes(run, sum(map(len, run))) for first, _, run in loaded
+        ]  # fmt: skip
+        data, lengths = encode_loaded(self._stamp, topic.id, loaded, counted, append.has_ordering_keys)
+        self.parts.append(data)
+        records, end = self.records, self.end
+        for (first, time, run), length in zip(loaded, lengths, strict=True):
+            records.append(WrittenRecord(topic, first, time, len(run), end, length))
+            end += length
+        self.end = end
+        append.answer = Appended(loaded[0][0], len(append.fragments), time)
+        return Tail(Offset(first + len(run)), time, published + sum(counted), self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -288,37 +290,35 @@ def loads(
 ) -> Iterator[Append]:
     """Yield appends with the messages of a batch, of which those from `count_from` on are counted.
 
-    Raises `InvalidInput` for messages that cannot follow those before.
+    A record has messages of one time, without a hole, that are all counted or none. Raises `InvalidInput` for messages
+    that cannot follow those before.
     """
     check_load(batch, topic.end, topic.tail.time)
-    fragments = [each.fragment for each in batch]
-    sizes = [*map(len, fragments)]
-    has_keys = has_ordering_keys(fragments)
     runs: list[Loaded] = []
-    begin = size = 0
-    for start, stop in pairwise(_records(batch, sizes, count_from)):
-        offset, time, _ = batch[start]
-        run, bytes_ = fragments[start:stop], sum(sizes[start:stop])
-        runs.append(Loaded(offset, time, run, sent_bytes(run, bytes_) if offset >= count_from else 0))
-        size += bytes_
-        if size >= LOAD_BYTES or stop == len(batch):
-            yield Append(
-                topic, fragments[begin:stop], size, 0, new_answer(), loaded=runs, has_ordering_keys=has_keys
-            )  # fmt: skip
-            begin, runs, size = stop, [], 0
+    run: list[Fragment] = []
+    size, filled, end, last = 0, 0, Offset(-1), Milliseconds(-1)
+    for offset, time, fragment in batch:
+        length = len(fragment)
+        if offset == end and time == last and filled + length <= RECORD_BYTES and offset != count_from:
+            run.append(fragment)
+            filled += length
+        else:
+            if size >= LOAD_BYTES:
+                yield _load(topic, runs, size, count_from, new_answer())
+                runs, size = [], 0
+            run, filled = [fragment], length
+            runs.append((offset, time, run))
+        size += length
+        end, last = Offset(offset + 1), time
+    if runs:
+        yield _load(topic, runs, size, count_from, new_answer())
 
 
-def _records(batch: Sequence[Stored], sizes: Sequence[int], count_from: Offset) -> Iterator[int]:
-    """Yield where in a batch records begin, and its length: one has messages of one time, without a hole.
-
-    Those of one are all counted, or none.
-    """
-    size, end, time = 0, Offset(-1), Milliseconds(-1)
-    for number, each in enumerate(batch):
-        is_next = each.offset == end != count_from and each.time == time
-        if not is_next or size + sizes[number] > RECORD_BYTES:
-            yield number
-            size = 0
-        size += sizes[number]
-        end, time = Offset(each.offset + 1), each.time
-    yield len(batch)
+def _load(
+    topic: TopicState, runs: list[Loaded], size: int, count_from: Offset, answer: "asyncio.Future[Appended]"
+) -> Append:
+    fragments = [fragment for _, _, run in runs for fragment in run]
+    has_keys = has_ordering_keys(fragments)
+    return Append(
+        topic, fragments, size, 0, answer, loaded=runs, count_from=count_from, has_ordering_keys=has_keys
+    )  # fmt: skip

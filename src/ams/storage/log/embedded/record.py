@@ -42,7 +42,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple, cast
 
 from ams.core.clock import Milliseconds
-from ams.core.messages import Fragment
+from ams.core.messages import Fragment, has_ordering_keys
 from ams.core.names import Offset, TopicId
 from ams.core.runs import Run
 
@@ -216,6 +216,39 @@ def encode_messages(
     parts.append(b"".join((_START.pack(MAGIC, crc32(checked, seed)), checked, before)))
     parts += fragments
     return HEADER_BYTES + len(before) + size
+
+
+def encode_loaded(
+    stamp: Stamp,
+    topic: TopicId,
+    runs: Sequence[tuple[Offset, Milliseconds, Sequence[Fragment]]],
+    counted: Sequence[int],
+    some_have_ordering_keys: bool,
+) -> tuple[bytes, list[int]]:
+    """Return the bytes of messages records, one for each run: first offset, time, messages; and the length of each.
+
+    `counted` are their data bytes. As a rule a run is one message: messages of other logs were published at any time.
+    """
+    commit, durable, seed = stamp
+    parts: list[bytes] = []
+    lengths: list[int] = []
+    for (first, time, run), data_bytes in zip(runs, counted, strict=True):
+        has_keys = some_have_ordering_keys and has_ordering_keys(run)
+        if len(run) > 1:
+            lengths.append(
+                encode_messages(parts, stamp, topic, first, time, (len(run), data_bytes, 0), (), run, True, has_keys)
+            )
+            continue
+        fragment = run[0]
+        size = len(fragment)
+        before = _one_message(1, data_bytes, 0, size)
+        size += len(before)
+        flags = _LAST | has_keys * _ORDERING_KEYS
+        body = checksum(fragment, crc32(before, seed))
+        checked = _CHECKED.pack(size, body, topic, first, time, commit, durable, 1, 1, _MESSAGES, flags)
+        parts += (_START.pack(MAGIC, crc32(checked, seed)), checked, before, fragment)
+        lengths.append(HEADER_BYTES + size)
+    return b"".join(parts), lengths
 
 
 def encode_note(key: bytes, content: bytes, first: Offset, messages: int) -> bytes:

@@ -1,0 +1,503 @@
+"""Compare what two services answer to one request, and tell what differs beyond the documented differences: pure.
+
+Answers are compared as JSON, field by field. What differs is a `Kind`, named by where it is (`users[].roles`), whatever
+the values are. `RULES` says which of them are right, why, and where that is documented. No secret is in a kind.
+"""
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from ams.core.names import is_name, is_uuid
+from ams.service.subscriptions import MAX_ACK_DEADLINE
+
+CUT = 80
+"""Characters that are shown of each side."""
+SECRETS = frozenset(
+    {"token", "activation_token", "verificationHash", "mattermostUrl", "authorizationHeader.value", "key"}
+)
+"""Fields of which nothing is shown, by their name or by that and the one above."""
+
+
+class Read(NamedTuple):
+    """A request of the reference that only reads."""
+
+    action: str
+    """Of the contract, 3.4."""
+    path: str
+    writes: str = ""
+    """Why asking changes something at the reference, if it does."""
+
+
+_ADDS = "asking adds a record at the old service (O1)"
+READS = (  # verbs and fixed names before plain ones
+    Read("ams:vaMetrics", "/metrics/va_metrics"),
+    Read("ams:metrics", "/metrics", _ADDS),
+    Read("ams:healthStatus", "/status"),
+    Read("version:list", "/version"),
+    Read("users:byToken", "/users:byToken/{token}"),
+    Read("users:byUUID", "/users:byUUID/{uuid}"),
+    Read("users:profile", "/users/profile"),
+    Read("users:usageReport", "/users/usageReport", _ADDS),
+    Read("users:list", "/users"),
+    Read("users:show", "/users/{user}"),
+    Read("registrations:list", "/registrations"),
+    Read("registrations:show", "/registrations/{uuid}"),
+    Read("projects:list", "/projects"),
+    Read("projects:metrics", "/projects/{project}:metrics"),
+    Read("projects:show", "/projects/{project}"),
+    Read("projects:listUsers", "/projects/{project}/members"),
+    Read("projects:showUser", "/projects/{project}/members/{user}"),
+    Read("schemas:list", "/projects/{project}/schemas"),
+    Read("schemas:show", "/projects/{project}/schemas/{schema}"),
+    Read("topics:list", "/projects/{project}/topics"),
+    Read("topics:acl", "/projects/{project}/topics/{topic}:acl"),
+    Read("topics:metrics", "/projects/{project}/topics/{topic}:metrics"),
+    Read("topics:show", "/projects/{project}/topics/{topic}"),
+    Read("subscriptions:listByTopic", "/projects/{project}/topics/{topic}/subscriptions"),
+    Read("subscriptions:list", "/projects/{project}/subscriptions"),
+    Read(
+        "subscriptions:offsets",
+        "/projects/{project}/subscriptions/{subscription}:offsets",
+        "asking may move the subscription at the old service (11.3)",
+    ),
+    Read("subscriptions:timeToOffset", "/projects/{project}/subscriptions/{subscription}:timeToOffset"),
+    Read("subscriptions:acl", "/projects/{project}/subscriptions/{subscription}:acl"),
+    Read("subscriptions:metrics", "/projects/{project}/subscriptions/{subscription}:metrics"),
+    Read("subscriptions:show", "/projects/{project}/subscriptions/{subscription}"),
+)
+_PATTERNS = [(re.compile("/v1" + re.sub(r"\{\w+\}", "[^/:]+", each.path)), each) for each in READS]
+
+
+def read_of(target: str) -> Read | None:
+    """Return what a GET of a path, with its query, asks for; None for what is no read of the reference."""
+    try:
+        path = unquote(urlsplit(f"//-{target}").path if target.startswith("/") else urlsplit(target).path)
+    except ValueError:
+        return None
+    return next((read for pattern, read in _PATTERNS if pattern.fullmatch(path)), None)
+
+
+class Answer(NamedTuple):
+    """What a service answered."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+class Kind(NamedTuple):
+    """What is different, and an example of it, cut short and without secrets."""
+
+    where: str
+    old: str
+    new: str
+
+    @property
+    def place(self) -> tuple[str, bool, bool]:
+        """What makes two kinds the same, whatever their examples are."""
+        return self.where, self.old == repr(MISSING), self.new == repr(MISSING)
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "(missing)"
+
+
+MISSING: Any = _Missing()
+"""In the place of a value that is not there."""
+Holds = Callable[[Any, Any], bool]
+
+
+def _always(_old: Any, _new: Any) -> bool:
+    return True
+
+
+def _is_none(value: Any) -> bool:
+    return value is MISSING or value is None or value in ("", [])
+
+
+def _both_none(old: Any, new: Any) -> bool:
+    return _is_none(old) and _is_none(new)
+
+
+def _hidden(old: Any, new: Any) -> bool:
+    return not _is_none(old) and _is_none(new)
+
+
+def _added(old: Any, _new: Any) -> bool:
+    return old is MISSING
+
+
+def _left_out(_old: Any, new: Any) -> bool:
+    return new is MISSING
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(old: Any, new: Any) -> bool:
+    return _is_number(old) and _is_number(new)
+
+
+def _fewer(old: Any, new: Any) -> bool:
+    return new is MISSING or (_numbers(old, new) and new < old)
+
+
+def _texts(old: Any, new: Any) -> bool:
+    return isinstance(old, str) and isinstance(new, str)
+
+
+def _pages(old: Any, new: Any) -> bool:
+    return _texts(old, new) and bool(old) == bool(new)
+
+
+def _nearly(old: Any, new: Any) -> bool:
+    return _numbers(old, new) and math.isclose(old, new, rel_tol=0.05, abs_tol=0.01)
+
+
+def _pairs(*pairs: tuple[int, int]) -> Holds:
+    return lambda old, new: (old, new) in pairs
+
+
+def _year_1(old: Any, _new: Any) -> bool:
+    return _is_none(old) or (isinstance(old, str) and old.startswith("0001-01-01"))
+
+
+def _cut_deadline(old: Any, new: Any) -> bool:
+    return _numbers(old, new) and new == min(max(old, 0), MAX_ACK_DEADLINE)
+
+
+def _no_uuid(old: Any, new: Any) -> bool:
+    return isinstance(old, str) and not is_uuid(old) and isinstance(new, str)
+
+
+def _no_project(old: Any, new: Any) -> bool:
+    return new is MISSING and isinstance(old, Mapping) and not old.get("project")
+
+
+def _bad_name(old: Any, new: Any) -> bool:
+    """Whether something is left out whose name nobody could ask for."""
+    return new is MISSING and bool(_short(old)) and not is_name(_short(old))
+
+
+def _short(item: Any) -> str:
+    name = item.get("name", item.get("project")) if isinstance(item, Mapping) else item
+    return name.rpartition("/")[2] if isinstance(name, str) else ""
+
+
+def _in_anything(_above: "Above") -> bool:
+    return True
+
+
+def _in_pull(above: "Above") -> bool:
+    """Whether it is in the push configuration of a subscription that is pulled from."""
+    return any("pushEndpoint" in old and not old.get("type") for old, _ in above if isinstance(old, Mapping))
+
+
+def _in_mattermost(above: "Above") -> bool:
+    return any(old.get("type") == "mattermost" for old, _ in above if isinstance(old, Mapping))
+
+
+def _in_reduced(above: "Above") -> bool:
+    """Whether it is in a user that the new service shows the reduced view of, and the old one the full view."""
+    return any(
+        "token" in old and "token" not in new
+        for old, new in above
+        if isinstance(old, Mapping) and isinstance(new, Mapping)
+    )
+
+
+def _in_repeated(above: "Above") -> bool:
+    """Whether it stands beside a list with several of a name."""
+    old = above[-1][0]
+    lists = [each for each in old.values() if isinstance(each, list)] if isinstance(old, Mapping) else []
+    return any(len(each) > len({_identity(item, place) for place, item in enumerate(each)}) for each in lists)
+
+
+def _beside_bad_name(above: "Above") -> bool:
+    """Whether it stands in a list with names, of the old service, that nobody could ask for."""
+    old = above[-1][0]
+    return isinstance(old, list) and any(not is_name(_short(each)) for each in old)
+
+
+class Rule(NamedTuple):
+    """A difference that is right."""
+
+    source: str
+    """An id of `docs/reference/differences.md`, a section of `docs/contract/api.md`, or a how-to."""
+    why: str
+    actions: str
+    """A regular expression of the actions that are meant."""
+    where: str
+    """A regular expression of where it is."""
+    holds: Holds = _always
+    """Whether two values differ as is right."""
+    within: "Callable[[Above], bool]" = _in_anything
+    """Whether they stand in something where that is right."""
+    only: Literal["", "others", "moving"] = ""
+    """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
+
+
+_MOVE, _SHADOW = "how-to move-from-the-reference", "how-to compare-with-the-reference"
+_USER = "users:.*|projects:(listUsers|showUser)"
+_MEMBER = "projects:(listUsers|showUser)"
+_USAGE = "ams:vaMetrics|users:usageReport"
+_SUBSCRIPTION = "subscriptions:(list|show)"
+_TIMES = r".*(created_on|createdOn|modified_on|registered_at|modified_at)"
+_LISTS = r"(users|topics|subscriptions|projects|schemas)\[\]"
+RULES: Sequence[Rule] = (
+    # How answers look
+    Rule("O7", "errors say that they are JSON", ".*", "content type of an error"),
+    Rule("contract 1.3", "an unknown path is told in JSON", ".*", "body that is no JSON of a 404"),
+    Rule("O8", "an error is one answer", ".*", "second value in the body of an error"),
+    Rule("contract 4", "a page token means something to who gave it", ".*", "nextPageToken", _pages),
+    Rule("contract 7", "no projects are an empty list", "projects:list", "projects", _both_none),
+    Rule("U7", "lists are never null", _USER, r".*(roles|projects|topics|subscriptions)", _both_none),
+    Rule("contract 5.1", "these have no order", _USER, r".*(projects|roles|topics|subscriptions)\[\] order"),
+    Rule("contract 14.4", "projects have no order", _USAGE, r".*projects\[\] order"),
+    # Who may see what
+    Rule("O6", "401 and 403 the right way round", "ams:healthStatus", "status", _pairs((401, 403), (403, 401))),
+    Rule("A5", "the access list counts", "subscriptions:offsets", "status", _pairs((200, 403)), only="others"),
+    Rule("A5", "the access list counts", "subscriptions:timeToOffset", "status", _pairs((200, 403)), only="others"),
+    Rule("contract 3.5", "administrators pass", ".*:metrics", "status", _pairs((403, 200)), only="others"),
+    Rule("contract 3.4", "other roles", "ams:.*|users:list", "status", _pairs((200, 401), (200, 403)), only="others"),
+    Rule("A14", "not for all", "subscriptions:.*", r".*(verificationHash|Header\.value)", _hidden, only="others"),
+    Rule("T3", "tokens may be shown once only", _USER, r".*token", _hidden),
+    Rule(
+        "U3",
+        "the reduced view",
+        _MEMBER,
+        r".*(token|created_by|_roles\[\]|projects\[\])",
+        _hidden,
+        _in_reduced,
+        "others",
+    ),
+    # Fields of ours, which clients pass over
+    Rule("contract 7", "how long messages are kept", "projects:(list|show)", r".*retentionSeconds", _added),
+    Rule("contract 8", "how long messages are kept", "topics:.*", r".*retentionSeconds", _added),
+    Rule("contract 9.1", "slowstart shows a period", _SUBSCRIPTION, r".*retryPolicy\.period", _added),
+    Rule(
+        "contract 14.3", "a metric of ours", ".*:metrics", r"metrics\[subscription\.number_of_lost_messages\]", _added
+    ),
+    # What a service is
+    Rule("contract 14.6", "another program", "version:list", "[a-z_]+"),
+    Rule("contract 11.4", "times as they are", "subscriptions:timeToOffset", "status", _pairs((400, 200), (400, 409))),
+    Rule("contract 13.6", "who delivers, in its own words", ".*", r"pushStatus|push_servers(\[\].*)?"),
+    # What is counted
+    Rule("O1", "what a node uses, once", "ams:metrics|users:usageReport", r"(operational_metrics\.)?metrics(\[.*)?"),
+    Rule("O3", "users are counted", _USAGE, r".*users_count", _numbers),
+    Rule("O4", "projects without messages are there", _USAGE, r".*projects(\[\])?", lambda old, _: _is_none(old)),
+    Rule("O4", "so is what they hold", _USAGE, r"(.*\.)?total_(topics|subscriptions)_count", _numbers),
+    Rule("O5", "rates go over, not the times they are of", ".*:metrics", r".*rate\]\.timeseries\[\]\.value", _nearly),
+    Rule(
+        "contract 14", "each its clock", ".*:metrics", r"metrics\[(?!.*rate\]).*\]\.timeseries\[\]\.timestamp", _texts
+    ),
+    Rule("contract 14", "words about a metric", ".*:metrics", r"metrics\[.*\]\.description"),
+    Rule("U13", "not of an earlier topic", ".*:metrics", r".*daily_messages\]\.timeseries\[\].*", _fewer),
+    Rule(_MOVE, "the end of a topic", "topics:metrics", r".*number_of_messages\]\.timeseries\[\]\.value", _numbers),
+    Rule(_MOVE, "days add up to it", "topics:metrics", r".*daily_messages\]\.timeseries\[\].*"),
+    # What a move makes of what was stored
+    Rule("U12", "memberships of projects that are gone", _USER, r".*projects\[\]", _no_project),
+    Rule("U14", "one membership for each project", _USER, r".*projects\[\] repeated"),
+    Rule("U11", "one of each name", ".*:(list|acl|listByTopic)", r".*\[\] repeated", lambda old, new: old > new),
+    Rule("U11", "one of each name", ".*:list", "totalSize", _fewer, _in_repeated),
+    Rule("U5", "one pending registration", "registrations:list", r"user_registrations\[\]", _left_out),
+    Rule("A11", "mattermost has no header", _SUBSCRIPTION, r".*authorizationHeader\.type", _hidden, _in_mattermost),
+    Rule(_MOVE, "pulled from, as it was", _SUBSCRIPTION, r".*pushConfig\..*", within=_in_pull),
+    Rule(_MOVE, "a deadline is 0 to 600 seconds", _SUBSCRIPTION, r".*ackDeadlineSeconds", _cut_deadline),
+    Rule(_MOVE, "when it was made", ".*", _TIMES, _year_1),
+    Rule(_MOVE, "a uuid that was none", ".*", r".*uuid", _no_uuid),
+    Rule(_MOVE, "a name nobody could ask for", ".*", _LISTS, _bad_name),
+    Rule(_MOVE, "its new name", ".*", _LISTS, _added, _beside_bad_name),
+    # What goes on meanwhile
+    Rule(_SHADOW, "messages come and go", "subscriptions:offsets", "min|max|current", _numbers, only="moving"),
+    Rule(_SHADOW, "messages come and go", "subscriptions:timeToOffset", "offset", _numbers, only="moving"),
+    Rule(_SHADOW, "so they do", "subscriptions:timeToOffset", "status", _pairs((200, 409), (409, 200)), only="moving"),
+    Rule(_SHADOW, "counters go on", ".*:metrics", r"metrics\[.*\]\.timeseries(\[\].*)?", only="moving"),
+    Rule(_SHADOW, "counters go on", _USAGE, r".*(count|average_daily_messages)", _numbers, only="moving"),
+)
+
+
+def different(
+    action: str,
+    old: Answer,
+    new: Answer,
+    *,
+    still: bool = False,
+    admin: bool = False,
+    secrets: Collection[str] = (),
+    rules: Sequence[Rule] = RULES,
+) -> list[Kind]:
+    """Return what differs between two answers to one request beyond the rules, each kind once.
+
+    `still` says that nothing changed meanwhile, so that counters and positions have to be the same too, and `admin`
+    that a service_admin asked. `secrets` are texts, as the caller's token, that are masked wherever they stand.
+    """
+    held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
+    kinds: dict[tuple[str, bool, bool], Kind] = {}
+    for leaf in _answers(old, new):
+        key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
+        if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
+            kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
+    return list(kinds.values())
+
+
+Above = tuple[tuple[Any, Any], ...]
+"""What a value stands in, on both sides, the nearest last."""
+
+
+class _Leaf(NamedTuple):
+    where: str
+    old: Any
+    new: Any
+    above: Above = ()
+
+
+def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
+    return (
+        re.fullmatch(rule.where, leaf.where) is not None
+        and re.fullmatch(rule.actions, action) is not None
+        and rule.holds(leaf.old, leaf.new)
+        and rule.within(leaf.above)
+    )
+
+
+def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
+    if old.status != new.status:
+        yield _Leaf("status", old.status, new.status)
+        return
+    error = old.status >= 400
+    one, other = (each.content_type.lower().replace(" ", "") for each in (old, new))
+    if one != other:
+        yield _Leaf("content type of an error" if error else "content type", old.content_type, new.content_type)
+    if old.body != new.body:
+        yield from _bodies(old, new, error)
+
+
+def _bodies(old: Answer, new: Answer, error: bool) -> Iterator[_Leaf]:
+    one, one_more = _json(old.body)
+    other, other_more = _json(new.body)
+    if isinstance(one, _Text) or isinstance(other, _Text):
+        yield _Leaf(f"body that is no JSON of a {old.status}" if error else "body that is no JSON", one, other)
+        return
+    if one_more != other_more:
+        where = "second value in the body of an error" if error else "second value in the body"
+        yield _Leaf(where, one_more, other_more)
+    yield from _values("", one, other, ())
+
+
+class _Text(str):
+    """A body that is no JSON."""
+
+    __slots__ = ()
+
+
+_decode = json.JSONDecoder(parse_constant=str).raw_decode
+
+
+def _json(body: bytes) -> tuple[Any, bool]:
+    """Return the first JSON value of a body, and whether there is more behind it; the text itself if it is no JSON."""
+    text = body.decode(errors="replace").strip()
+    if not text:
+        return MISSING, False
+    try:
+        value, end = _decode(text)
+    except (ValueError, RecursionError):
+        return _Text(text), False
+    if end < len(text) and not isinstance(value, dict):
+        return _Text(text), False
+    return value, end < len(text)
+
+
+def _values(where: str, old: Any, new: Any, above: Above) -> Iterator[_Leaf]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in old | new:
+            one, other = old.get(name, MISSING), new.get(name, MISSING)
+            yield from _values(f"{where}.{name}".removeprefix("."), one, other, (*above, (old, new)))
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _lists(where, old, new, (*above, (old, new)))
+    elif (type(old) is not type(new) and not _numbers(old, new)) or old != new:
+        yield _Leaf(where or "body", old, new, above)
+
+
+def _lists(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Iterator[_Leaf]:
+    """Compare items of one identity, wherever they stand, then their order; items without one by their places."""
+    ones, others = ({_identity(each, place): each for place, each in enumerate(items)} for items in (old, new))
+    repeated = len(old) - len(ones), len(new) - len(others)
+    if repeated[0] != repeated[1]:
+        yield _Leaf(f"{where}[] repeated", *repeated, above)
+    for identity in ones | others:
+        one, other = ones.get(identity, MISSING), others.get(identity, MISSING)
+        yield from _values(f"{where}[{_label(one if other is MISSING else other)}]", one, other, above)
+    common = [[each for each in ids if each in others and each in ones] for ids in (ones, others)]
+    for first, second in zip(*common, strict=True):
+        if first != second:
+            yield _Leaf(f"{where}[] order", str(first[1]), str(second[1]), above)
+            return
+
+
+def _identity(item: Any, place: int) -> tuple[Any, ...]:
+    """Return what tells an item of a list from the others."""
+    if isinstance(item, str | int | float):
+        return (type(item).__name__, item)
+    if not isinstance(item, Mapping):
+        return ("place", place)
+    if "metric" in item:
+        return ("metric", str(item["metric"]), str(item.get("resource_name")))
+    if isinstance(item.get("name"), str):
+        return ("name", item["name"], str(item.get("uuid")) if "registered_at" in item else "")
+    for name in ("project", "endpoint"):
+        if isinstance(item.get(name), str):
+            return (name, item[name])
+    if len(str(item.get("timestamp", ""))) == len("YYYY-MM-DD"):
+        return ("day", str(item["timestamp"]))
+    return ("place", place)
+
+
+def _label(item: Any) -> str:
+    return str(item["metric"]) if isinstance(item, Mapping) and "metric" in item else ""
+
+
+_HEX = re.compile(r"[0-9A-Fa-f]{32,}")
+_URL = re.compile(r"(https?://)(?:[^/\s?#\"'@]*@)?([^/\s?#\"']*)[/?#]?[^\s\"']*", re.IGNORECASE)
+_LONG = re.compile(r"[\w+/=.-]{20,}")
+_STARS = "***"
+
+
+def _masked(text: str, secrets: Collection[str]) -> str:
+    """Return a text without what is a known secret, looks like a token, or follows a host in a URL."""
+    for each in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(each, _STARS)
+    text = _URL.sub(rf"\1\2/{_STARS}", _HEX.sub(_STARS, text))
+    return text if len(text) <= CUT else f"{text[: CUT - 3]}..."
+
+
+def _shown(leaf: _Leaf, secrets: Collection[str]) -> tuple[str, str]:
+    names = [each.partition("[")[0] for each in leaf.where.split(".")]
+    if SECRETS.intersection(names + [f"{one}.{other}" for one, other in itertools.pairwise(names)]):
+        return _secret(leaf.old, "(a secret)"), _secret(leaf.new, "(a secret)" if _is_none(leaf.old) else "(another)")
+    return _text(leaf.old, secrets), _text(leaf.new, secrets)
+
+
+def _secret(value: Any, word: str) -> str:
+    return repr(MISSING) if value is MISSING else "(none)" if _is_none(value) else word
+
+
+def _text(value: Any, secrets: Collection[str]) -> str:
+    """Return a value as it is shown: what holds others is not, for there may be secrets in it."""
+    if isinstance(value, Mapping):
+        name = value.get("name", value.get("project", value.get("metric")))
+        return _masked(f"an object, {name}" if isinstance(name, str) else "an object", secrets)
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, _Text):
+        return _masked(_LONG.sub(_STARS, value), secrets)
+    if isinstance(value, str):
+        return _masked(value, secrets) or '""'
+    return repr(value) if value is MISSING else json.dumps(value)

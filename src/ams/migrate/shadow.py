@@ -1,0 +1,344 @@
+"""Ask two services, the old and the new, what real clients asked for, and tell where their answers differ.
+
+Only what reads is asked, by the routes of the reference. Requests come from a log of haproxy or, as copies, from a
+haproxy that is running (`deploy/haproxy/mirror.lua`). No client waits for anything that is done here.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import socket
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx
+
+from ams.client.errors import NotAuthenticated, Unreachable
+from ams.client.transport import base, failure, httpx_arguments, trust
+from ams.http.asgi import Receive, Send, answer
+from ams.http.server import server, until_started
+from ams.migrate.comparing import Answer, Kind, Read, different, read_of
+from ams.migrate.haproxy_log import request_of
+
+AT_ONCE = 4
+"""Requests under way to each side."""
+WAITING = 100
+"""Requests that may wait; of copies, those that come then are passed over."""
+MOST_BYTES = 16 * 2**20
+"""Of an answer that is compared."""
+MOST_KINDS = 200
+AWAY = 5
+"""Requests in a row without an answer, until a service is given up that is asked from a log."""
+LONGEST_LINE = 64 * 1024
+_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
+"""What is sent as it stands: the reference is to get what it got before."""
+
+
+class Request(NamedTuple):
+    """What is asked for on both sides."""
+
+    read: Read
+    target: str
+    """Path and query, from `/v1` on."""
+    headers: Mapping[str, str] | None = None
+    """Who asks: the headers of the client; None: a token in the query, or our own."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the requests of one route."""
+
+    asked: int = 0
+    same: int = 0
+    different: int = 0
+
+
+@dataclass(slots=True)
+class Report:
+    """What was asked, and what differs."""
+
+    routes: dict[str, Tally] = field(default_factory=dict)
+    """By action."""
+    differences: dict[str, list[tuple[Kind, int]]] = field(default_factory=dict)
+    """By action: kinds, and in how many answers."""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Why requests were not asked, or not compared."""
+    left_out: int = 0
+    """By sampling."""
+
+    @property
+    def asked(self) -> int:
+        """How many requests were compared."""
+        return sum(each.asked for each in self.routes.values())
+
+    def count(self, action: str, kinds: Iterable[Kind]) -> None:
+        """Take the result of one request in."""
+        tally = self.routes.setdefault(action, Tally())
+        kinds = list(kinds)
+        tally.asked += 1
+        tally.same += not kinds
+        tally.different += bool(kinds)
+        for kind in kinds:
+            self._count(self.differences.setdefault(action, []), kind)
+
+    def _count(self, known: list[tuple[Kind, int]], kind: Kind) -> None:
+        for place, (each, times) in enumerate(known):
+            if each.place == kind.place:
+                known[place] = (each, times + 1)
+                return
+        if len(known) < MOST_KINDS:
+            known.append((kind, 1))
+
+
+class TooLarge(Exception):
+    """An answer that is not compared."""
+
+
+class Side:
+    """One of the services, and the token of a service_admin there."""
+
+    def __init__(self, endpoint: str, token: str, ca: str | None = None, timeout: float = 30.0) -> None:
+        """Raise `InvalidInput` for what cannot be an endpoint or a token, and `Unusable` for a file of no use."""
+        self.endpoint = base(endpoint)
+        self.token = token
+        trusted = trust(self.endpoint, ca, None, None)
+        arguments = httpx_arguments(self.endpoint, token, trusted, timeout)
+        arguments["headers"] = {}
+        arguments["limits"] = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
+        self._http = httpx.AsyncClient(**arguments)
+        self._in_query = False
+
+    async def __aenter__(self) -> "Side":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def reach(self) -> None:
+        """See that it answers, and find out where it reads tokens.
+
+        Raises `Unreachable`, and `NotAuthenticated` for a token that it does not know.
+        """
+        if not self.token:
+            await self.ask("/v1/version", {})
+            return
+        for self._in_query in (False, True):
+            if (await self.ask("/v1/projects", None)).status != 401:
+                return
+        raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
+
+    async def ask(self, target: str, headers: Mapping[str, str] | None) -> Answer:
+        """Ask, by headers of a client, or by our token where there are none. Raises `Unreachable`, `TooLarge`."""
+        if headers is None and self._in_query:
+            target = f"{target}{'&' if '?' in target else '?'}key={quote(self.token, safe='')}"
+        elif headers is None:
+            headers = {"x-api-key": self.token}
+        url = self._http.base_url.copy_with(raw_path=quote(target, safe=_SAFE).encode())
+        try:
+            async with self._http.stream("GET", url, headers=headers or {}) as came:
+                body = bytearray()
+                async for part in came.aiter_bytes():
+                    body += part
+                    if len(body) > MOST_BYTES:
+                        raise TooLarge
+                return Answer(came.status_code, came.headers.get("content-type", ""), bytes(body))
+        except httpx.HTTPError as error:
+            raise failure(error, self.endpoint) from None
+
+
+@dataclass
+class Shadow:
+    """Compares two services by the requests it is given."""
+
+    old: Side
+    new: Side
+    still: bool = False
+    """Whether nobody publishes or consumes, so that counters and positions have to be the same."""
+    share: float = 1.0
+    """How many of the requests are asked, by chance."""
+    most: int | None = None
+    """How many requests are compared, at most."""
+    patient: bool = False
+    """Whether to go on while a service is away."""
+    chance: Callable[[], float] = random.random
+    report: Report = field(default_factory=Report)
+    _begun: int = 0
+    _without_answer: int = 0
+
+    def wanted(self, method: str, target: str, headers: Mapping[str, str] | None = None) -> Request | None:
+        """Return what is to be asked; None, counted with the reason, for what is passed over."""
+        read = read_of(target)
+        reason = _reason(method, target, read, headers)
+        if reason or read is None:
+            self.report.passed_over[reason] += 1
+            return None
+        if self.share < 1.0 and self.chance() >= self.share:
+            self.report.left_out += 1
+            return None
+        return Request(read, target, headers)
+
+    async def run(self, requests: AsyncIterator[Request]) -> Report:
+        """Compare all requests, a few at a time; return when they end, or enough were compared.
+
+        Raises `Unreachable` for a service that went away.
+        """
+        ready: asyncio.Queue[Request | None] = asyncio.Queue(AT_ONCE)
+
+        async def work() -> None:
+            while (request := await ready.get()) is not None:
+                await self._compare(request)
+
+        async with contextlib.AsyncExitStack() as stack:
+            group = await stack.enter_async_context(_first_error())
+            for _ in range(AT_ONCE):
+                group.create_task(work())
+            async for request in requests:
+                await ready.put(request)
+                self._begun += 1
+                if self.most is not None and self._begun >= self.most:
+                    break
+            for _ in range(AT_ONCE):
+                await ready.put(None)
+        return self.report
+
+    async def _compare(self, request: Request) -> None:
+        try:
+            kinds = await self._different(request)
+            if kinds:  # something may have moved between the two answers
+                again = {each.place for each in await self._different(request)}
+                kinds = [each for each in kinds if each.place in again]
+        except TooLarge:
+            self.report.passed_over[f"an answer of more than {MOST_BYTES >> 20} MiB"] += 1
+            return
+        except Unreachable:
+            self.report.passed_over["no answer"] += 1
+            self._without_answer += 1
+            if not self.patient and self._without_answer >= AWAY:
+                raise
+            return
+        self._without_answer = 0
+        self.report.count(request.read.action, kinds)
+
+    async def _different(self, request: Request) -> list[Kind]:
+        parts = urlsplit(request.target)
+        headers = {} if request.headers is None and parse_qs(parts.query).get("key") else request.headers
+        old, new = await asyncio.gather(*(each.ask(request.target, headers) for each in (self.old, self.new)))
+        secrets = (*_tokens(request), self.old.token, self.new.token)
+        admin = headers is None
+        return different(request.read.action, old, new, still=self.still, admin=admin, secrets=secrets)
+
+
+def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, str] | None) -> str:
+    """Return why a request is not asked; empty when it is."""
+    if method != "GET":
+        return "it writes" if method in ("POST", "PUT", "DELETE", "PATCH") else f"method {method[:10]}"
+    if read is None:
+        return "no read of the reference"
+    if read.writes:
+        return read.writes
+    if parse_qs(urlsplit(target).query).get("pageToken"):
+        return "a page token means something to who gave it"
+    if headers and "authorization" in headers and "x-api-key" not in headers:
+        return "a login that the old service does not know"
+    return ""
+
+
+def _tokens(request: Request) -> list[str]:
+    """Return what of a request is secret, as it stands and decoded."""
+    parts = urlsplit(request.target)
+    said = [each.partition("=")[2] for each in parts.query.split("&") if each.startswith("key=")]
+    said += parse_qs(parts.query).get("key", [])
+    if request.read.action == "users:byToken":
+        said.append(parts.path.rpartition("/")[2])
+    return [*said, *(request.headers or {}).values()]
+
+
+@contextlib.asynccontextmanager
+async def _first_error() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a group whose first error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except* Unreachable as errors:
+        raise errors.exceptions[0] from None
+
+
+async def logged(shadow: Shadow, file: int) -> AsyncIterator[Request]:
+    """Yield what is to be asked of the lines of a log, a file or a pipe that may still grow."""
+    async for line in _lines(file):
+        found = request_of(line)
+        if found is None:
+            shadow.report.passed_over["a line without a request"] += bool(line.strip())
+        elif (request := shadow.wanted(*found)) is not None:
+            yield request
+
+
+async def _lines(file: int) -> AsyncIterator[str]:
+    """Yield lines as they come. They are read in a thread of its own, which no end of the program waits for."""
+    loop = asyncio.get_running_loop()
+    parts: asyncio.Queue[bytes] = asyncio.Queue(4)
+
+    def read() -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is gone
+            part = b"-"
+            while part:
+                try:
+                    part = os.read(file, LONGEST_LINE)
+                except OSError:
+                    part = b""
+                asyncio.run_coroutine_threadsafe(parts.put(part), loop).result()
+
+    threading.Thread(target=read, daemon=True).start()
+    rest = b""
+    while part := await parts.get():
+        *lines, rest = (rest + part).split(b"\n")
+        for each in lines:
+            yield each.decode(errors="replace")
+        rest = rest if len(rest) <= LONGEST_LINE else b"-"
+    yield rest.decode(errors="replace")
+
+
+_KEPT = (b"x-api-key", b"authorization")
+
+
+@contextlib.asynccontextmanager
+async def copies(shadow: Shadow, sock: socket.socket, stop: asyncio.Event) -> AsyncIterator[AsyncIterator[Request]]:
+    """Take copies of requests at a socket, by HTTP, until `stop`; each is answered at once, before anybody is asked."""
+    waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
+
+    async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"] if name in _KEPT}
+        query = scope["query_string"].decode("latin-1")
+        target = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        if waiting.full():
+            shadow.report.passed_over["too many at once"] += 1
+        elif (request := shadow.wanted(scope["method"], target, headers)) is not None:
+            waiting.put_nowait(request)
+        await answer(send, 202, b"", [])
+
+    async def taken() -> AsyncIterator[Request]:
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not (stop.is_set() and waiting.empty()):
+                coming = asyncio.ensure_future(waiting.get())
+                await asyncio.wait([coming, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if coming.done():
+                    yield coming.result()
+                else:
+                    coming.cancel()
+        finally:
+            stopping.cancel()
+
+    serving = server(take)
+    task = asyncio.ensure_future(serving.serve([sock]))
+    try:
+        await until_started(serving, task)
+        yield taken()
+    finally:
+        serving.should_exit = True
+        await task

@@ -1,0 +1,144 @@
+"""The way back: what came since the cut is given to the old service, whose clients go on there."""
+
+import asyncio
+import base64
+import json
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from demo.migrate.day import Day, Size, made_up
+from demo.migrate.filling import write_documents, write_messages
+from demo.migrate.original import OldSide
+from demo.migrate.site import CLIENT, CURL, LIBRARY, PROJECT, REQUESTS, Pushed, publisher, subscriber
+from tests.migrate.test_cutting import Starter
+from tests.migrate.test_move import ams, b64
+from tests.support import marks
+
+pytestmark = pytest.mark.kafka
+
+SIZE = Size(users=30, projects=6, topics=20, messages=2_000)
+
+
+class Both:
+    """The old service and, after a cut, the new one; both run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.old = OldSide(folder / "old", is_original=False)
+        self.day: Day = made_up(SIZE, Pushed("https://receiver.example.org/in", "hash", "header"))
+        self.data = folder / "data"
+        self.new = Starter(self.data)
+
+    def start(self) -> None:
+        self.old.start()
+        write_documents(self.day, self.old.address.mongodb)
+        asyncio.run(write_messages(self.day, self.old.address.kafka))
+        self.old.start_api()
+        cut = self.migrate("cut", "--data", str(self.data), "--start", self.new.command)
+        assert cut.returncode == 0, cut.stderr
+
+    def stop(self) -> None:
+        self.new.end()
+        self.old.stop()
+
+    def migrate(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+        where = ("--mongodb", self.old.address.mongodb, "--kafka", self.old.address.kafka, "-o", "json")
+        return ams(
+            "migrate", command, *where, *more, AMS_ENDPOINT=self.new.endpoint, AMS_TOKEN=self.day.admin_token,
+            AMS_MIGRATE_TOKEN=self.day.admin_token,
+        )  # fmt: skip
+
+    def back(self) -> subprocess.CompletedProcess[str]:
+        return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate))
+
+    def ask(self, url: str, verb: str, path: str, token: str, body: object) -> Any:
+        trust = ssl.create_default_context(cafile=str(self.old.certificate))
+        answer = httpx.request(
+            "POST", f"{url}/v1/projects/{PROJECT}/{path}:{verb}", headers={"x-api-key": token}, json=body,
+            trust_env=False, verify=trust,
+        )  # fmt: skip
+        assert answer.status_code == 200, answer.text
+        return answer.json() if answer.text else None
+
+    def publish(self, url: str, way: str, *messages: dict[str, Any]) -> list[int]:
+        said = self.ask(url, "publish", f"topics/{way}", publisher(way).token, {"messages": messages})
+        return [int(each) for each in said["messageIds"]]
+
+    def pull(self, url: str, way: str, most: int, *, acknowledge: bool = False) -> list[tuple[int, str, Any]]:
+        subscription, token = f"subscriptions/{way}", subscriber(way).token
+        asked = {"maxMessages": str(most), "returnImmediately": "true"}
+        pulled = self.ask(url, "pull", subscription, token, asked)["receivedMessages"]
+        if acknowledge:
+            self.ask(url, "acknowledge", subscription, token, {"ackIds": [pulled[-1]["ackId"]]})
+        said = [each["message"] for each in pulled]
+        return [
+            (int(each["messageId"]), base64.b64decode(each["data"]).decode(), each.get("attributes", {}))
+            for each in said
+        ]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    marks.require("kafka")
+    made = Both(tmp_path_factory.mktemp("back"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
+
+
+def test_the_old_service_gets_messages_with_their_ids_and_positions_and_can_be_given_more(both: Both) -> None:
+    new, old = both.new.endpoint, both.old.address.url
+    mine = {"data": b64("one"), "attributes": {"n": "1"}}, {"data": b64("two"), "attributes": {"said": 'a "quote"\n'}}
+    first, second = both.publish(new, REQUESTS, *mine)
+    read = both.pull(new, REQUESTS, 500, acknowledge=True)
+    assert read[-2:] == [(first, "one", {"n": "1"}), (second, "two", {"said": 'a "quote"\n'})]
+    many = [{"data": b64(f"{number}")} for number in range(250)]
+    ids = both.publish(new, CURL, *many)
+
+    done = both.back()
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["counts"] == {"messages": 252, "positions": 1}
+    assert told["oddities"] == {"attribute": 1}
+    assert both.pull(old, REQUESTS, 1) == []  # all of them were acknowledged
+    pulled = both.pull(old, CURL, 500)
+    assert [each[0] for each in pulled][-250:] == ids
+    assert [each[1] for each in pulled][-250:] == [f"{number}" for number in range(250)]
+    again = json.loads(both.back().stdout)
+    assert again["counts"] == {"messages": 0, "positions": 0}
+
+
+def test_what_was_made_since_is_listed_and_stays(both: Both) -> None:
+    headers = {"x-api-key": both.day.admin_token}
+    made = httpx.put(
+        f"{both.new.endpoint}/v1/projects/{PROJECT}/topics/since", headers=headers, trust_env=False, json={}
+    )
+    assert made.status_code == 200
+
+    told = json.loads(both.back().stdout)
+
+    assert ["topic", f"{PROJECT}/since"] in [[each["kind"], each["what"]] for each in told["details"]]
+
+
+def test_the_way_is_closed_when_the_old_service_was_used(both: Both) -> None:
+    both.publish(both.old.address.url, CLIENT, {"data": b64("there")})
+    refused = both.back()
+    assert refused.returncode == 1
+    assert refused.stderr.splitlines()[-1] == (
+        f"ams: topic {PROJECT}/{CLIENT} has 1 messages there that are not here: the old one was used"
+    )
+
+    both.publish(both.new.endpoint, CLIENT, {"data": b64("here")})
+    before = both.publish(both.new.endpoint, LIBRARY, {"data": b64("not given")})
+    refused = both.back()
+    assert refused.returncode == 1
+    assert "has other messages there: the old service was used since the cut" in refused.stderr
+    assert before[0] not in [each[0] for each in both.pull(both.old.address.url, LIBRARY, 500)]

@@ -1,0 +1,256 @@
+"""What differs between two answers, and what of it is documented."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ams.migrate.comparing import CUT, READS, RULES, Answer, Kind, Rule, different, read_of
+
+ROOT = Path(__file__).parents[2]
+
+JSON_TYPE = "application/json; charset=utf-8"
+NAMES = st.sampled_from(["name", "token", "roles", "users", "value", "authorizationHeader", "mattermostUrl", "x"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4), max_leaves=20
+)
+ACTIONS = st.sampled_from([each.action for each in READS])
+STATUSES = st.sampled_from([200, 400, 401, 403, 404, 500])
+
+
+def answer(value: Any, status: int = 200, content_type: str = JSON_TYPE) -> Answer:
+    return Answer(status, content_type, json.dumps(value).encode())
+
+
+def wheres(action: str, old: Any, new: Any, **options: Any) -> list[str]:
+    return [each.where for each in different(action, answer(old), answer(new), **options)]
+
+
+@given(ACTIONS, STATUSES, st.text(), st.binary() | VALUES.map(lambda each: json.dumps(each).encode()))
+def test_what_is_the_same_is_the_same(action: str, status: int, content_type: str, body: bytes) -> None:
+    assert different(action, Answer(status, content_type, body), Answer(status, content_type, body)) == []
+
+
+@given(ACTIONS, VALUES)
+def test_white_space_and_the_order_of_keys_are_no_difference(action: str, value: Any) -> None:
+    other = Answer(200, JSON_TYPE, json.dumps(_backwards(value), indent=3).encode())
+
+    assert different(action, answer(value), other, rules=()) == []
+
+
+def _backwards(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _backwards(each) for name, each in reversed(value.items())}
+    return [_backwards(each) for each in value] if isinstance(value, list) else value
+
+
+@given(st.lists(NAMES, unique=True), st.randoms())
+def test_lists_in_another_order_differ_in_that_alone(names: list[str], chance: Any) -> None:
+    users = [{"name": each, "roles": []} for each in names]
+    other = chance.sample(users, len(users))
+
+    assert wheres("users:list", {"users": users}, {"users": other}) == ["users[] order"] * (users != other)
+    roles = {"name": "x", "service_roles": names}
+    assert wheres("users:show", roles, {"name": "x", "service_roles": [each["name"] for each in other]}) == []
+
+
+@given(ACTIONS, VALUES, VALUES)
+def test_what_differs_differs_from_both_sides(action: str, old: Any, new: Any) -> None:
+    one, other = (wheres(action, *pair, rules=()) for pair in ((old, new), (new, old)))
+
+    assert sorted(one) == sorted(other)
+
+
+SECRET = st.text("0123456789abcdefghijkZ", min_size=32, max_size=64)
+
+
+@given(ACTIONS, VALUES, VALUES, SECRET, SECRET, st.booleans())
+def test_no_secret_is_shown(action: str, old: Any, new: Any, one: str, other: str, known: bool) -> None:
+    """Wherever it stands, when it is known; else in its field, or when it looks like a token."""
+    olds = {"user": old, "token": one, "pushConfig": {"authorizationHeader": {"value": one}, "mattermostUrl": one}}
+    news: dict[str, Any] = {"user": new, "token": [other], "pushConfig": {"authorizationHeader": {"value": other}}}
+    hooks = {"old": f"https://u:{one}@chat.example/{one}", "new": f"see https://chat.example?x={other} "}
+    if known:
+        olds |= {one: one, "said": f"no user {one}", "many": [one], "deep": {"x": [{"name": one}]}}
+        news |= {other: 1, "said": {other: 1}, "many": [{"x": other}], "deep": {"x": [{"name": other}]}}
+    both = [
+        *different(action, answer(olds), answer(news), secrets=(one, other) if known else (), rules=()),
+        *different(action, answer({"x": hooks["old"]}), answer({"x": hooks["new"]}), rules=()),
+        *different(action, Answer(404, "", f"no {one}!".encode()), Answer(404, "", other.encode()), rules=()),
+    ]
+
+    assert both
+    assert one not in repr(both)
+    assert other not in repr(both)
+    assert all(len(text) <= CUT for kind in both for text in kind)
+
+
+def test_a_kind_is_told_once_with_both_sides() -> None:
+    old = {"users": [{"name": f"user{each}", "email": "a@x.example"} for each in range(9)]}
+    new = {"users": [{"name": f"user{each}", "email": "b@x.example"} for each in range(8)]}
+
+    assert different("users:list", answer(old), answer(new)) == [
+        Kind("users[].email", "a@x.example", "b@x.example"),
+        Kind("users[]", "an object, user8", "(missing)"),
+    ]
+
+
+def test_true_is_not_1_and_a_number_is_no_text() -> None:
+    assert wheres("topics:show", {"a": 1, "b": 1, "c": 2}, {"a": True, "b": "1", "c": 2.0}) == ["a", "b"]
+
+
+def metrics(name: str, *points: tuple[str, float], **more: Any) -> Mapping[str, Any]:
+    return {
+        "metrics": [
+            {"metric": name, "resource_name": "t", "timeseries": [{"timestamp": at, "value": of} for at, of in points]}
+            | more
+        ]
+    }
+
+
+PULLED = {"type": "", "pushEndpoint": "", "authorizationHeader": {"type": "autogen"}, "maxMessages": 1}
+RATE, COUNT, DAILY = "topic.publishing_rate", "topic.number_of_messages", "topic.number_of_daily_messages"
+USER = {"name": "ann", "token": "t", "created_by": "root", "service_roles": ["x"], "projects": [{"project": "P"}]}
+USAGE = {"projects_metrics": {"projects": [{"project": "P", "users_count": 0}]}, "total_topics_count": 1}
+MORE = {
+    "projects_metrics": {"projects": [{"project": "P", "users_count": 3}, {"project": "Q"}]},
+    "total_topics_count": 2,
+}
+NOW, LATER = "2026-11-20T10:20:30Z", "2026-11-20T10:20:31Z"
+
+EXAMPLES: list[tuple[str, str, Any, Any]] = [
+    ("O7", "users:list", answer({}, 401, "text/plain; charset=utf-8"), answer({}, 401)),
+    ("contract 1.3", "users:list", Answer(404, JSON_TYPE, b"404 page not found\n"), answer({"error": {}}, 404)),
+    ("O8", "users:byUUID", Answer(404, JSON_TYPE, b'{"error": {}}{"x": 1}'), answer({"error": {}}, 404)),
+    ("contract 4", "users:list", {"nextPageToken": "NWE="}, {"nextPageToken": "MTI="}),
+    ("contract 7", "projects:list", {}, {"projects": []}),
+    ("U7", "users:show", {"service_roles": None, "projects": [{"project": "P", "roles": None}]},
+     {"service_roles": [], "projects": [{"project": "P", "roles": []}]}),
+    ("contract 5.1", "users:show", {"projects": [{"project": "P"}, {"project": "Q"}]},
+     {"projects": [{"project": "Q"}, {"project": "P"}]}),
+    ("contract 14.4", "ams:vaMetrics", {"projects_metrics": {"projects": [{"project": "P"}, {"project": "Q"}]}},
+     {"projects_metrics": {"projects": [{"project": "Q"}, {"project": "P"}]}}),
+    ("O6", "ams:healthStatus", answer({}, 401), answer({}, 403)),
+    ("A5", "subscriptions:offsets", answer({}), answer({}, 403)),
+    ("A5", "subscriptions:timeToOffset", answer({}), answer({}, 403)),
+    ("contract 3.5", "topics:metrics", answer({}, 403), answer({})),
+    ("contract 3.4", "ams:metrics", answer({}), answer({}, 401)),
+    ("A14", "subscriptions:show", {"pushConfig": {"type": "x", "verificationHash": "a"}},
+     {"pushConfig": {"type": "x", "verificationHash": ""}}),
+    ("T3", "users:list", {"users": [{"name": "a", "token": "b"}]}, {"users": [{"name": "a"}]}),
+    ("U3", "projects:showUser", USER, {"name": "ann", "service_roles": [], "projects": []}),
+    ("contract 7", "projects:show", {}, {"retentionSeconds": 5}),
+    ("contract 8", "topics:show", {}, {"retentionSeconds": 5}),
+    ("contract 9.1", "subscriptions:show", {"pushConfig": {"type": "x", "retryPolicy": {}}},
+     {"pushConfig": {"type": "x", "retryPolicy": {"period": 0}}}),
+    ("contract 14.3", "subscriptions:metrics", {"metrics": []}, metrics("subscription.number_of_lost_messages")),
+    ("contract 14.6", "version:list", {"golang": "go1.22", "hostname": "a"}, {"golang": "3.11"}),
+    ("contract 11.4", "subscriptions:timeToOffset", answer({}, 400), answer({})),
+    ("contract 13.6", "subscriptions:show", {"pushStatus": "a"}, {}),
+    ("O1", "ams:metrics", metrics("a", (NOW, 1)), metrics("b", (NOW, 2))),
+    ("O3", "ams:vaMetrics", {"a": {"users_count": 0}}, {"a": {"users_count": 4}}),
+    ("O4", "ams:vaMetrics", {"projects_metrics": {"projects": []}}, {"projects_metrics": {"projects": [{}]}}),
+    ("O4", "ams:vaMetrics", {"total_topics_count": 1}, {"total_topics_count": 2}),
+    ("O5", "topics:metrics", metrics(RATE, (NOW, 1.0)), metrics(RATE, (NOW, 1.02))),
+    ("contract 14", "topics:metrics", metrics("topic.number_of_bytes", (NOW, 1)),
+     metrics("topic.number_of_bytes", (LATER, 1))),
+    ("contract 14", "topics:metrics", metrics(RATE, description="a"), metrics(RATE, description="b")),
+    ("U13", "projects:metrics", metrics("project.number_of_daily_messages", ("2026-11-20", 9)),
+     metrics("project.number_of_daily_messages", ("2026-11-20", 7))),
+    ("how-to move-from-the-reference", "topics:metrics", metrics(COUNT, (NOW, 1)), metrics(COUNT, (NOW, 2))),
+    ("how-to move-from-the-reference", "topics:metrics", metrics(DAILY), metrics(DAILY, ("2026-11-20", 1))),
+    ("U12", "users:show", {"projects": [{"project": "", "roles": []}]}, {"projects": []}),
+    ("U14", "users:show", {"projects": [{"project": "P"}, {"project": "P"}]}, {"projects": [{"project": "P"}]}),
+    ("U11", "topics:list", {"topics": [{"name": "T"}, {"name": "T"}]}, {"topics": [{"name": "T"}]}),
+    ("U11", "topics:list", {"topics": [{"name": "T"}, {"name": "T"}], "totalSize": 2},
+     {"topics": [{"name": "T"}], "totalSize": 1}),
+    ("U5", "registrations:list", {"user_registrations": [{"name": "a", "uuid": "1", "registered_at": ""}]},
+     {"user_registrations": []}),
+    ("A11", "subscriptions:show", {"pushConfig": {"type": "mattermost", "authorizationHeader": {"type": "autogen"}}},
+     {"pushConfig": {"type": "mattermost", "authorizationHeader": {}}}),
+    ("how-to move-from-the-reference", "subscriptions:show", {"pushConfig": PULLED},
+     {"pushConfig": {"type": "", "pushEndpoint": "", "authorizationHeader": {}, "maxMessages": 0}}),
+    ("how-to move-from-the-reference", "subscriptions:show", {"ackDeadlineSeconds": -5}, {"ackDeadlineSeconds": 0}),
+    ("how-to move-from-the-reference", "topics:show", {"created_on": "0001-01-01T00:00:00Z"}, {"created_on": NOW}),
+    ("how-to move-from-the-reference", "users:show", {"uuid": "an_admin"}, {"uuid": "b"}),
+    ("how-to move-from-the-reference", "topics:list", {"topics": [{"name": "/projects/P/topics/a b"}]},
+     {"topics": [{"name": "/projects/P/topics/a_b"}]}),
+    ("how-to compare-with-the-reference", "subscriptions:offsets", {"max": 3}, {"max": 4}),
+    ("how-to compare-with-the-reference", "subscriptions:timeToOffset", {"offset": 3}, {"offset": 4}),
+    ("how-to compare-with-the-reference", "subscriptions:timeToOffset", answer({}), answer({}, 409)),
+    ("how-to compare-with-the-reference", "subscriptions:metrics", metrics("a"), metrics("a", (NOW, 3))),
+    ("how-to compare-with-the-reference", "ams:vaMetrics", {"total_message_count": 1}, {"total_message_count": 2}),
+]  # fmt: skip
+
+
+def _answered(value: Any) -> Answer:
+    return value if isinstance(value, Answer) else answer(value)
+
+
+@pytest.mark.parametrize(("source", "action", "old", "new"), EXAMPLES)
+def test_a_documented_difference_is_none_by_its_rule_alone(source: str, action: str, old: Any, new: Any) -> None:
+    one, other = _answered(old), _answered(new)
+    others = [each for each in RULES if each.source != source]
+    still = source != "how-to compare-with-the-reference"
+
+    assert different(action, one, other, still=still) == []
+    assert different(action, one, other, still=still, rules=others) != []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda each: f"{each.source} {each.why}")
+def test_every_rule_has_an_example_that_needs_it(rule: Rule) -> None:
+    examples = [(action, _answered(old), _answered(new)) for of, action, old, new in EXAMPLES if of == rule.source]
+
+    assert any(different(*each, rules=[rule]) != different(*each, rules=()) for each in examples)
+
+
+def test_every_rule_names_where_it_is_documented() -> None:
+    differences = (ROOT / "docs/reference/differences.md").read_text()
+    contract = (ROOT / "docs/contract/api.md").read_text()
+    for source in {each.source for each in RULES}:
+        kind, _, name = source.rpartition(" ")
+        found = {
+            "": re.search(rf"^\| {name} \|", differences, re.MULTILINE) is not None,
+            "contract": re.search(rf"^##+ {re.escape(name)}\.? ", contract, re.MULTILINE) is not None,
+            "how-to": Path(ROOT / "docs/how-to" / f"{name}.md").exists(),
+        }
+        assert found[kind], source
+
+
+def test_what_is_only_right_for_some_is_a_difference_for_others() -> None:
+    moved = ("subscriptions:offsets", answer({"max": 3}), answer({"max": 4}))
+    hidden = ("subscriptions:show", answer({"verificationHash": "a"}), answer({"verificationHash": ""}))
+
+    assert different(*moved) == []
+    assert different(*moved, still=True) == [Kind("max", "3", "4")]
+    assert different(*hidden) == []
+    assert different(*hidden, admin=True) == [Kind("verificationHash", "(a secret)", "(none)")]
+
+
+@pytest.mark.parametrize(
+    ("target", "action"),
+    [
+        ("/v1/projects/P/topics/T:acl", "topics:acl"),
+        ("/v1/projects/P/topics/T%3Aacl?key=a", "topics:acl"),
+        ("/v1/projects/P%2Ftopics", "topics:list"),
+        ("https://ams.example/v1/users/profile?key=x", "users:profile"),
+        ("/v1/users:byToken/abc", "users:byToken"),
+        ("/v1/users/ann", "users:show"),
+        ("/v1/projects/P/topics/T:read?from=1", None),
+        ("/v1/projects/P/subscriptions/S:doctor", None),
+        ("/console/", None),
+        ("//v1/users", None),
+        ("/v1/users/", None),
+        ("http://[", None),
+    ],
+)
+def test_reads_are_told_by_their_paths(target: str, action: str | None) -> None:
+    found = read_of(target)
+
+    assert (found and found.action) == action

@@ -1,0 +1,323 @@
+"""Two services, one of which answers differently, asked what a log of haproxy or a haproxy that runs says."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ams.migrate.shadow import AT_ONCE
+from cluster.deployed import DEPLOY
+from cluster.haproxy import check, program
+from cluster.ports import LOOPBACK, free_port, listening
+from tests.migrate.moved import converted, imported, token
+from tests.support.service import LiveService, live_service
+
+START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
+SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
+    data = imported(converted(users=6, topics=4, messages=4), tmp_path_factory.mktemp("shadow"))
+    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
+        yield running
+
+
+class Old(ThreadingHTTPServer):
+    """What the new service answers, but for what is planted; it stands for the old one."""
+
+    daemon_threads = True
+
+    def __init__(self, new: str) -> None:
+        super().__init__((LOOPBACK, 0), Passing)
+        self.new = httpx.Client(base_url=new, trust_env=False)
+        self.changes: list[tuple[bytes, bytes]] = []
+        self.asked: list[str] = []
+        self.tokens: list[str] = []
+        self.in_query = False
+        """Whether tokens in headers are passed over, as by the reference unless told otherwise."""
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.server_port}"
+
+    def server_close(self) -> None:
+        super().server_close()
+        self.new.close()
+
+
+class Passing(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Old
+
+    def do_GET(self) -> None:
+        headers = {"x-api-key": self.headers.get("x-api-key", "")}
+        if self.server.in_query:
+            headers = {}
+        self.server.asked.append(self.path)
+        self.server.tokens.append(headers.get("x-api-key", ""))
+        came = self.server.new.get(self.path, headers=headers)
+        body = came.content
+        for one, other in self.server.changes:
+            body = body.replace(one, other)
+        self.send_response(came.status_code)
+        self.send_header("Content-Type", came.headers["content-type"])
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def old(new: LiveService) -> Iterator[Old]:
+    served = Old(new.base_url)
+    thread = threading.Thread(target=served.serve_forever)
+    thread.start()
+    yield served
+    served.shutdown()
+    thread.join()
+    served.server_close()
+
+
+def lines(*requests: str) -> str:
+    return "".join(f'{START}"{each} HTTP/1.1"\n' for each in requests)
+
+
+def command(old: str, *words: str) -> Sequence[str]:
+    return (sys.executable, "-m", "ams.cli.main", "migrate", "shadow", "--old", old, "-o", "json", *words)
+
+
+def environment(new: str, **other: str) -> dict[str, str]:
+    return {**os.environ, "AMS_ENDPOINT": new, "AMS_TOKEN": token(0), "AMS_MIGRATE_TOKEN": token(0), **other}
+
+
+def shadow(old: str, new: str, *words: str, text: str | None = None, **other: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(old, *words), input=text, capture_output=True, text=True, timeout=60,
+        env=environment(new, **other), check=False,
+    )  # fmt: skip
+
+
+def test_reads_of_a_log_are_asked_on_both_sides_and_the_rest_is_counted(
+    old: Old, new: LiveService, tmp_path: Path
+) -> None:
+    log = tmp_path / "haproxy.log"
+    topics = "/v1/projects/project0/topics"
+    reads = ("/v1/projects", topics, "/v1/users?details=true", f"{topics}/none")
+    log.write_text(
+        lines(*(f"GET {each}" for each in reads), f"POST {topics}/topic0:publish")
+        + lines("GET /v1/projects/project0/subscriptions/sub0:offsets", "GET /console/", "GET /v1/users?pageToken=NQ==")
+        + "Proxy ams started.\n\n"
+        + lines("GET /v1/metrics")
+    )
+
+    ran = shadow(old.url, new.base_url, str(log))
+
+    told = json.loads(ran.stdout)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert {name: each["asked"] for name, each in told["routes"].items()} == {
+        "projects:list": 1, "topics:list": 1, "topics:show": 1, "users:list": 1,
+    }  # fmt: skip
+    assert told["differences"] == []
+    assert told["passed_over"] == {
+        "it writes": 1, "no read of the reference": 1, "a page token means something to who gave it": 1,
+        "a line without a request": 1, "asking adds a record at the old service (O1)": 1,
+        "asking may move the subscription at the old service (11.3)": 1,
+    }  # fmt: skip
+    assert sorted(old.asked) == sorted(["/v1/projects", *reads])
+
+
+def test_what_differs_is_told_once_with_both_sides_and_no_secret(old: Old, new: LiveService) -> None:
+    old.changes = [(token(2).encode(), token(99).encode()), (b'"description":"of a day"', b'"description":"another"')]
+    users = "/v1/users?details=true"
+
+    ran = shadow(old.url, new.base_url, "-", text=lines(f"GET {users}", f"GET {users}", "GET /v1/projects"))
+    table = shadow(old.url, new.base_url, "-", "-o", "table", text=lines(f"GET {users}"))
+
+    told = json.loads(ran.stdout)
+    assert ran.returncode == table.returncode == 1
+    assert told["differences"] == [
+        {
+            "route": "projects:list",
+            "where": "projects[].description",
+            "old": "another",
+            "new": "of a day",
+            "answers": 1,
+        },
+        {"route": "users:list", "where": "users[].token", "old": "(a secret)", "new": "(another)", "answers": 2},
+    ]
+    assert told["routes"]["users:list"] == {"asked": 2, "same": 0, "different": 2}
+    assert "users[].token" in table.stdout
+    assert not re.search("[0-9a-f]{40}", ran.stdout + ran.stderr + table.stdout + table.stderr)
+
+
+def test_a_token_in_a_logged_query_is_used_on_both_sides_and_shown_nowhere(old: Old, new: LiveService) -> None:
+    old.changes = [(b'"name":"user3"', b'"name":"%s"' % token(3).encode())]
+
+    ran = shadow(old.url, new.base_url, "-", text=lines(f"GET /v1/users/profile?key={token(3)}"))
+
+    told = json.loads(ran.stdout)
+    assert old.tokens[-1] == ""
+    assert told["differences"] == [
+        {"route": "users:profile", "where": "name", "old": "***", "new": "user3", "answers": 1}
+    ]
+    assert token(3) not in ran.stdout + ran.stderr
+
+
+def test_a_service_that_reads_tokens_in_the_query_alone_is_asked_so(old: Old, new: LiveService) -> None:
+    old.in_query = True
+
+    ran = shadow(old.url, new.base_url, "-", text=lines("GET /v1/users/profile"))
+
+    assert (ran.returncode, json.loads(ran.stdout)["routes"]["users:profile"]["same"]) == (0, 1)
+
+
+def test_a_sample_is_asked_and_no_more_than_is_wanted(old: Old, new: LiveService) -> None:
+    text = lines(*["GET /v1/projects"] * 60)
+
+    most = json.loads(shadow(old.url, new.base_url, "-", "--most", "7", text=text).stdout)
+    none = json.loads(shadow(old.url, new.base_url, "-", "--share", "0", text=text).stdout)
+
+    assert most["routes"]["projects:list"]["asked"] == 7
+    assert (none["routes"], none["left_out"]) == ({}, 60)
+
+
+def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(old: Old, new: LiveService) -> None:
+    with subprocess.Popen(
+        command(old.url, "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(new.base_url)
+    ) as process:
+        assert process.stdin is not None
+        for count in range(1, AT_ONCE + 2):  # so that one at least is compared
+            process.stdin.write(lines("GET /v1/users/user1"))
+            process.stdin.flush()
+            _until(lambda count=count: old.asked.count("/v1/users/user1") == count)
+        process.terminate()
+        assert process.stdout is not None
+        told = json.loads(process.stdout.read())
+
+    assert process.returncode == 0
+    assert told["routes"]["users:show"]["same"] >= 1
+
+
+def test_what_cannot_be_is_one_clear_line(old: Old, new: LiveService, tmp_path: Path) -> None:
+    away = "http://127.0.0.1:1"
+    told = {
+        "two sources": shadow(old.url, new.base_url, "-", "--listen", "0"),
+        "no file": shadow(old.url, new.base_url, str(tmp_path / "none")),
+        "new away": shadow(old.url, away, "-", text=""),
+        "wrong token": shadow(old.url, new.base_url, "-", text="", AMS_MIGRATE_TOKEN="wrong"),
+    }
+
+    codes = {why: ran.returncode for why, ran in told.items()}
+    assert codes == {"two sources": 2, "no file": 2, "new away": 6, "wrong token": 3}
+    assert all(ran.stdout == "" and len(ran.stderr.splitlines()) == 1 for ran in told.values())
+    assert "cannot reach http://127.0.0.1:1" in told["new away"].stderr
+    assert old.url in told["wrong token"].stderr
+
+
+def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> None:
+    old = Old(new.base_url)
+    thread = threading.Thread(target=old.serve_forever)
+    thread.start()
+    with subprocess.Popen(
+        command(old.url, "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=environment(new.base_url),
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(lines("GET /v1/users/user1"))
+        process.stdin.flush()
+        _until(lambda: "/v1/users/user1" in old.asked)
+        old.shutdown()
+        thread.join()
+        old.server_close()
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(lines(*["GET /v1/users/user1"] * 50))
+            process.stdin.flush()
+        assert process.stderr is not None
+        said = process.stderr.read()
+
+    assert process.returncode == 6
+    assert len(said.splitlines()) == 1
+    assert old.url in said
+
+
+def _until(holds: Any) -> None:
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < SECONDS
+        time.sleep(0.02)
+
+
+MIRRORING = """
+global
+    lua-load {lua}
+defaults
+    mode http
+    timeout connect 1s
+    timeout client 10s
+    timeout server 10s
+frontend ams
+    bind {address}
+    http-request lua.mirror if METH_GET
+    use_backend old
+backend old
+    server old {old}
+"""
+
+
+@pytest.mark.haproxy
+def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: LiveService, tmp_path: Path) -> None:
+    old.changes = [(b'"description":"of a day"', b'"description":"another"')]
+    port, copies = free_port(), free_port()
+    file = tmp_path / "haproxy.cfg"
+    file.write_text(
+        MIRRORING.format(lua=DEPLOY / "haproxy" / "mirror.lua", address=f"{LOOPBACK}:{port}", old=old.url[7:])
+    )
+    surroundings = {"PROXY_SHADOW": f"{LOOPBACK}:{copies}"}
+    check(file, surroundings)
+    with (tmp_path / "haproxy.log").open("w") as said, subprocess.Popen(
+        [program(), "-db", "-f", str(file)], env={**os.environ, **surroundings}, stdout=said, stderr=said
+    ) as haproxy, httpx.Client(base_url=f"http://{LOOPBACK}:{port}/v1", trust_env=False) as client:  # fmt: skip
+        try:
+            _until(lambda: listening(port))
+            me = {"x-api-key": token(1)}
+            # Nobody takes copies yet, and no client sees anything of that.
+            assert client.get("/users/profile", headers=me).json()["name"] == "user1"
+            with subprocess.Popen(
+                command(old.url, "--listen", str(copies)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                env=environment(new.base_url),
+            ) as shadowing:  # fmt: skip
+                _until(lambda: listening(copies))
+                before = len(old.asked)
+                for path in ("/users/profile", "/projects/project1/topics", "/projects/nobody's?x=%20y"):
+                    client.get(path, headers=me)
+                client.get("/projects/project1", headers={"x-api-key": token(0)})
+                assert client.get("/users/profile", params={"key": token(2)}).json()["name"] == "user2"
+                _until(lambda: len(old.asked) == before + 5 + 5 + 1)  # what differs is asked again
+                shadowing.terminate()
+                assert shadowing.stdout is not None
+                told = json.loads(shadowing.stdout.read())
+                assert shadowing.stderr is not None
+                noted = shadowing.stderr.read()
+        finally:
+            haproxy.terminate()
+
+    assert shadowing.returncode == 1
+    assert told["routes"]["users:profile"] == {"asked": 2, "same": 2, "different": 0}
+    assert told["differences"] == [
+        {"route": "projects:show", "where": "description", "old": "another", "new": "of a day", "answers": 1}
+    ]
+    assert not re.search("[0-9a-f]{40}", json.dumps(told) + noted)

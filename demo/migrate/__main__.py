@@ -88,11 +88,11 @@ def _play(folder: Path, *, small: bool) -> int:
         operator = Operator(old.address, new, proxy, day.admin_token, folder)
         push = parts.enter_context(_old_push_server(folder, proxy.url, ca, receiver))
         clients = _clients(parts, proxy.url, ca, folder)
-        before = answers(old.address.url, str(old.certificate), day)
+        before = answers(old.address.url, str(old.certificate), day.admin_token, day.odd)
         print(f"{len(before)} answers of the old service are noted.", flush=True)
         _move(operator, old, new, push, clients, pause=2 if small else 10)
         _settle(clients, receiver)
-        found = [*operator.verify(), *differences(before, answers(new.url, True, day))]
+        found = [*operator.verify(), *differences(before, answers(new.url, True, day.admin_token, day.odd))]
         result = clients.balance(receiver)
     return _tell(day, result, found, perf_counter() - began)
 

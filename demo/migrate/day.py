@@ -284,6 +284,7 @@ class _Maker:
             "projects", uuid=self._uuid(), name=LIVE, description="Clients work here", created_on=self._now - WEEK,
             modified_on=self._now - WEEK, created_by="",
         )  # fmt: skip
+        self._day.odd.add(LIVE)  # clients change it
         worker = self._day.collections["users"][1]
         worker["projects"].append({"project_uuid": project["uuid"], "roles": None})
         for way in WAYS:
@@ -319,7 +320,14 @@ class _Maker:
         users[2]["projects"].append({"project_uuid": GONE, "roles": ["consumer"]})
         users[4]["projects"].append({"project_uuid": users[4]["projects"][0]["project_uuid"], "roles": ["consumer"]})
         users[7]["projects"] = [{"project_uuid": here["uuid"]}]
-        self._day.odd |= {users[0]["name"], users[1]["name"], users[4]["name"], "second-of-a-token", "with a blank"}
+        self._day.odd |= {
+            users[0]["name"],
+            users[1]["name"],
+            users[4]["name"],
+            "second-of-a-token",
+            "with a blank",
+            "with_a_blank",
+        }
         self._day.odd.add("no-token")
         # Projects and what is in them: of a name that another has, and of a project that is gone.
         self._day.add("projects", uuid=self._uuid(), name=projects[1]["name"], created_on=self._moment(10))
@@ -359,9 +367,9 @@ class _Maker:
         self._day.odd |= {f"{name}/{topic['name']}", f"{name}/of 2018", f"{name}/of_2018", f"{name}/of-2018"}
         self._day.odd -= {f"{name}/as-double", f"{name}/was-pushed", f"{name}/not-verified"}
         # Schemas, registrations, days.
-        broken = {"uuid": self._uuid(), "project_uuid": here["uuid"], "name": "broken", "type": "json"}
+        broken = {"uuid": self._uuid(), "project_uuid": projects[1]["uuid"], "name": "broken", "type": "json"}
         self._day.add("schemas", **broken, raw_schema="?")
-        self._day.odd.add(f"{name}/broken")
+        self._day.odd.add("eve")  # of two the newest goes over
         for status, who in (("pending", "eve"), ("pending", "eve"), ("accepted", "dan"), ("declined", "mallory")):
             self._day.add(
                 "user_registrations", uuid=self._uuid(), name=who, first_name=who, last_name="x", organization="EGI",

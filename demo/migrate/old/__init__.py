@@ -2,10 +2,11 @@
 
 It keeps documents and records in the form the reference keeps them in, with its ways: cursors in documents, records as
 JSON, ids told before the record is written, empty records for attributes with a quote, acknowledgements by the second.
-It answers what clients of the demo, a push server and a comparison ask; what only administrators change, it has not.
+It answers what clients of the demo, a push server and a comparison ask, and the changes that a test makes; no more.
 
 answers      errors, and the roles by which requests are allowed
 views        documents as the API shows them
 broker       records in Kafka
+changes      what administrators change
 service      the routes
 """

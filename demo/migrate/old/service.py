@@ -17,6 +17,7 @@ import uvicorn
 
 from demo.migrate.old.answers import FORBIDDEN, Caller, Json, Refused, roles_in
 from demo.migrate.old.broker import Broker, joined
+from demo.migrate.old.changes import Changes
 from demo.migrate.old.views import Document, Views, metric, zulu
 
 DATABASE = "argo_msg"
@@ -24,14 +25,17 @@ UNREADABLE = "Message retrieved from broker network has invalid JSON Structure"
 NO_EXPORT = "Error exporting data to JSON"
 _MEMBER = re.compile(r"/v1/projects/([\w-]+)/(topics|subscriptions|schemas)/([\w-]+)(?::(\w+))?")
 _LIST = re.compile(r"/v1/projects/([\w-]+)/(topics|subscriptions|schemas)")
+_OF_SERVICE = re.compile(r"/v1/(projects|users|registrations)(?:/([\w-]+))?(?::(\w+))?")
+_CREATED = {("PUT", "topics", ""), ("PUT", "subscriptions", ""), ("POST", "schemas", "")}
+_DECISIONS = {"accept": "accepted", "decline": "declined"}
 Handler = Callable[["Request"], Awaitable[Any]]
 
 
 class Request:
     """What a handler is told."""
 
-    def __init__(self, caller: Caller, document: Document, body: bytes, query: dict[str, str]) -> None:
-        self.caller, self.document, self.query = caller, document, query
+    def __init__(self, caller: Caller, document: Document, verb: str, body: bytes) -> None:
+        self.caller, self.document, self.verb = caller, document, verb
         self._body = body
 
     @property
@@ -60,6 +64,7 @@ class Service:
 
     def __init__(self, database: Any, broker: Broker) -> None:
         self._db, self._broker = database, broker
+        self._changes = Changes(database, broker)
         self._handlers: dict[tuple[str, str, str], tuple[str, Handler]] = {
             ("GET", "topics", ""): ("topics:show", self._show),
             ("GET", "topics", "acl"): ("topics:acl", self._acl),
@@ -69,11 +74,16 @@ class Service:
             ("GET", "subscriptions", "acl"): ("subscriptions:acl", self._acl),
             ("GET", "subscriptions", "offsets"): ("subscriptions:offsets", self._offsets),
             ("GET", "subscriptions", "metrics"): ("subscriptions:metrics", self._subscription_metrics),
-            ("DELETE", "subscriptions", ""): ("subscriptions:delete", self._delete),
             ("POST", "subscriptions", "pull"): ("subscriptions:pull", self._pull),
             ("POST", "subscriptions", "acknowledge"): ("subscriptions:acknowledge", self._acknowledge),
             ("POST", "subscriptions", "modifyOffset"): ("subscriptions:modifyOffset", self._modify_offset),
             ("GET", "schemas", ""): ("schemas:show", self._show),
+            ("POST", "topics", "modifyAcl"): ("topics:modifyAcl", self._change),
+            ("DELETE", "topics", ""): ("topics:delete", self._change),
+            ("POST", "subscriptions", "modifyAcl"): ("subscriptions:modifyAcl", self._change),
+            ("POST", "subscriptions", "modifyAckDeadline"): ("subscriptions:modifyAckDeadline", self._change),
+            ("POST", "subscriptions", "modifyPushConfig"): ("subscriptions:modifyPushConfig", self._change),
+            ("DELETE", "subscriptions", ""): ("subscriptions:delete", self._change),
         }
 
     async def __call__(self, scope: Json, receive: Any, send: Any) -> None:
@@ -104,17 +114,18 @@ class Service:
             raise Refused(401, "Unauthorized")
         if found := _MEMBER.fullmatch(path):
             project, kind, name, verb = found[1], found[2], found[3], found[4] or ""
-            if (method, kind, verb) == ("PUT", "subscriptions", ""):
-                caller = self._caller(token, "subscriptions:create", project)
-                return await self._create(Request(caller, {"name": name}, body, query))
+            if (method, kind, verb) in _CREATED:
+                return await self._create(self._caller(token, f"{kind}:create", project), kind, name, body)
             action, handler = self._handlers.get((method, kind, verb), ("", None))
             if handler is None:
                 raise Refused(404, "404 page not found")
             caller = self._caller(token, action, project)
-            return await handler(Request(caller, self._document(caller, kind, name), body, query))
+            return await handler(Request(caller, self._document(caller, kind, name), verb, body))
         if found := _LIST.fullmatch(path):
             return self._list(self._caller(token, f"{found[2]}:list", found[1]), found[2])
-        return self._of_the_service(token, path, query)
+        if method == "GET":
+            return self._of_the_service(token, path, query)
+        return self._change_service(token, method, path, _said(body))
 
     def _caller(self, token: str, action: str, project: str = "") -> Caller:
         where = self._db.projects.find_one({"name": project}) if project else {}
@@ -161,8 +172,58 @@ class Service:
             return self._published(*(datetime.fromisoformat(query[name]) for name in ("start_date", "end_date")))
         if path == "/v1/registrations":
             self._caller(token, "registrations:list")
-            return {"user_registrations": [_registration(each) for each in self._db.user_registrations.find()]}
+            views = Views(self._db)
+            return {"user_registrations": [views.registration(each) for each in self._db.user_registrations.find()]}
         raise Refused(404, "404 page not found")
+
+    def _change_service(self, token: str, method: str, path: str, body: Json) -> Any:
+        """Change users, projects and registrations."""
+        found = _OF_SERVICE.fullmatch(path)
+        if found is None:
+            raise Refused(404, "404 page not found")
+        kind, name, verb = found.groups("")
+        if (method, kind, verb) == ("POST", "projects", ""):
+            return self._changes.create_project(self._caller(token, "projects:create"), name, body)
+        if (method, kind, verb) == ("DELETE", "projects", ""):
+            return self._changes.delete_project(self._caller(token, "projects:delete", name))
+        if (method, kind, verb) == ("POST", "registrations", "") and not name:
+            self._caller(token, "registrations:newUser")
+            return self._changes.register(body)
+        if kind == "registrations" and verb in _DECISIONS:
+            caller = self._caller(token, "registrations:acceptNewUser")
+            return self._changes.decide(caller, name, _DECISIONS[verb], body.get("comment", ""))
+        if (method, kind, verb) == ("POST", "users", ""):
+            return self._changes.create_user(self._caller(token, "users:create"), name, body)
+        if (method, kind, verb) == ("POST", "users", "refreshToken"):
+            self._caller(token, "users:refreshToken")
+            return self._changes.refresh_token(name)
+        if (method, kind, verb) == ("DELETE", "users", ""):
+            self._caller(token, "users:delete")
+            return self._changes.delete_user(name)
+        raise Refused(404, "404 page not found")
+
+    async def _create(self, caller: Caller, kind: str, name: str, body: bytes) -> Json:
+        said = _said(body)
+        if kind == "topics":
+            self._changes.create_topic(caller, name, said)
+        elif kind == "schemas":
+            self._changes.create_schema(caller, name, said)
+        else:
+            await self._changes.create_subscription(caller, name, {key.lower(): value for key, value in said.items()})
+        return self._shown(Views(self._db), kind, self._document(caller, kind, name), caller)
+
+    async def _change(self, asked: Request) -> None:
+        """Change a topic or a subscription, as its verb says."""
+        kind, changes = "subscriptions" if "topic" in asked.document else "topics", self._changes
+        if asked.verb == "modifyAcl":
+            changes.modify_acl(kind, asked.document, asked.json("Invalid ACL Arguments"))
+        elif asked.verb == "modifyAckDeadline":
+            deadline = asked.json("Invalid Arguments").get("ackdeadlineseconds", 0)
+            changes.set(kind, asked.document, ack=deadline)
+        elif asked.verb == "modifyPushConfig":
+            changes.modify_push_config(asked.document, asked.json("Invalid Arguments").get("pushconfig") or {})
+        else:
+            changes.delete(kind, asked.document)
 
     def _published(self, first: datetime, last: datetime) -> Json:
         counts: Counter[str] = Counter()
@@ -199,25 +260,6 @@ class Service:
         views, document = Views(self._db), asked.document
         kind = "subscriptions" if "topic" in document else "schemas" if "raw_schema" in document else "topics"
         return self._shown(views, kind, document, asked.caller)
-
-    async def _create(self, asked: Request) -> Json:
-        """Make a subscription that is pulled from, which stands at the end."""
-        said, project = asked.json("Invalid Subscription Arguments"), asked.caller.project["uuid"]
-        topic = str(said.get("topic")).rpartition("/")[2]
-        if self._db.topics.find_one({"project_uuid": project, "name": topic}) is None:
-            raise Refused(404, "Topic doesn't exist")
-        name = {"project_uuid": project, "name": asked.document["name"]}
-        if self._db.subscriptions.find_one(name):
-            raise Refused(409, "Subscription already exists")
-        end = (await self._broker.range(f"{project}.{topic}")).max
-        self._db.subscriptions.insert_one({
-            **name, "topic": topic, "offset": end, "next_offset": 0, "pending_ack": "", "acl": [], "push_type": "",
-            "ack": int(said.get("ackdeadlineseconds") or 10), "created_on": _now(),
-        })  # fmt: skip
-        return Views(self._db).subscription(self._db.subscriptions.find_one(name), asked.project)
-
-    async def _delete(self, asked: Request) -> None:
-        self._db.subscriptions.delete_one({"_id": asked.document["_id"]})
 
     async def _acl(self, asked: Request) -> Json:
         return Views(self._db).acl(asked.document)
@@ -347,6 +389,11 @@ def _text(said: Any) -> bytes:
         raise Refused(500, NO_EXPORT) from None
 
 
+def _said(body: bytes) -> Json:
+    said: Json = json.loads(body or b"{}")
+    return said
+
+
 def _schema(each: Document, project: str) -> Json:
     """Return a schema; one that cannot be read lets the whole list fail."""
     try:
@@ -355,10 +402,6 @@ def _schema(each: Document, project: str) -> Json:
         raise Refused(500, "Could not load the schema") from None
     named = {"name": f"projects/{project}/schemas/{each['name']}", "type": each["type"]}
     return {"uuid": each["uuid"], **named, "schema": said}
-
-
-def _registration(each: Document) -> Json:
-    return {name: value for name, value in each.items() if name != "_id"}
 
 
 def _now() -> datetime:

@@ -1,7 +1,8 @@
 """Documents as the API shows them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from demo.migrate.old.answers import Json
@@ -20,17 +21,50 @@ def without_empty(fields: Json) -> Json:
 
 
 class Views:
-    """Documents with the names of what they refer to, read at once."""
+    """Documents with the names of what they refer to, each collection read when it is first needed."""
 
     def __init__(self, database: Any) -> None:
-        self.users = list(database.users.find().sort("_id", -1))
-        self.projects = list(database.projects.find().sort("_id", 1))
-        self.topics = list(database.topics.find().sort("_id", -1))
-        self.subscriptions = list(database.subscriptions.find().sort("_id", -1))
-        self.schemas = list(database.schemas.find().sort("_id", 1))
-        self._users = {each["uuid"]: each["name"] for each in self.users}
-        self._projects = {each["uuid"]: each["name"] for each in self.projects}
-        self._schemas = {each["uuid"]: each for each in self.schemas}
+        self._db = database
+
+    def _all(self, collection: str, order: int) -> Sequence[Document]:
+        return list(self._db[collection].find().sort("_id", order))
+
+    @cached_property
+    def users(self) -> Sequence[Document]:
+        """Return all users, the newest first."""
+        return self._all("users", -1)
+
+    @cached_property
+    def projects(self) -> Sequence[Document]:
+        """Return all projects, the oldest first."""
+        return self._all("projects", 1)
+
+    @cached_property
+    def topics(self) -> Sequence[Document]:
+        """Return all topics, the newest first."""
+        return self._all("topics", -1)
+
+    @cached_property
+    def subscriptions(self) -> Sequence[Document]:
+        """Return all subscriptions, the newest first."""
+        return self._all("subscriptions", -1)
+
+    @cached_property
+    def schemas(self) -> Sequence[Document]:
+        """Return all schemas, the oldest first."""
+        return self._all("schemas", 1)
+
+    @cached_property
+    def _users(self) -> Mapping[Any, str]:
+        return {each["uuid"]: each["name"] for each in self.users}
+
+    @cached_property
+    def _projects(self) -> Mapping[Any, str]:
+        return {each["uuid"]: each["name"] for each in self.projects}
+
+    @cached_property
+    def _schemas(self) -> Mapping[Any, Document]:
+        return {each["uuid"]: each for each in self.schemas}
 
     def project(self, each: Document) -> Json:
         """Return a project."""
@@ -76,6 +110,16 @@ class Views:
             "pushConfig": _push(each), "ackDeadlineSeconds": int(each["ack"]),
             "createdOn": zulu(each.get("created_on")),
         }  # fmt: skip
+
+    def registration(self, each: Document) -> Json:
+        """Return a registration; some fields are shown only when there is something in them."""
+        optional = ("decline_comment", "activation_token", "modified_at")
+        always = ("uuid", "name", "first_name", "last_name", "organization", "description", "email", "status")
+        return {
+            **{name: each.get(name) or "" for name in (*always, "registered_at")},
+            **without_empty({name: each.get(name) for name in optional}),
+            **without_empty({"modified_by": self._users.get(each.get("modified_by"), "")}),
+        }
 
     def acl(self, each: Document) -> Json:
         """Return an access list: who is gone is not shown."""

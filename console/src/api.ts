@@ -3,7 +3,7 @@
  * token where the old one has ended, so that nothing typed on a page is lost.
  */
 import { store } from "./store";
-import type { User } from "./types";
+import type { User } from "./wire";
 
 export interface Session {
   /** Where the service is, without `/v1`. */
@@ -51,6 +51,11 @@ export async function call<T>(path: string, request: Request = {}): Promise<T> {
   const text = await read(answer);
   return (text ? JSON.parse(text) : {}) as T;
 }
+
+/** What is asked for most: something made, something put in a place or deleted. */
+export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "POST", body });
+export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
+export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
 
 async function read(answer: Response): Promise<string> {
   try {

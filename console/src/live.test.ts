@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sampleOf } from "./live";
-import type { Counts } from "./types";
+import type { Counts } from "./wire";
 
 const START = Date.parse("2026-01-01T00:00:00Z");
 const at = (seconds: number, messages: number, age?: number): Counts => ({

@@ -1,7 +1,7 @@
 /** Which pages a user has: the service decides each request anyway, this only leaves out what it would refuse. */
 import { session } from "./api";
 import { useStore } from "./store";
-import type { User } from "./types";
+import type { User } from "./wire";
 
 export function isServiceAdmin(user: User): boolean {
   return user.service_roles.includes("service_admin");

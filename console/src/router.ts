@@ -6,6 +6,11 @@ export interface Route {
   query: URLSearchParams;
 }
 
+/** What a page is given: the parts of its address that have a name, as the project. */
+export interface PageProps {
+  params: Record<string, string>;
+}
+
 export function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
   return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };

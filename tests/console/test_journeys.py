@@ -102,9 +102,10 @@ def test_a_delivery_breaks_is_seen_to_break_and_is_repaired(
     [came] = endpoints.wait(1, "/ok/repaired")
     assert data(b"hello") in came.body
 
-    button(page, "Make a new one")
-    secret = page.locator("code.secret").inner_text()
-    page.get_by_role("tab", name="Overview").click()
+    button(page, "New signing secret")
+    once = page.get_by_role("dialog", name="The secret")
+    secret = once.locator("code").inner_text()
+    once.get_by_role("button", name="Close").click()
     assert len(secret) > 20
     assert secret not in page.content()
 

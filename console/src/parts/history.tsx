@@ -2,7 +2,7 @@
 import { isFinal } from "../api";
 import { useGet } from "../load";
 import { useQuery } from "../router";
-import type { History } from "../types";
+import type { History } from "../wire";
 import { Button, Card, Shown } from "./basics";
 import { type Line, Plot } from "./plot";
 

@@ -270,3 +270,15 @@ async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
         return nodes.lost == ["a"]
 
     await until(is_lost)
+
+
+async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes) -> None:
+    first, second = await nodes.node("a"), await nodes.node("b")
+    await first.claim(ONE)
+    await second.claim(TWO)
+    assert [each.url for each in await nodes.registry.owners.nodes()] == ["http://a:8080", "http://b:8080"]
+
+    await nodes.kill(first)
+    await second.look(ONE)
+
+    assert "http://a:8080" not in [each.url for each in await nodes.registry.owners.nodes()]

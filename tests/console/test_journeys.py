@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from cluster.link import Link
 from tests.console.conftest import ROOT, Api, Opened
 from tests.console.test_browser import button, data
+from tests.support import shape
 from tests.support.receiving import Receiving, received
 from tests.support.service import LiveService, live_service
 
@@ -211,6 +212,15 @@ def test_what_the_service_cannot_take_now_is_said_and_nothing_typed_is_lost(
     expect(page.get_by_label("Body", exact=True)).to_have_value("typed before")
     button(page, "Publish")
     expect(page.get_by_text("It has the id 0.")).to_be_visible()
+
+
+@pytest.mark.skipif(not shape.is_cluster(), reason="one process is no node")
+def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opened: Opened) -> None:
+    page = opened("service")
+
+    nodes = page.get_by_role("region", name="Nodes that live")
+    expect(nodes.get_by_role("listitem")).to_have_count(1)
+    expect(nodes.get_by_text("answered")).to_be_visible()
 
 
 def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:

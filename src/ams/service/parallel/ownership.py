@@ -6,7 +6,8 @@ store nothing any more (`run` in `ams.storage.cursors.acks`). Ownership keeps no
 time, and says where to ask.
 
 A node renews all that it owns at once, every `RENEW_SECONDS`. Who does not for `OWNED_SECONDS` owns nothing any more;
-it knows this itself, by its own clock from the sending of its last answered renewal.
+it knows this itself, by its own clock from the sending of its last answered renewal. One that owns nothing renews in
+time as well, only less often: so all nodes that live are known (`OwnerRecords.nodes`).
 """
 
 import asyncio
@@ -196,7 +197,8 @@ class Shared:
         del self._elsewhere[subscription]
 
     async def _renew(self) -> None:
-        if not (self._held or self._asked or self._released):
+        is_idle = not (self._held or self._asked or self._released)
+        if is_idle and _now() < self._until - RENEW_SECONDS:
             return
         try:
             await self.turn()

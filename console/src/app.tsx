@@ -9,14 +9,13 @@ import { Dialog } from "./parts/actions";
 import { Button, Link, Note, Page } from "./parts/basics";
 import { Form } from "./parts/form";
 import { href, useRoute } from "./router";
-import { useStore } from "./store";
 import { visible } from "./text";
 import type { User } from "./wire";
 
 const SKEW_TO_NAME = 60_000;
 
 export function App(props: { config: Config; problem: Error | null }) {
-  const now = useStore(session);
+  const now = session.value;
   if (!now) return <Login {...props} />;
   return (
     <>
@@ -107,8 +106,8 @@ function Navigation(props: { user: User; project: string; place: string }) {
 }
 
 function Notices() {
-  const wait = useStore(waiting);
-  const skew = useStore(clockSkew);
+  const wait = waiting.value;
+  const skew = clockSkew.value;
   return (
     <>
       {wait && <Note tone="warn">{wait}</Note>}
@@ -124,7 +123,7 @@ function Notices() {
 
 /** Asks for a new token over the page, which stays as it is with all that was typed. */
 function TokenDialog(props: { user: User }) {
-  const wanted = useStore(tokenWanted);
+  const wanted = tokenWanted.value;
   if (!wanted) return null;
   return (
     <Dialog title="Please log in again" onClose={() => wanted.answer(null)}>

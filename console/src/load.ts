@@ -1,7 +1,6 @@
 /** What pages load: asked when shown, again when told to, and kept while a newer answer is on its way. */
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { type ApiError, call, isFinal, session } from "./api";
-import { useStore } from "./store";
 
 export interface Loaded<T> {
   data: T | null;
@@ -19,8 +18,7 @@ export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Pr
     error: null,
   });
   const [turn, setTurn] = useState(0);
-  useStore(session);
-  const token = session.get()?.token;
+  const token = session.value?.token;
   useEffect(() => {
     if (key === null) return;
     const leaving = new AbortController();

@@ -193,7 +193,7 @@ def test_all_of_it_is_small(service: LiveService) -> None:
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000
 
 
-@pytest.mark.xfail(strict=True, reason="the pages of administrators brought it to 5,000 lines")
+@pytest.mark.xfail(strict=True, reason="all of its pages are 4,500 lines")
 def test_our_own_part_can_be_read() -> None:
     written = (path for path in (ROOT / "console" / "src").rglob("*.ts*") if path.name != "wire.d.ts")
     sources = [path for path in written if "test" not in path.name]

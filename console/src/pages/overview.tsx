@@ -61,7 +61,7 @@ function plotsOf(history: History) {
   const all = history.project;
   if (!all) return [];
   const lines = [rateLine("published", all.published, history), rateLine("delivered", all.delivered, history, 2)];
-  const lag: Line = { label: "messages", values: all.lag, colour: 3, filled: true };
+  const lag: Line = { label: "messages", values: all.lag, colour: 3 };
   return [
     { title: "Messages a second", lines, format: rate },
     { title: "Waiting to be taken", lines: [lag] },

@@ -31,9 +31,9 @@ export function Seek({ base, project, name, admin, subscription }: Props) {
     const query = { time: time.toISOString() };
     setTarget({ time, ...(await call<{ offset: number }>(`${base}:timeToOffset`, { query })) });
   };
-  const picked = (time: Date) => {
+  const picked = (seconds: number) => {
     setFailure(null);
-    toTime(time).catch(setFailure);
+    toTime(new Date(seconds * 1000)).catch(setFailure);
   };
   const close = () => setTarget(null);
   const move = async ({ offset }: Target) => {

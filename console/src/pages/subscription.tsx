@@ -31,11 +31,12 @@ export function SubscriptionPage({ params: { project = "", subscription: name = 
   const subscription = useGet<Subscription>(base);
   const admin = administers(useUser(), project);
   const { buttons } = useActions(subscription.reload);
-  const seconds = String(subscription.data?.ackDeadlineSeconds ?? "");
+  const value = String(subscription.data?.ackDeadlineSeconds ?? "");
+  const hint = `All other options in a terminal: ams subs update ${name} --project ${project} --help`;
   const actions = buttons([
     {
       label: "Time to acknowledge",
-      fields: [{ name: "seconds", label: "Seconds", type: "number", min: 0, value: seconds }],
+      fields: [{ name: "seconds", label: "Seconds", type: "number", min: 0, value, hint }],
       run: ({ seconds }) => post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
     },
     {
@@ -134,8 +135,8 @@ function holders({ leased = 0, waiting = 0, blocked = 0, failed = 0 }: Standing)
 function plotsOf(history: History, name: string) {
   const own = history.subscriptions[name];
   if (!own) return [];
-  const lag: Line = { label: "messages", values: own.lag, colour: 3, filled: true };
-  const age: Line = { label: "age", values: own.oldestUnackedSeconds, filled: true };
+  const lag: Line = { label: "messages", values: own.lag, colour: 3 };
+  const age: Line = { label: "age", values: own.oldestUnackedSeconds };
   return [
     { title: "Behind by", lines: [lag] },
     { title: "Delivered a second", format: rate, lines: [rateLine("delivered", own.delivered, history, 2)] },

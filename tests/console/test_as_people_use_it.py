@@ -265,6 +265,20 @@ def test_the_files_work_hosted_elsewhere(
     expect(page.get_by_text("It has the id 1.")).to_be_visible()
 
 
+def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(opened: Opened, project: str) -> None:
+    page = opened()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    for name in ("..%2F..%2F..%2Fusers%2Fadmin", "..", "a%3Amodify", "%2F"):
+        page.evaluate(f"location.hash = '#/p/{project}/topics/{name}'")
+        expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+        page.evaluate("location.hash = '#/usage'")
+        expect(page.get_by_role("heading", name="Usage")).to_be_visible()
+
+    assert [url for url in asked if "/users/admin" in url or "topics" in url] == []
+
+
 def test_the_service_lets_nobody_else_act_for_its_users(service: LiveService) -> None:
     answer = httpx.get(f"{service.base_url}/v1/projects", headers={"Origin": "https://evil.example"}, trust_env=False)
 

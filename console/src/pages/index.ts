@@ -47,6 +47,9 @@ export const PAGES: PageEntry[] = [
   { path: "usage", label: "Usage", may: administersAny, page: Usage },
 ];
 
+/** What is no name is no part of an address: with a slash in it, a request would go elsewhere. */
+const NAME = /^[\w-]+$/;
+
 /** The page of an address, and what its path says. */
 export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["params"] } | null {
   for (const entry of PAGES) {
@@ -56,7 +59,7 @@ export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["p
     const fits = parts.every((part, at) => {
       const said = path[at] ?? "";
       if (part.startsWith(":")) params[part.slice(1)] = said;
-      return part.startsWith(":") || part === said;
+      return part.startsWith(":") ? NAME.test(said) : part === said;
     });
     if (fits) return { entry, params };
   }

@@ -164,8 +164,8 @@ function SchemaOf({ project, topic, base, name, reload }: Props) {
     reload();
     return schema ? "It holds from the next message on." : "It takes any message now.";
   };
-  const dryRun = ({ schema }: Values, messages: number) =>
-    post<DryRun>(`/${schema}:dryRun`, { topic: `projects/${project}/topics/${name}`, messages });
+  const self = `projects/${project}/topics/${name}`;
+  const dryRun = ({ schema }: Values, messages: number) => post<DryRun>(`/${schema}:dryRun`, { topic: self, messages });
   return (
     <div class="grid">
       <Card title="Schema">
@@ -182,7 +182,7 @@ function SchemaOf({ project, topic, base, name, reload }: Props) {
           </>
         )}
       </Card>
-      <DryRunCard field={{ ...choice, label: "Schema", required: true }} ask={dryRun} />
+      <DryRunCard field={{ ...choice, label: "Schema", required: true }} topic={self} ask={dryRun} />
     </div>
   );
 }

@@ -201,14 +201,12 @@ export type Tab = [id: string, label: string, shown: ComponentChildren];
 export function Tabs(props: { tabs: (Tab | false)[] }) {
   const tabs = props.tabs.filter((each): each is Tab => each !== false);
   const [asked, choose] = useQuery("tab", tabs[0]?.[0]);
-  const at = Math.max(
-    0,
-    tabs.findIndex(([id]) => id === asked),
-  );
+  const found = tabs.findIndex(([id]) => id === asked);
+  const at = Math.max(0, found);
   const [chosen, , shown] = tabs[at] ?? ["", "", null];
   const move = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const [next] = (step && tabs[(at + step + tabs.length) % tabs.length]) || [];
+    const [next] = (step && tabs.at((at + step) % tabs.length)) || [];
     if (!next) return;
     choose(next);
     document.getElementById(`tab-${next}`)?.focus();

@@ -1,30 +1,40 @@
-/** Asks what a schema would have refused of the newest messages of a topic. */
+/** Asks what a schema would have refused of messages that a topic has. */
 import { useState } from "preact/hooks";
+import { call } from "../api";
 import { number, plural } from "../format";
 import { visible } from "../text";
-import type { DryRun } from "../wire";
+import type { DryRun, Offsets } from "../wire";
 import { Card, Note } from "./basics";
-import { type FieldProps, Form, type Values } from "./form";
+import { type Choice, type FieldProps, Form, type Values } from "./form";
 
-const HINT = "At most 10,000; nothing is changed";
+const DAY = 86_400_000;
+const MOST = 10_000;
+const WHICH: Choice[] = [
+  ["day", `of the last day, at most ${number(MOST)}`],
+  ["1000", `the newest ${number(1000)}`],
+  [String(MOST), `the newest ${number(MOST)}`],
+];
 
-/** `field` chooses the topic or the schema. */
-export function DryRunCard(props: { field: FieldProps; ask: (values: Values, messages: number) => Promise<DryRun> }) {
+interface Props {
+  /** Chooses the topic or the schema. */
+  field: FieldProps;
+  /** `projects/P/topics/T`, unless it is what is chosen. */
+  topic?: string;
+  ask: (values: Values, messages: number) => Promise<DryRun>;
+}
+
+export function DryRunCard(props: Props) {
   const [tried, setTried] = useState<DryRun | null>(null);
   const run = async (values: Values) => {
     setTried(null);
-    setTried(await props.ask(values, Number(values.messages)));
+    const topic = props.topic ?? values.topic;
+    const messages = values.which === "day" ? await ofLastDay(`/${topic}`) : Number(values.which);
+    setTried(messages > 0 ? await props.ask(values, messages) : { checked: 0, refused: 0, reasons: [] });
   };
+  const which = { name: "which", label: "Messages", options: WHICH, hint: "Nothing is changed" };
   return (
     <Card title="On messages that are there">
-      <Form
-        button="Dry run"
-        onSubmit={run}
-        fields={[
-          props.field,
-          { name: "messages", label: "How many of the newest", type: "number", min: 1, value: "1000", hint: HINT },
-        ]}
-      />
+      <Form button="Dry run" onSubmit={run} fields={[props.field, which]} />
       {tried && (
         <Note tone={tried.refused > 0 ? "warn" : "good"}>
           <p>
@@ -37,4 +47,10 @@ export function DryRunCard(props: { field: FieldProps; ask: (values: Values, mes
       )}
     </Card>
   );
+}
+
+async function ofLastDay(path: string): Promise<number> {
+  const time = new Date(Date.now() - DAY).toISOString();
+  const { offset } = await call<{ offset: number }>(`${path}:timeToOffset`, { query: { time } });
+  return Math.min(MOST, (await call<Offsets>(`${path}:offsets`)).max - offset);
 }

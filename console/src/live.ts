@@ -72,24 +72,17 @@ const WINDOW = 10;
 export const MOST_WATCHED = 100;
 
 /** The counts of some topics and subscriptions, at most 100 in all, as they change. */
-export function useCounts(
-  project: string,
-  topics: string[],
-  subscriptions: string[],
-): Live & { sample: Sample | null } {
+export function useCounts(project: string, topics: string[], subscriptions: string[]) {
   const [sample, setSample] = useState<Sample | null>(null);
   const seen = useRef<Counts[]>([]);
   const names = { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") };
   const tell = () => setSample(sampleOf(seen.current, serviceNow()));
-  const live = useEvents(
-    `/projects/${project}:watch`,
-    names.topics || names.subscriptions ? names : null,
-    (event, data) => {
-      if (event !== "counts") return;
-      seen.current.push(data as Counts);
-      tell();
-    },
-  );
+  const query = names.topics || names.subscriptions ? names : null;
+  const live = useEvents(`/projects/${project}:watch`, query, (event, data) => {
+    if (event !== "counts") return;
+    seen.current.push(data as Counts);
+    tell();
+  });
   // Nothing is sent while nothing changes: rates fall and ages grow by themselves.
   useEffect(() => {
     const timer = setInterval(tell, 2000);

@@ -10,13 +10,11 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
+type State<T> = { key: string | null; data: T | null; error: Error | null };
+
 /** Load by a function of one's own; `key` says what is loaded, null: nothing. `every`: again after so many seconds. */
 export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
-  const [state, setState] = useState<{ key: string | null; data: T | null; error: Error | null }>({
-    key,
-    data: null,
-    error: null,
-  });
+  const [state, setState] = useState<State<T>>({ key, data: null, error: null });
   const [turn, setTurn] = useState(0);
   const token = session.value?.token;
   useEffect(() => {

@@ -7,19 +7,13 @@ import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
 import { find, redrive, type Wanted } from "../reading";
 import { visible } from "../text";
-import type { Offsets, ReadMessage, Subscription } from "../wire";
+import type { Offsets, ReadMessage } from "../wire";
+import type { SubscriptionProps } from "./subscriptions";
 
 const AT_ONCE = 25;
 
-interface Props {
-  project: string;
-  name: string;
-  subscription: Subscription;
-  /** The topic they are in. */
-  source: string;
-}
-
-export function DeadLetters({ project, name, subscription, source }: Props) {
+/** `source` is the topic they are in. */
+export function DeadLetters({ project, name, subscription, source }: SubscriptionProps & { source: string }) {
   const target = shortName(subscription.topic);
   const base = `/projects/${project}/topics/${source}`;
   const ours: Wanted = ({ attributes }) =>

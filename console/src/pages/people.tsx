@@ -193,7 +193,7 @@ function Tokens({ user }: { user: string }) {
       columns={[
         valued("Token", (row) => row.name),
         valued("Good for", shown),
-        column("Last used", (row) => <Time at={row.last_used} age />),
+        column("Last used", (row) => <Time at={row.last_used} age />, { wide: true }),
         timed("Ends", (row) => row.expires_on),
       ]}
       empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
@@ -245,7 +245,7 @@ function Bindings({ user }: { user: string }) {
       of="bindings"
       columns={[
         valued("Name", (row) => row.name),
-        valued("Issuer", (row) => row.issuer),
+        valued("Issuer", (row) => row.issuer, { wide: true }),
         valued("Subject", (row) => row.subject),
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
@@ -270,6 +270,10 @@ function Bindings({ user }: { user: string }) {
       ]}
     />
   );
+}
+
+function whoOf(row: Registration): string {
+  return [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
 }
 
 export function Registrations() {
@@ -302,10 +306,10 @@ export function Registrations() {
       rowKey={(row) => row.uuid}
       columns={[
         valued("Name", (row) => row.name),
-        valued("Who", (row) => [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ")),
+        valued("Who", whoOf, { wide: true }),
         valued("For", (row) => row.description, { wide: true }),
         column("Status", standing, { by: (row) => row.status ?? "" }),
-        timed("Asked", (row) => row.registered_at),
+        timed("Asked", (row) => row.registered_at, { wide: true }),
       ]}
       empty="Nobody asks to become a user."
       actions={decide}

@@ -7,17 +7,10 @@ import { Badge, Card, Command, Empty, Facts, Note, Shown, Stat, Time, type Tone 
 import { Act, type Choice, Form, type Values } from "../parts/form";
 import { type Column, column, Table, timed, valued } from "../parts/table";
 import { visible } from "../text";
-import type { PushAttempt, PushConfig, PushReport, Subscription } from "../wire";
+import type { PushAttempt, PushConfig, PushReport } from "../wire";
+import type { SubscriptionProps } from "./subscriptions";
 
-interface Props {
-  base: string;
-  name: string;
-  subscription: Subscription;
-  reload: () => void;
-  admin: boolean;
-}
-
-export function Push(props: Props) {
+export function Push(props: SubscriptionProps) {
   const { type, verified } = props.subscription.pushConfig;
   return (
     <>
@@ -105,7 +98,7 @@ function answerOf({ status, error }: PushAttempt) {
   );
 }
 
-function Verify({ base, subscription, reload }: Props) {
+function Verify({ base, subscription, reload }: SubscriptionProps) {
   const { pushEndpoint = "", verificationHash = "" } = subscription.pushConfig;
   const root = URL.canParse(pushEndpoint) ? new URL(pushEndpoint).origin : "";
   return (
@@ -137,7 +130,7 @@ const POLICIES: Choice[] = [
 ];
 const ASIDE = "Where messages go that are refused too often; empty: they are tried without limit";
 
-function Endpoint({ base, name, subscription, reload }: Props) {
+function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
   const config = subscription.pushConfig;
   const ordered = subscription.type !== "parallel";
   const { buttons, once } = useActions(reload);

@@ -7,22 +7,15 @@ import { Dialog } from "../parts/actions";
 import { Button, Card, ErrorNote, Shown } from "../parts/basics";
 import { Form } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
-import type { Offsets, Subscription } from "../wire";
-
-interface Props {
-  project: string;
-  name: string;
-  base: string;
-  subscription: Subscription;
-  admin: boolean;
-}
+import type { Offsets } from "../wire";
+import type { SubscriptionProps } from "./subscriptions";
 
 interface Target {
   offset: number;
   time?: Date;
 }
 
-export function Seek({ base, project, name, admin, subscription }: Props) {
+export function Seek({ base, project, name, admin, subscription }: SubscriptionProps) {
   const topic = shortName(subscription.topic);
   const offsets = useGet<Offsets>(`${base}:offsets`, 5);
   const [target, setTarget] = useState<Target | null>(null);

@@ -150,7 +150,12 @@ export function Service() {
           {({ status: all, push_functionality: push, push_servers: servers = [] }) => (
             <Card title="Status">
               <Badge tone={all === "ok" ? "good" : "bad"}>{all}</Badge>
-              <Facts rows={[["Push", push], ...servers.map(({ endpoint, status }): Fact => [endpoint, status])]} />
+              <Facts
+                rows={[
+                  ["Push", push],
+                  ...servers.map(({ endpoint, status }): Fact => [`Push server ${endpoint}`, status]),
+                ]}
+              />
             </Card>
           )}
         </Shown>

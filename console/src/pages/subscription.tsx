@@ -18,13 +18,7 @@ import type { Diagnosis, History, ReceivedMessage, Standing, Subscription } from
 import { DeadLetters } from "./dead-letters";
 import { Push } from "./push";
 import { Seek } from "./seek";
-
-interface Props {
-  project: string;
-  name: string;
-  base: string;
-  subscription: Subscription;
-}
+import type { SubscriptionProps } from "./subscriptions";
 
 export function SubscriptionPage({ params: { project = "", subscription: name = "" } }: PageProps) {
   const base = `/projects/${project}/subscriptions/${name}`;
@@ -71,7 +65,7 @@ export function SubscriptionPage({ params: { project = "", subscription: name = 
   );
 }
 
-function Overview({ project, name, base, subscription }: Props) {
+function Overview({ project, name, base, subscription }: SubscriptionProps) {
   const doctor = useGet<Diagnosis>(`${base}:doctor`, 10);
   const { sample } = useCounts(project, [], [name]);
   const live = sample?.counts.subscriptions[name];
@@ -147,7 +141,7 @@ function plotsOf(history: History, name: string) {
 const AT_ONCE = 10;
 
 /** Pull and acknowledge by hand. What is pulled here is handed out, as to any consumer. */
-function ByHand({ project, name, base, subscription }: Props) {
+function ByHand({ project, name, base, subscription }: SubscriptionProps) {
   const parallel = subscription.type === "parallel";
   const within = span(subscription.ackDeadlineSeconds);
   const [pulled, setPulled] = useState<ReceivedMessage[] | null>(null);

@@ -12,6 +12,16 @@ import { administers, useUser } from "../rights";
 import { go, type PageProps } from "../router";
 import type { Counts, Subscription } from "../wire";
 
+/** What the parts of a subscription's page are given. */
+export interface SubscriptionProps {
+  project: string;
+  name: string;
+  base: string;
+  subscription: Subscription;
+  reload: () => void;
+  admin: boolean;
+}
+
 export function Subscriptions({ params: { project = "" } }: PageProps) {
   const user = useUser();
   const admin = administers(user, project);

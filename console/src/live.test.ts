@@ -34,3 +34,12 @@ test("ages grow while nothing is sent", () => {
   assert.equal(sampleOf([at(0, 0, 5)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, 12);
   assert.equal(sampleOf([at(0, 0)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, undefined);
 });
+
+test("what a subscription takes is what came in and does not wait any more", () => {
+  const of = (seconds: number, end: number, lag: number): Counts => ({
+    ...at(seconds, end),
+    subscriptions: { s: { current: end - lag, end, lag } },
+  });
+  assert.equal(sampleOf([of(0, 100, 50), of(5, 120, 20)], START + 5000)?.taken.s, 10);
+  assert.equal(sampleOf([of(0, 100, 0), of(5, 100, 80)], START + 5000)?.taken.s, 0);
+});

@@ -197,14 +197,21 @@ class Shared:
         del self._elsewhere[subscription]
 
     async def _renew(self) -> None:
-        is_idle = not (self._held or self._asked or self._released)
-        if is_idle and _now() < self._until - RENEW_SECONDS:
+        if not (self._held or self._asked or self._released):
+            await self._say_alive()
             return
         try:
             await self.turn()
         finally:
             if self._held and _now() >= self._until:
                 self._lose("it could not be renewed")
+
+    async def _say_alive(self) -> None:
+        """Renew where nothing is owned: nothing is lost when that fails, so nothing is said of it."""
+        if _now() < self._until - RENEW_SECONDS:
+            return
+        with contextlib.suppress(AmsError):
+            await self.turn()
 
     async def turn(self) -> None:
         """Renew what is owned, and answer those who ask for more. Raises `RegistryUnavailable`."""

@@ -34,11 +34,16 @@ class Both:
         self.data = folder / "data"
         self.new = Starter(self.data)
 
-    def start(self) -> None:
+    def fill(self) -> None:
+        """Let the old service run with all that the day has."""
         self.old.start()
         write_documents(self.day, self.old.address.mongodb)
         asyncio.run(write_messages(self.day, self.old.address.kafka))
         self.old.start_api()
+
+    def start(self) -> None:
+        """Let both run, the new one after a cut."""
+        self.fill()
         cut = self.migrate("cut", "--data", str(self.data), "--start", self.new.command)
         assert cut.returncode == 0, cut.stderr
 
@@ -46,12 +51,14 @@ class Both:
         self.new.end()
         self.old.stop()
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return "--mongodb", self.old.address.mongodb, "--kafka", self.old.address.kafka
+
     def migrate(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
-        where = ("--mongodb", self.old.address.mongodb, "--kafka", self.old.address.kafka, "-o", "json")
-        return ams(
-            "migrate", command, *where, *more, AMS_ENDPOINT=self.new.endpoint, AMS_TOKEN=self.day.admin_token,
-            AMS_MIGRATE_TOKEN=self.day.admin_token,
-        )  # fmt: skip
+        token = self.day.admin_token
+        asked = {"AMS_ENDPOINT": self.new.endpoint, "AMS_TOKEN": token, "AMS_MIGRATE_TOKEN": token}
+        return ams("migrate", command, *self.sources, "-o", "json", *more, **asked)
 
     def back(self) -> subprocess.CompletedProcess[str]:
         return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate))

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pymongo
@@ -273,3 +274,33 @@ def test_two_copies_at_once_are_refused(original: Original, tmp_path: Path) -> N
         refused = ams("migrate", "copy", *sources(original), "--data", str(tmp_path / "data"))
     assert refused.returncode == 1
     assert len(refused.stderr.splitlines()) == 1
+
+
+def test_kafka_and_postgresql_are_filled_as_a_folder_is(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path, kafka_prefix: str, postgres_url: str
+) -> None:
+    where = urlsplit(postgres_url)
+    settings = {
+        "log": "kafka", "kafka_servers": original.servers, "kafka_prefix": kafka_prefix, "kafka_replication": 1,
+        "kafka_min_isr": 1, "registry": postgres_url.replace(f":{where.password}@", "@"),
+        "registry_password": where.password or "",
+    }  # fmt: skip
+    data, file = tmp_path / "data", tmp_path / "ams.toml"
+    file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
+    config = ("--config", str(file))
+    first = ams("migrate", "copy", *sources(original), "--data", str(data), *config, "-o", "json")
+    assert first.returncode == 0, first.stderr
+    publish(original, record(6, 40))
+
+    failed = cut(original, data, proxy, starter, *config, start="exit 7")
+    assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
+    done = cut(
+        original, data, proxy, starter, *config, start=starter.command.replace(" serve ", f" serve {config[0]} {file} ")
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert [offset for offset, _ in read(starter.endpoint)] == [0, 1, 3, 4, 6]
+    verified = ams(
+        "migrate", "verify", *sources(original), "-o", "json", AMS_ENDPOINT=starter.endpoint, AMS_TOKEN="short"
+    )
+    assert json.loads(verified.stdout)["differences"] == []

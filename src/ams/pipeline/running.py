@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from ams.pipeline.checkpoint import (
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Interrupted, WrongTable
 from ams.pipeline.failures import explained
-from ams.pipeline.options import Given, Name
+from ams.pipeline.options import Given, Name, is_pattern
 from ams.pipeline.progress import Progress, now
 from ams.pipeline.service import Service
 from ams.pipeline.session import activated, is_local
@@ -43,7 +44,6 @@ Handle = Callable[[DataFrame, int], None]
 Source = dict[str, str]
 """Options of `format("ams")` that say which service and which project."""
 
-_WILD = frozenset("*?[")
 _LOOK_SECONDS = 0.3
 """How often a running query is looked at."""
 
@@ -83,8 +83,8 @@ class Run:
     progress: Progress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
-    _written: dict[str, tuple[Table, int]] = field(default_factory=dict)
-    """The tables that this run adds to, and the rows that were in them."""
+    _added: Counter[str] = field(default_factory=Counter)
+    """By the roots of the tables that this run adds to, how many rows it added."""
     _working: bool = False
     _failure: BaseException | None = None
 
@@ -111,7 +111,7 @@ class Run:
         if self.skip_lost:
             given["failOnDataLoss"] = "false"
         if names:
-            given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
+            given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
         if "topic" in given:
             self._note_beginning(names, given)
         return activated(self.spark).readStream.format("ams").options(**given).load()
@@ -140,14 +140,13 @@ class Run:
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once; raise `WrongTable` for one that is gone."""
-        if table.root not in self._written:
-            if table.root in read_begun(self.work) and not table.exists():  # its rows would be missing
-                raise WrongTable(
-                    f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
-                    "give another folder with --work to begin anew"
-                )
-            self._written[table.root] = table, _rows(table)
-        table.append(batch, batch_id, self._query)
+        is_first = table.root not in self._added
+        if is_first and table.root in read_begun(self.work) and not table.exists():  # its rows would be missing
+            raise WrongTable(
+                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
+                "give another folder with --work to begin anew"
+            )
+        self._added[table.root] += table.append(batch, batch_id, self._query)
         begin(self.work, table.root)
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
@@ -173,9 +172,8 @@ class Run:
 
     def counts(self) -> tuple[int, int]:
         """Return how many records this run added to tables, and how many things it set aside."""
-        added = {root: _rows(table) - before for root, (table, before) in self._written.items()}
-        broken = added.pop(quarantine_of(self.spark, self.work).root, 0)
-        return sum(added.values()), broken
+        broken = self._added[str(self.work / QUARANTINE)]
+        return self._added.total() - broken, broken
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
         """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.
@@ -273,7 +271,3 @@ class Plan:
     """What it will do, for `ams pipeline show`."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What of Spark's settings it needs."""
-
-
-def _rows(table: Table) -> int:
-    return sum(file.rows for file in table.files())

@@ -2,7 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
 from random import random
 from typing import NamedTuple, TypeVar
 
@@ -26,10 +29,14 @@ TOPIC_ID = "ams-topic-id"
 
 
 class Bounds(NamedTuple):
-    """The oldest offset kept of a topic, and the one its next message will get."""
+    """What there is of a topic."""
 
     oldest: int
+    """The oldest offset that is kept."""
     end: int
+    """The offset its next message will get."""
+    id: str = ""
+    """Another one when a topic is deleted and made again; empty where a service of an older version does not tell."""
 
 
 def offsets_told(answer: httpx.Response, *names: str) -> tuple[int, ...]:
@@ -101,25 +108,23 @@ class Service:
         return self._client.call(call)
 
     def bounds(self, topic: Name, subscription: str = "") -> Bounds:
-        """Ask what there is of a topic; consumers name a subscription to it."""
-        found = self.call(wire.get_topic_offsets(topic.project, topic.name, subscription=subscription))
-        return Bounds(found.min, found.max)
-
-    def identified(self, topic: Name, subscription: str = "") -> tuple[Bounds, str]:
-        """Ask what there is of a topic, and for its id, which is another one when it is deleted and made again.
-
-        It is the answer to a read of nothing; a service of an older version tells no id.
-        """
+        """Ask what there is of a topic, by a read of nothing; consumers name a subscription to it."""
         query = {"to": "0", "max": "1"} | ({"subscription": subscription} if subscription else {})
+        patience = Patience(self.access.retry_seconds)
+        while True:
+            try:
+                with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
+                    oldest, end = offsets_told(answer, "first", "end")
+                    return Bounds(oldest, end, answer.headers.get(TOPIC_ID, ""))
+            except ClientError as error:
+                patience.after(error)
 
-        def ask() -> tuple[Bounds, str]:
-            with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
-                return Bounds(*offsets_told(answer, "first", "end")), answer.headers.get(TOPIC_ID, "")
+    def offset_at(self, topic: Name, moment: datetime, subscription: str = "") -> int:
+        """Ask for the offset of the first message published at a moment or later; the end when there is none."""
+        return self.call(wire.topic_time_to_offset(topic.project, topic.name, moment, subscription=subscription)).offset
 
-        return self._patiently(ask)
-
-    def topics(self, project: str) -> list[Name]:
-        """Ask for all topics of a project."""
+    def topics(self, project: str, patterns: Sequence[str] = ("*",)) -> list[Name]:
+        """Ask for the topics of a project whose names fit one of the patterns, in which `*` and `?` are wild."""
         found: list[Name] = []
         token = ""
         while True:
@@ -127,7 +132,7 @@ class Service:
             found += [Name(project, each.name.rpartition("/")[2]) for each in page.topics]
             token = page.next_page_token
             if not token:
-                return found
+                return [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
 
     def topic_of(self, subscription: Name) -> Name:
         """Ask which topic a subscription is to; raise `NotFound` also when that is gone."""
@@ -143,15 +148,7 @@ class Service:
 
     def move(self, subscription: Name, offset: int) -> None:
         """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
-        self._patiently(lambda: self.call(wire.modify_offset(*subscription, offset)))
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        patience = Patience(self.access.retry_seconds)
-        while True:
-            try:
-                return ask()
-            except ClientError as error:
-                patience.after(error)
+        self.call(replace(wire.modify_offset(*subscription, offset), repeatable=True))
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[httpx.Response]:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ams.tables.errors import WrongTable
-from ams.tables.files import ENDING, NULL, File, NewFile, opened, read, write
+from ams.tables.files import ENDING, NULL, File, opened, read, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, Snapshot, newest, no_table
 from ams.tables.table import Change, Table, commit
@@ -159,7 +159,7 @@ def _files(location: Location, old: _Old, partition: str) -> list[File]:
         paths = [f"{place}/{name}" for name in location.names(place) if name.endswith(ENDING)]
         if len(paths) != folder["files"]:
             raise WrongTable(f"{location.path(folder['path'])} has {len(paths)} files instead of {folder['files']}")
-        found += [File(path, location.size(path) or 0, 0, values, {}, {}) for path in paths]
+        found += [File(path, location.size(path) or 0, 0, values, {}, {}, {}) for path in paths]
     return found
 
 
@@ -205,7 +205,7 @@ def _columns(text: str) -> Iterator[tuple[str, str]]:
             start = place + 1
 
 
-def _rewritten(location: Location, table: Table, files: Sequence[File], last: int) -> list[NewFile]:
+def _rewritten(location: Location, table: Table, files: Sequence[File], last: int) -> list[File]:
     """Write the rows of some files to new ones, and see that they are the same."""
 
     def rows() -> Iterator[pa.RecordBatch]:

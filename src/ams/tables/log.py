@@ -109,19 +109,15 @@ def recover(location: Location) -> list[str]:
         return []
     with location.alone():  # and look again: another run may have done it, and gone on
         removed = [*_noted(location), *_torn(location)]
-        for path in removed:
+        for path in (*removed, _NOTE):
             location.remove(path)
-        if removed:
-            location.sync(FOLDER)
-        if _is_noted(location):
-            location.remove(_NOTE)
             location.sync(FOLDER)
     return [f"{location.path(path)} was not whole and not confirmed, and was removed" for path in removed]
 
 
 def is_half_written(location: Location) -> bool:
     """Whether a loss of power left something for `recover`, or a checkpoint is being made."""
-    return not location.is_store and (_is_noted(location) or bool(_torn(location)))
+    return not location.is_store and (location.size(_NOTE) is not None or bool(_torn(location)))
 
 
 def _torn(location: Location) -> list[str]:
@@ -129,12 +125,8 @@ def _torn(location: Location) -> list[str]:
     return [newest] if location.size(newest) is not None and not _info(location.read(newest)) else []
 
 
-def _is_noted(location: Location) -> bool:
-    return location.size(_NOTE) is not None
-
-
 def _noted(location: Location) -> list[str]:
-    if not _is_noted(location):
+    if location.size(_NOTE) is None:
         return []
     version = location.read(_NOTE)
     found = _checkpoint(location, int(version)) if version.isdigit() else []

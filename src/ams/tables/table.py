@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ams.tables import log
 from ams.tables.errors import StoreFailed, WrongTable
-from ams.tables.files import File, NewFile, Partition, write
+from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, QUERY, Snapshot, exists, newest, no_table, open_table
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
     what: str
     """For the history: `append`, `merge`."""
-    add: Sequence[NewFile] = ()
+    add: Sequence[File] = ()
     remove: Sequence[File] = ()
     numbers: Mapping[str, int] | None = None
     """A query with the number of its batch, and others that are kept with it."""
@@ -115,7 +115,7 @@ def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:
         )
 
 
-def check_files(location: Location, files: Iterable[NewFile]) -> None:
+def check_files(location: Location, files: Iterable[File]) -> None:
     """Raise `WrongTable` unless all files are there and have the sizes they say: delta-rs takes any."""
     for file in files:
         found = location.size(file.path)
@@ -149,13 +149,11 @@ class Table:
         """Return a version of it; see `open_table`."""
         return open_table(self.location, at)
 
-    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[NewFile]:
+    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[File]:
         """Write rows to new files, which are to be appended, or put in the place of others."""
         return write(self.location, self.schema, self.partition_by, name, batches)
 
-    def append(
-        self, query: str, batch: int, files: Sequence[NewFile], numbers: Mapping[str, int] | None = None
-    ) -> bool:
+    def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
         """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
 
         `numbers` are kept in the same commit, each in the place of the one of its name before: where a reader stands.
@@ -175,7 +173,7 @@ class Table:
         self._make_ready(files, query)
         return commit(self.location, change, self._fitted)
 
-    def replace(self, files: Sequence[NewFile], partitions: Iterable[Partition] | None = None) -> None:
+    def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
         """Put files in the place of all rows; or of those of `partitions` and of the partitions the files belong to.
 
         Readers see all of it or nothing. Raises `WrongTable`, and changes nothing, if the table takes batches, has
@@ -198,7 +196,7 @@ class Table:
         """
         return log.recover(self.location)
 
-    def _make_ready(self, files: Sequence[NewFile], query: str | None) -> None:
+    def _make_ready(self, files: Sequence[File], query: str | None) -> None:
         if self._is_ready:
             return
         if self.location.names(OLD_FORMAT):

@@ -27,7 +27,7 @@ from ams.pipeline.errors import DataLoss, WrongOption
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import LostMessages
 from ams.pipeline.source.options import EARLIEST, LATEST, reading
-from ams.pipeline.source.places import SKEW, Places, Window, bisected, window
+from ams.pipeline.source.places import SKEW, Places, Window, window
 from ams.pipeline.source.readers import StreamReader, plain
 from tests.pipeline.garden import Garden, numbered
 
@@ -120,6 +120,7 @@ def test_reading_begins_at_a_time(three: Garden) -> None:
 
     assert starts(three, topic="plants", startingTimestamp=second.isoformat()) == [1]
     assert starts(three, topic="plants", startingTimestamp=(second + timedelta(seconds=1.5)).isoformat()) == [3]
+    assert starts(three, topic="plants", startingTimestamp=(second + timedelta(microseconds=1)).isoformat()) == [2]
     assert starts(three, topic="plants", startingTimestamp="0") == [0]
 
 
@@ -138,21 +139,6 @@ def test_what_is_missing_or_forbidden_is_told(three: Garden) -> None:
     consumer = three.user("consumer")
     with pytest.raises(NotAllowed):
         starts(three, topic="plants", token=consumer)
-
-
-@given(st.lists(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 31))
-def test_the_first_message_of_a_time_is_found_among_holes(times: list[int], holes: set[int], asked: int) -> None:
-    epoch = datetime(2024, 3, 5, tzinfo=UTC)
-    sorted_times = [epoch + timedelta(seconds=each) for each in sorted(times)]
-    kept = [number for number in range(len(times)) if number not in holes]
-    moment = epoch + timedelta(seconds=asked)
-
-    def published(low: int, high: int) -> tuple[int, datetime] | None:
-        return next(((number, sorted_times[number]) for number in kept if low <= number < high), None)
-
-    found = bisected(0, len(times), published, moment)
-
-    assert all((sorted_times[number] >= moment) == (number >= found) for number in kept)
 
 
 class Open(Protocol):

@@ -4,8 +4,7 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from datetime import UTC, datetime, timedelta
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import ACCESS, Access, Given, Name, moment, names, shortened
@@ -40,19 +39,6 @@ class Positions:
         return self.named.get(str(topic), self.default)
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """The topics of a project that have names like these, whenever they are made."""
-
-    project: str
-    patterns: tuple[str, ...]
-    """`*` stands for any characters, `?` for one."""
-
-    def fits(self, topic: str) -> bool:
-        """Whether a topic is meant."""
-        return any(fnmatchcase(topic, each) for each in self.patterns)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """What is to be read, of which service."""
@@ -60,7 +46,10 @@ class Reading:
     access: Access
     topics: tuple[Name, ...]
     """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
-    pattern: Pattern | None = None
+    patterns: tuple[str, ...] = ()
+    """Topics with names like these are read, whenever they are made."""
+    project: str
+    """Of those topics; empty when none is in use."""
     subscription: Name | None
     starting: Positions | datetime | None
     """None: wherever one starts who was told nothing."""
@@ -86,14 +75,14 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     given = Given(options)
     given.allow(ACCESS + READING)
     access, project = given.access(environment)
-    topics, subscription, pattern = _what(given, project)
-    starting = _starting(given, topics)
+    topics, subscription, patterns = _what(given, project)
     return Reading(
         access=access,
         topics=topics,
-        pattern=pattern,
+        patterns=patterns,
+        project=project or "",
         subscription=subscription,
-        starting=starting,
+        starting=_starting(given, topics),
         ending=_positions(given, "endingOffsets", topics),
         max_offsets=given.count("maxOffsetsPerTrigger"),
         min_partitions=given.count("minPartitions"),
@@ -102,30 +91,30 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     )
 
 
-def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, Pattern | None]:
+def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
     said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
     if len(said) > 1:
         raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
     topic, subscription, pattern = (given.text(option) for option in ("topic", "subscription", "topicPattern"))
     if topic:
-        return names("topic", topic, project), None, None
+        return names("topic", topic, project), None, ()
     if pattern:
-        return (), None, _pattern(pattern, project)
+        return (), None, _patterns(pattern, project)
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
     found = names("subscription", subscription, project)
     if len(found) > 1:
         raise WrongOption("subscription", "only one can be read")
-    return (), found[0], None
+    return (), found[0], ()
 
 
-def _pattern(text: str, project: str | None) -> Pattern:
+def _patterns(text: str, project: str | None) -> tuple[str, ...]:
     if project is None:
         raise WrongOption("project", "is needed for topicPattern")
     patterns = tuple(each.strip() for each in text.split(","))
     if not all(patterns):
         raise WrongOption("topicPattern", f"{shortened(text)} has an empty pattern")
-    return Pattern(project, patterns)
+    return patterns
 
 
 def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | None:
@@ -139,15 +128,13 @@ def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | 
 
 
 def _moment(option: str, text: str) -> datetime:
-    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone."""
+    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone; to a millisecond."""
     try:
-        if text.isascii() and text.isdecimal():
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
-        found = moment(text)
+        is_number = text.isascii() and text.isdecimal()
+        if found := datetime.fromtimestamp(int(text) / 1000, UTC) if is_number else moment(text):
+            return found + timedelta(microseconds=-found.microsecond % 1000)
     except (ValueError, OverflowError, OSError):
-        found = None
-    if found is not None:
-        return found
+        pass
     raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 

@@ -4,10 +4,9 @@ Filters on offsets and publish times say that less needs to be read. Spark looks
 only used to leave out what cannot pass it.
 """
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -19,7 +18,6 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from ams.client import wire
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Bounds, Service
@@ -59,9 +57,6 @@ def window(filters: Iterable[Filter]) -> Window:
     return Window(max(starts), min(stops, default=None), max(sinces, default=None), min(untils, default=None))
 
 
-PROBED = 100
-"""Ids that are looked at to find a message among those that are none."""
-
 Offsets = dict[str, int]
 """Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
 
@@ -80,18 +75,17 @@ class Places:
 
     def look_again(self) -> None:
         """Find out which topics there are now, where they are not named."""
-        pattern = self._reading.pattern
-        if pattern is not None:
-            self.topics = [each for each in self._service.topics(pattern.project) if pattern.fits(each.name)]
+        if self._reading.patterns:
+            self.topics = self._service.topics(self._reading.project, self._reading.patterns)
         elif not self.topics:
             assert self._reading.subscription is not None, "topics or a subscription"
             self.topics = (self._service.topic_of(self._reading.subscription),)
 
     def bounds(self) -> dict[Name, Bounds]:
         """Ask what there is of each topic."""
-        found = {topic: self._service.identified(topic, self.through) for topic in self.topics}
-        self.ids = {str(topic): told for topic, (_, told) in found.items() if told}
-        return {topic: bounds for topic, (bounds, _) in found.items()}
+        found = {topic: self._service.bounds(topic, self.through) for topic in self.topics}
+        self.ids = {str(topic): bounds.id for topic, bounds in found.items() if bounds.id}
+        return found
 
     @property
     def through(self) -> str:
@@ -103,7 +97,7 @@ class Places:
         bounds = self.bounds()
         starting = self._reading.starting
         if isinstance(starting, datetime):
-            return {str(topic): self.at(topic, bounds[topic], starting) for topic in self.topics}
+            return {str(topic): self._at(topic, starting) for topic in self.topics}
         if starting is None and self._reading.subscription is not None:
             current = self._service.offsets(self._reading.subscription).current
             return {str(topic): current for topic in self.topics}
@@ -123,27 +117,14 @@ class Places:
             starts[name] = max(starts[name], window.start)
             if window.stop is not None:
                 ends[name] = min(ends[name], window.stop)
-            here = Bounds(starts[name], ends[name])
-            if window.since is not None and here.oldest < here.end:
-                starts[name] = self.at(topic, here, window.since)
-            if window.until is not None and here.oldest < here.end:
-                ends[name] = min(ends[name], self.at(topic, here, window.until))
+            if window.since is not None:
+                starts[name] = max(starts[name], self._at(topic, window.since))
+            if window.until is not None:
+                ends[name] = min(ends[name], self._at(topic, window.until))
         return starts, ends
 
-    def at(self, topic: Name, bounds: Bounds, moment: datetime) -> int:
-        """Return the first offset published at a moment or later; the end when there is none."""
-        return bisected(bounds.oldest, bounds.end, lambda low, high: self._published(topic, low, high), moment)
-
-    def _published(self, topic: Name, low: int, high: int) -> tuple[int, datetime] | None:
-        """Return the offset and the time of the first message from `low` on, before `high`."""
-        most = 1
-        while low < high:
-            through = self.through
-            call = wire.read_topic(topic.project, topic.name, start=low, stop=high, most=most, subscription=through)
-            for message in self._service.call(call):
-                return message.offset, datetime.fromisoformat(message.publish_time)
-            low, most = low + most, PROBED
-        return None
+    def _at(self, topic: Name, moment: datetime) -> int:
+        return self._service.offset_at(topic, moment, self.through)
 
     def _resolved(self, option: str, positions: Positions, topic: Name, bounds: Bounds) -> int:
         offset = positions.of(topic)
@@ -156,18 +137,3 @@ class Places:
         if offset < bounds.oldest:
             lost(f"messages {offset} to {bounds.oldest - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
         return max(offset, bounds.oldest)
-
-
-def bisected(
-    low: int, high: int, published: Callable[[int, int], tuple[int, datetime] | None], moment: datetime
-) -> int:
-    """Return the first offset of `low` to `high` whose message is of `moment` or later; `high` when none is.
-
-    `published` gives the first message of a range; times never go backwards.
-    """
-
-    def time_from(offset: int) -> datetime:
-        found = published(offset, high)
-        return found[1] if found else datetime.max.replace(tzinfo=UTC)
-
-    return low + bisect_left(range(low, high), moment, key=time_from)

@@ -206,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._followed = offset
 
     def _require_known(self, start: Mapping[str, int]) -> None:
-        if self.reading.pattern is not None:
+        if self.reading.patterns:
             return  # topics come and go
         read = {str(topic) for topic in self._places.topics}
         for topic in start:

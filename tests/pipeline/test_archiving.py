@@ -230,8 +230,8 @@ def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monke
 
     def written(self: Archiver, *arguments: Any) -> Any:
         if next(overtaking, False):
-            other = Archiver(self._service, self._location, self._wanted, self._stopping, self._say)
-            other._batch({name: other._service.bounds(name) for name in other._names()})
+            other = Archiver(self.service, self.location, self.wanted, self.stopping, self.say)
+            other._batch({name: other.service.bounds(name) for name in other._names()})
         return whole(self, *arguments)
 
     monkeypatch.setattr(Archiver, "_written", written)

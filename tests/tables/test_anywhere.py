@@ -149,7 +149,7 @@ def test_it_is_read_with_checkpoints_of_the_log(anywhere: str, monkeypatch: pyte
 
     assert "_last_checkpoint" in Location.of(anywhere).names("_delta_log")
     assert contents(anywhere) == {(number, MONDAY): 1 for number in range(5)}
-    assert table(anywhere).recover() == []
+    assert log.recover(table(anywhere).location) == []
 
 
 def test_two_runs_at_once_with_the_same_batches_add_each_once(anywhere: str) -> None:

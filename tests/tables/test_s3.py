@@ -241,8 +241,7 @@ def test_a_bucket_that_is_not_there_is_told(store: str) -> None:
 def test_addresses_of_buckets(address: str, root: str) -> None:
     location = Location.of(address)
 
-    assert (location, str(location / "c")) == (Bucket(root), f"{root}/c")
-    assert isinstance(location / "c", Bucket)
+    assert (location, location.path("c")) == (Bucket(root), f"{root}/c")
     assert pickle.loads(pickle.dumps(location)) == location
 
 

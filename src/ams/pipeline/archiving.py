@@ -10,8 +10,8 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost, remade
-from ams.tables import upkeep
+from ams.tables import log, upkeep
 from ams.tables.files import File, Partition, batch_name
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
@@ -57,47 +57,43 @@ class Wanted:
     """Whether to go on, with a line that says so, where messages are kept no longer."""
 
 
+@dataclass
 class Archiver:
     """Writes an archive; to be used within `alone`."""
 
-    def __init__(
-        self,
-        service: Service,
-        location: Location,
-        wanted: Wanted,
-        stopping: threading.Event,
-        say: Callable[[str], None],
-    ) -> None:
-        """Prepare; `stopping` ends the work between two batches, `say` tells whoever watches."""
-        self._service = service
-        self._location = location
-        self._wanted = wanted
-        self._stopping = stopping
-        self._say = say
-        self._query = f"{_QUERY}{wanted.project}"
-        self._table = Table(location, ARCHIVE, PARTITIONS)
-        self.progress = Progress(say)
-        self.topics: set[Name] = set()
-        """Of which there were messages to store."""
-        self.files = 0
-        """That were written, those that were merged away since among them."""
+    service: Service
+    location: Location
+    wanted: Wanted
+    stopping: threading.Event
+    """Ends the work between two batches."""
+    say: Callable[[str], None]
+    """Tells whoever watches."""
+    topics: set[Name] = field(default_factory=set)
+    """Of which there were messages to store."""
+    files: int = 0
+    """That were written, those that were merged away since among them."""
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.say)
+        self._query = f"{_QUERY}{self.wanted.project}"
+        self._table = Table(self.location, ARCHIVE, PARTITIONS)
 
     def begin(self) -> None:
         """See that the table is one of these, or none yet; raise `WrongTable`."""
-        for each in self._table.recover():  # before it is looked at where the work stands
-            self._say(f"archive: {each}")
+        for each in log.recover(self.location):  # before it is looked at where the work stands
+            self.say(f"archive: {each}")
         if not self._table.exists():
             return
         found = self._table.snapshot()
         if found.partition_by != PARTITIONS or found.query is None:
-            raise WrongTable(f"{self._location} is no archive; give another folder")
+            raise WrongTable(f"{self.location} is no archive; give another folder")
         if found.query == self._query:
             return
         if is_kept_here(found.query):
             other = found.query.removeprefix(_QUERY)
-            raise WrongTable(f"{self._location} is the archive of project {other}; give each project one of its own")
+            raise WrongTable(f"{self.location} is the archive of project {other}; give each project one of its own")
         raise WrongTable(
-            f"{self._location} is written by the job archive, whose place is in its own checkpoint; "
+            f"{self.location} is written by the job archive, whose place is in its own checkpoint; "
             "go on with `ams pipeline run archive`, or give another folder"
         )
 
@@ -110,9 +106,9 @@ class Archiver:
         while True:
             began = time.monotonic()
             self._catch_up()
-            if not self._stopping.is_set():
+            if not self.stopping.is_set():
                 self._merge()
-            if every is None or self._stopping.wait(max(0.0, began + every - time.monotonic())):
+            if every is None or self.stopping.wait(max(0.0, began + every - time.monotonic())):
                 return
 
     def _catch_up(self) -> None:
@@ -120,8 +116,8 @@ class Archiver:
         while True:
             names = self._names()
             try:
-                topics = {name: self._service.bounds(name) for name in names}
-                while not self._stopping.is_set() and self._batch(topics):
+                topics = {name: self.service.bounds(name) for name in names}
+                while not self.stopping.is_set() and self._batch(topics):
                     pass
                 return
             except NotFound:
@@ -130,31 +126,29 @@ class Archiver:
 
     def _names(self) -> list[Name]:
         """Return the topics there are now; one that is named without a pattern is always among them."""
-        patterns = [each for each in self._wanted.topics if is_pattern(each)]
-        names = {Name(self._wanted.project, each) for each in self._wanted.topics if each not in patterns}
-        return sorted(names.union(self._service.topics(self._wanted.project, patterns) if patterns else ()))
+        patterns = [each for each in self.wanted.topics if is_pattern(each)]
+        names = {Name(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
+        return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
     def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
         """Store a batch; return False if there was nothing to store."""
         # Looked up each time: the table says where the work stands, even if somebody else was at work too.
         snapshot = self._table.snapshot() if self._table.exists() else None
         number = snapshot.batch + 1 if snapshot else 0
-        began = time.monotonic()
-        with _losses_told(self._say):
+        with _losses_told(self.say):
             starts = {name: self._start(snapshot, name, there) for name, there in topics.items()}
             ends = {name: max(topics[name].end, start) for name, start in starts.items()}
-            stops = limited(starts, ends, self._wanted.batch_messages)
+            stops = limited(starts, ends, self.wanted.batch_messages)
             parts = [Part(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
             parts = [part for part in parts if part.start < part.stop]
             if not parts:
                 return False
             files = self._written(parts, number)
         if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
-            messages = sum(each.rows for each in files)
             self.files += len(files)
             self.topics |= {part.topic for part in parts}
-            rate = messages / max(time.monotonic() - began, 0.001)
-            self.progress.count(Batch(number, messages, rate, sum(ends.values()) - sum(stops.values())))
+            lag = sum(ends.values()) - sum(stops.values())
+            self.progress.count(Batch(number, sum(each.rows for each in files), lag))
         return True
 
     def _start(self, snapshot: Snapshot | None, topic: Name, there: Bounds) -> int:
@@ -162,19 +156,19 @@ class Archiver:
         if not there.id:
             raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
         at = snapshot.number(_place(topic, there.id)) if snapshot else None
-        fail = not self._wanted.skip_lost
+        fail = not self.wanted.skip_lost
         if at is None:
             stored = {"project": topic.project, "topic": topic.name}.items()
             if snapshot and any(stored <= file.partition.items() for file in snapshot.files):
                 remade(str(topic), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
-            return there.oldest
+            return there.first
         if at > there.end:  # a service that was put back to an earlier state
             lost(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
-            return there.oldest
+            return there.first
         return at
 
     def _written(self, parts: Iterable[Part], number: int) -> list[File]:
-        fetches = (Fetch(self._service, part, fail_on_data_loss=not self._wanted.skip_lost) for part in parts)
+        fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
         rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
         return self._table.write(batch_name(self._query, number), rows)
 
@@ -183,11 +177,11 @@ class Archiver:
             return
         files = self._table.snapshot().files
         found = upkeep.crowded(files)
-        if self._wanted.merge:
-            found += closed((file.partition for file in files), self._wanted.closed_after)
-        merged = upkeep.merge(self._location, found, self._wanted.file_bytes, "offset") if found else 0
+        if self.wanted.merge:
+            found += closed((file.partition for file in files), self.wanted.closed_after)
+        merged = upkeep.merge(self.location, found, self.wanted.file_bytes, "offset") if found else 0
         if merged:
-            self._say(f"archive: merged {merged} files")
+            self.say(f"archive: merged {merged} files")
 
 
 def _place(topic: Name, known: str) -> str:
@@ -206,18 +200,15 @@ def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition
     return [each for each in partitions if (each["date"] or "") < open_from]
 
 
-@contextmanager
-def alone(location: Location) -> Iterator[None]:
+def alone(location: Location) -> AbstractContextManager[None]:
     """Hold an archive, whose folder is made if it is absent; raise `Busy` when another `ams archive` holds it.
 
     In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
     """
     if location.is_store:
-        yield
-        return
+        return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
-    with held(Path(location.root), _LOCK, str(location), busy):
-        yield
+    return held(Path(location.root), _LOCK, str(location), busy)
 
 
 @contextmanager

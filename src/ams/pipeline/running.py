@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ams.pipeline.checkpoint import (
-    CHECKPOINT,
-    EXPECTATIONS,
-    NOTHING,
-    PROGRESS,
-    QUARANTINE,
-    Counted,
-    Expected,
-    Standing,
-    begin,
-    read_begun,
-    read_expected,
-    read_standing,
-    write,
-)
+from ams.pipeline import checkpoint
+from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, Standing
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Interrupted, WrongTable
 from ams.pipeline.failures import explained
 from ams.pipeline.options import Given, Name, is_pattern
-from ams.pipeline.progress import Progress, now
+from ams.pipeline.progress import Progress
 from ams.pipeline.service import Service
 from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import KEPT_RESULTS, Table
@@ -90,7 +78,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
-        self._expected = read_expected(self.work)
+        self._expected = checkpoint.read_expected(self.work)
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
@@ -122,7 +110,7 @@ class Run:
             return
         with self._service() as (service, project):
             for topic in (Name(project, name) for name in names if "/" not in name):
-                self.progress.begin[str(topic)] = service.bounds(topic).oldest
+                self.progress.begin[str(topic)] = service.bounds(topic).first
 
     @contextmanager
     def _service(self) -> Iterator[tuple[Service, str]]:
@@ -140,14 +128,14 @@ class Run:
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once; raise `WrongTable` for one that is gone."""
-        is_first = table.root not in self._added
-        if is_first and table.root in read_begun(self.work) and not table.exists():  # its rows would be missing
+        is_begun = table.root in self._added or table.root in checkpoint.read_begun(self.work)
+        if is_begun and not table.exists():  # its rows would be missing
             raise WrongTable(
                 f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
                 "give another folder with --work to begin anew"
             )
         self._added[table.root] += table.append(batch, batch_id, self._query)
-        begin(self.work, table.root)
+        checkpoint.begin(self.work, table.root)
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
@@ -155,15 +143,15 @@ class Run:
 
     def expect(self, counts: Mapping[str, Counted], batch_id: int | None = None) -> None:
         """Remember how often expectations held of the rows of a batch, once; without one, of the result of all rows."""
-        known = read_expected(self.work)
+        known = checkpoint.read_expected(self.work)
         new = replace(known, result=counts) if batch_id is None else known.added(counts, batch_id)
         if counts and new != known:
-            write(self.work / EXPECTATIONS, new)
+            checkpoint.write(self.work / checkpoint.EXPECTATIONS, new)
 
     def expected(self) -> dict[str, Counted]:
         """Return how often expectations held of the rows of this run, and of the result as it is now."""
-        now, before = read_expected(self.work), self._expected.rows
-        new = {name: each - before.get(name, NOTHING) for name, each in now.rows.items()}
+        now, before = checkpoint.read_expected(self.work), self._expected.rows
+        new = {name: each - before.get(name, checkpoint.NOTHING) for name, each in now.rows.items()}
         return {name: each for name, each in {**new, **now.result}.items() if each.rows}
 
     def count(self, messages: int) -> None:
@@ -248,12 +236,13 @@ class Run:
     def _remember(self) -> None:
         """Keep where the work is for `ams pipeline show`; what is counted begins with the folder."""
         last = self.progress.last
-        before = read_standing(self.work)
+        before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):
             return
         messages = (before.messages if before else 0) + last.messages
-        standing = Standing(batch=last.number, time=now(), messages=messages, lag=last.lag)
-        write(self.work / PROGRESS, standing)
+        time = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        standing = Standing(batch=last.number, time=time, messages=messages, lag=last.lag)
+        checkpoint.write(self.work / checkpoint.PROGRESS, standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,5 +258,3 @@ class Plan:
     """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()
     """What it will do, for `ams pipeline show`."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """What of Spark's settings it needs."""

@@ -14,7 +14,6 @@ import httpx
 from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
-from ams.client.wire import Offsets
 from ams.client.wire.call import Call, topics_path
 from ams.pipeline.options import Access, Name
 
@@ -24,27 +23,17 @@ ANSWER_SECONDS = 30.0
 """How long the service may be silent before an answer counts as lost."""
 
 
-TOPIC_ID = "ams-topic-id"
-"""The header of a read with the id of the topic."""
-
-
 class Bounds(NamedTuple):
-    """What there is of a topic."""
+    """What an answer to a read says of itself and of the topic."""
 
-    oldest: int
-    """The oldest offset that is kept."""
+    first: int
+    """Where it begins; of a read of nothing, the oldest offset that is kept."""
+    next: int
+    """Where to read on."""
     end: int
-    """The offset its next message will get."""
+    """The offset the topic's next message will get."""
     id: str = ""
     """Another one when a topic is deleted and made again; empty where a service of an older version does not tell."""
-
-
-def offsets_told(answer: httpx.Response, *names: str) -> tuple[int, ...]:
-    """Read what the headers of a read say of it (`first`, `next`, `end`); raise `NotAms` where they do not."""
-    try:
-        return tuple(int(answer.headers[f"ams-{name}-offset"]) for name in names)
-    except (KeyError, ValueError):
-        raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
 
 
 class Patience:
@@ -89,7 +78,10 @@ class Service:
             timeout=ANSWER_SECONDS,
             retry=Patience(access.retry_seconds).policy,
         )
-        self._streams: httpx.Client | None = None
+        endpoint = transport.base(access.endpoint)
+        trust = transport.trust(endpoint, access.ca, None, None)
+        options = transport.httpx_arguments(endpoint, access.token, trust, ANSWER_SECONDS, access.bearer)
+        self._streams = httpx.Client(**options)
 
     def __enter__(self) -> "Service":
         return self
@@ -100,8 +92,7 @@ class Service:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-        if self._streams is not None:
-            self._streams.close()
+        self._streams.close()
 
     def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read."""
@@ -109,13 +100,11 @@ class Service:
 
     def bounds(self, topic: Name, subscription: str = "") -> Bounds:
         """Ask what there is of a topic, by a read of nothing; consumers name a subscription to it."""
-        query = {"to": "0", "max": "1"} | ({"subscription": subscription} if subscription else {})
         patience = Patience(self.access.retry_seconds)
         while True:
             try:
-                with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
-                    oldest, end = offsets_told(answer, "first", "end")
-                    return Bounds(oldest, end, answer.headers.get(TOPIC_ID, ""))
+                with self.read(topic, {"to": 0, "max": 1}, subscription) as (_, bounds):
+                    return bounds
             except ClientError as error:
                 patience.after(error)
 
@@ -142,33 +131,32 @@ class Service:
         parts = resource.split("/")
         return Name(parts[-3], parts[-1])
 
-    def offsets(self, subscription: Name) -> Offsets:
-        """Ask where a subscription stands."""
-        return self.call(wire.get_offsets(*subscription))
-
     def move(self, subscription: Name, offset: int) -> None:
         """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
         self.call(replace(wire.modify_offset(*subscription, offset), repeatable=True))
 
     @contextlib.contextmanager
-    def stream(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[httpx.Response]:
-        """Send a GET once and give its answer to be read piece by piece.
+    def read(
+        self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
+    ) -> Iterator[tuple[httpx.Response, Bounds]]:
+        """Ask once for messages, by the numbers `from`, `to` and `max`; the answer is to be read piece by piece.
 
         What goes wrong meanwhile is raised as a `ClientError`, also within the block.
         """
+        query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
+        path = topics_path(topic.project, topic.name, "read")
         try:
-            with self._http().stream("GET", path, params=dict(query), headers={"accept": accept}) as answer:
+            with self._streams.stream("GET", path, params=query, headers={"accept": accept}) as answer:
                 if answer.status_code != 200:
                     raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
-                yield answer
+                yield answer, _bounds(answer)
         except httpx.HTTPError as error:
             raise transport.failure(error, self.access.endpoint) from None
 
-    def _http(self) -> httpx.Client:
-        if self._streams is None:
-            endpoint = transport.base(self.access.endpoint)
-            trust = transport.trust(endpoint, self.access.ca, None, None)
-            who = self.access
-            options = transport.httpx_arguments(endpoint, who.token, trust, ANSWER_SECONDS, who.bearer)
-            self._streams = httpx.Client(**options)
-        return self._streams
+
+def _bounds(answer: httpx.Response) -> Bounds:
+    try:
+        first, following, end = (int(answer.headers[f"ams-{name}-offset"]) for name in ("first", "next", "end"))
+    except (KeyError, ValueError):
+        raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
+    return Bounds(first, following, end, answer.headers.get("ams-topic-id", ""))

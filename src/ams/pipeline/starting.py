@@ -124,11 +124,9 @@ def _work(plan: Plan, run: Run) -> Ended:
 
 @contextmanager
 def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
-    settings = {**plan.settings, **setup.settings}
-    if setup.master:
-        settings["spark.master"] = setup.master
+    settings = {**setup.settings, **({"spark.master": setup.master} if setup.master else {})}
     log = None if setup.debug else setup.work / SPARK_LOG
-    with _stderr_in(log):
+    with _stderr_in(log) if log else nullcontext():
         try:
             spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
         except (PySparkException, Py4JError) as error:
@@ -156,11 +154,8 @@ def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _stderr_in(file: Path | None) -> Iterator[None]:
+def _stderr_in(file: Path) -> Iterator[None]:
     """Give what is started here a file for its stderr, so that on ours there are lines of ours alone."""
-    if file is None:
-        yield
-        return
     sys.stderr.flush()
     ours = os.dup(2)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:

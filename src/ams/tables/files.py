@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -80,13 +81,8 @@ def write(
     They, their folders and all new folders above are on stable storage when this returns. They are no part of the table
     before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
 
-    Args:
-        location: the table.
-        schema: that of the rows, partition columns included.
-        partition_by: the columns that make up the partition.
-        name: what the names of the files begin with.
-        batches: rows that have the columns of the schema. One file is open at a time, so they should come sorted by
-            partition; else there are more files.
+    `batches` have the columns of the schema, partition columns included. One file is open at a time, so rows should
+    come sorted by partition; else there are more files.
     """
     fitting = (rows.select(schema.names).cast(schema) for rows in batches)
     parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
@@ -95,7 +91,9 @@ def write(
         _written(location, partition, name, stored, (rows for _, rows in group))
         for partition, group in groupby(parts, itemgetter(0))
     ]
-    location.sync(*_folders(each.path for each in files))
+    # All folders up to the table's: one may have been made by another attempt.
+    folders = {str(folder) for file in files for folder in PurePosixPath(file.path).parents}
+    location.sync(*sorted(folders, reverse=True))
     return files
 
 
@@ -236,16 +234,6 @@ def _escaped(value: str | None) -> str:
     """
     name = NULL if value is None else urllib.parse.quote(value, safe="").replace(".", "%2E").replace("~", "%7E")
     return name[:_LONGEST_NAME]
-
-
-def _folders(paths: Iterable[str]) -> list[str]:
-    """Return the folders of files and all above them, up to the table's: one may have been made by another attempt."""
-    found = set()
-    for path in paths:
-        while path:
-            path = path.rpartition("/")[0]
-            found.add(path)
-    return sorted(found, reverse=True)
 
 
 def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:

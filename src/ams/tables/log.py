@@ -31,13 +31,10 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 def properties(
     what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
 ) -> CommitProperties:
-    """Return what a commit says of itself: what it does, and how many actions it has; it is tried once.
+    """Return what a commit says of itself: what it does, for the history, and how many actions it has besides this.
 
-    Args:
-        what: for people who read the history.
-        actions: lines of the commit besides the one that holds this.
-        numbers: a query and the number of its batch, and others that are kept with it, by their names.
-        mark: what `marked` finds it by.
+    `numbers` are those of a query and its batch, and others that are kept with it; `marked` finds it by the mark. It is
+    tried once.
     """
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
@@ -85,7 +82,13 @@ def marked(location: Location, after: int, mark: str) -> int | None:
 
 def commit_info(location: Location, version: int) -> Mapping[str, Any]:
     """Return what a commit says of itself; nothing when it is not whole."""
-    return _info(location.read(commit_path(version)))
+    try:
+        lines = actions(location, version)
+    except ValueError:
+        return {}
+    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    count = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
+    return info if count == len(lines) - 1 else {}
 
 
 def checkpoint(location: Location, version: int) -> None:
@@ -121,8 +124,8 @@ def is_half_written(location: Location) -> bool:
 
 
 def _torn(location: Location) -> list[str]:
-    newest = commit_path(max(versions(location), default=-1))
-    return [newest] if location.size(newest) is not None and not _info(location.read(newest)) else []
+    newest = max(versions(location), default=-1)
+    return [commit_path(newest)] if newest >= 0 and not commit_info(location, newest) else []
 
 
 def _noted(location: Location) -> list[str]:
@@ -136,14 +139,3 @@ def _noted(location: Location) -> list[str]:
 def _checkpoint(location: Location, version: int) -> list[str]:
     start = f"{version:020d}.checkpoint."
     return [f"{FOLDER}/{name}" for name in location.names(FOLDER) if name.startswith(start)]
-
-
-def _info(content: bytes) -> Mapping[str, Any]:
-    """Return what a commit says of itself; nothing when it is not whole."""
-    try:
-        lines = [json.loads(line) for line in content.splitlines()]
-    except ValueError:
-        return {}
-    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
-    actions = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
-    return info if actions == len(lines) - 1 else {}

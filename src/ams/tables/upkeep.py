@@ -31,11 +31,8 @@ def merge(
 ) -> int:
     """Put few files in the place of the many small ones of some partitions, or of all; return how many went.
 
-    Args:
-        location: the table.
-        partitions: those to look at.
-        file_bytes: files of half of it and more stay; merged ones become about as large.
-        order: a column; files are put together by its least values, so that rows in order stay so.
+    Files of half of `file_bytes` and more stay; merged ones become about as large. Files are put together by the least
+    values of the column `order`, so that rows in order stay so.
 
     Readers see the one or the other, with the same rows. Raises `WrongTable`, and changes nothing, when a file does not
     hold the rows that the log says, or goes away meanwhile.
@@ -118,6 +115,7 @@ class Done(NamedTuple):
     what: str
     """`append`, `merge`; of other programs their own word."""
     batch: int | None
+    """Of other programs' tables any number that the commit has."""
     files: int
     """That came."""
     rows: int
@@ -133,21 +131,16 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Done
     for version in sorted(log.versions(location), reverse=True)[:limit]:
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        numbers = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
         yield Done(
             version,
             log.time_of(info),
             info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
-            _batch_in(actions, query),
+            numbers.get(query) if query else next(iter(numbers.values()), None),
             sum("add" in each for each in actions),
             sum(log.rows_of(each["add"]) for each in actions if "add" in each),
             sum("remove" in each for each in actions),
         )
-
-
-def _batch_in(actions: Iterable[dict[str, Any]], query: str | None) -> int | None:
-    """Return the number of the batch that a commit brought; of other programs' tables any number."""
-    found = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-    return found.get(query) if query else next(iter(found.values()), None)
 
 
 @dataclass
@@ -180,7 +173,11 @@ def check(location: Location | str) -> Report:
                 f"{location.path(file.path)} has {rows} rows in {size} bytes, and the log says "
                 f"{file.rows} in {file.size}"
             )
-    report.unknown = sorted(set(location.files(parquet.ENDING)) - _known(snapshot))
+    known = {file.path for file in snapshot.files}
+    for version in log.versions(location):
+        for action in log.actions(location, version):
+            known |= {unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action}
+    report.unknown = sorted(set(location.files(parquet.ENDING)) - known)
     return report
 
 
@@ -223,11 +220,3 @@ def _exchange(location: Location, added: Sequence[File], removed: Sequence[File]
 
     commit(location, change)
     return len(removed)
-
-
-def _known(snapshot: Snapshot) -> set[str]:
-    found = {file.path for file in snapshot.files}
-    for version in log.versions(snapshot.location):
-        for action in log.actions(snapshot.location, version):
-            found |= {unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action}
-    return found

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from ams.pipeline.errors import WrongOption
@@ -16,27 +16,18 @@ READING = (
     "startingOffsets",
     "startingTimestamp",
     "endingOffsets",
+    "endingTimestamp",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
-    "pushFilters",
 )
 
 EARLIEST, LATEST = -2, -1
 """Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """An offset for each topic; `EARLIEST` and `LATEST` among them."""
-
-    default: int | None
-    """For topics that are not named; None when each must be."""
-    named: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, topic: Name) -> int | None:
-        """Return the offset of a topic, None when nothing is said of it."""
-        return self.named.get(str(topic), self.default)
+Positions = Mapping[str, int]
+"""Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +44,16 @@ class Reading:
     subscription: Name | None
     starting: Positions | datetime | None
     """None: wherever one starts who was told nothing."""
-    ending: Positions | None
+    ending: Positions | datetime | None
     """Of a batch; None: at the end."""
     max_offsets: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
-    push_filters: bool
+
+    @property
+    def through(self) -> str:
+        """The subscription by which consumers may read the topic; empty when topics are read."""
+        return self.subscription.name if self.subscription else ""
 
     @property
     def begins_at_end(self) -> bool:
@@ -67,7 +62,7 @@ class Reading:
             return self.subscription is None
         if isinstance(self.starting, datetime):
             return True
-        return LATEST in {self.starting.default, *self.starting.named.values()}
+        return LATEST in self.starting.values()
 
 
 def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
@@ -82,12 +77,11 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
         patterns=patterns,
         project=project or "",
         subscription=subscription,
-        starting=_starting(given, topics),
-        ending=_positions(given, "endingOffsets", topics),
+        starting=_place(given, "starting", topics),
+        ending=_place(given, "ending", topics),
         max_offsets=given.count("maxOffsetsPerTrigger"),
         min_partitions=given.count("minPartitions"),
         fail_on_data_loss=given.truth("failOnDataLoss", default=True),
-        push_filters=given.truth("pushFilters", default=False),
     )
 
 
@@ -117,14 +111,16 @@ def _patterns(text: str, project: str | None) -> tuple[str, ...]:
     return patterns
 
 
-def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | None:
-    positions = _positions(given, "startingOffsets", topics)
-    text = given.text("startingTimestamp")
+def _place(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+    """Read where reading is `starting`, or `ending`."""
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    positions = _positions(given, offsets, topics)
+    text = given.text(timestamp)
     if text is None:
         return positions
-    if positions:
-        raise WrongOption("startingTimestamp", "give it or startingOffsets, not both")
-    return _moment("startingTimestamp", text)
+    if positions is not None:
+        raise WrongOption(timestamp, f"give it or {offsets}, not both")
+    return _moment(timestamp, text)
 
 
 def _moment(option: str, text: str) -> datetime:
@@ -146,18 +142,18 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
     if text is None:
         return None
     if text.lower() in _WORDS:
-        return Positions(_WORDS[text.lower()])
+        return {"": _WORDS[text.lower()]}
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if _is_offset(value):
-        return Positions(value)
+        return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
         raise WrongOption(
             option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
         )
-    return Positions(None, _named(option, value, topics))
+    return _named(option, value, topics)
 
 
 def _named(option: str, offsets: Mapping[str, int], topics: Collection[Name]) -> dict[str, int]:

@@ -1,61 +1,14 @@
-"""Where reading begins and ends, as offsets, found by asking the service.
+"""Where reading begins and ends, as offsets, found by asking the service."""
 
-Filters on offsets and publish times say that less needs to be read. Spark looks at the rows all the same: a filter is
-only used to leave out what cannot pass it.
-"""
+from collections.abc import Sequence
+from datetime import datetime
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    LessThan,
-    LessThanOrEqual,
-)
-
+from ams.client import wire
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.source.fetching import lost
 from ams.pipeline.source.options import EARLIEST, LATEST, Positions, Reading
-
-SKEW = timedelta(minutes=1)
-"""How far the clocks of Kafka's brokers may be apart, and so the times of messages out of order."""
-
-_EQUAL = (EqualTo, EqualNullSafe)
-_LOWER = (GreaterThan, GreaterThanOrEqual, *_EQUAL)
-_UPPER = (LessThan, LessThanOrEqual, *_EQUAL)
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """What may pass the filters: offsets from `start` on, before `stop`, of messages published `since` to `until`."""
-
-    start: int = 0
-    stop: int | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-def window(filters: Iterable[Filter]) -> Window:
-    """Return what may pass all the filters, taken a little too wide."""
-    starts, stops, sinces, untils = [0], list[int](), list[datetime](), list[datetime]()
-    for each in filters:
-        lower, upper = isinstance(each, _LOWER), isinstance(each, _UPPER)
-        match getattr(each, "attribute", ()), getattr(each, "value", None):
-            case ("offset",), int(offset):
-                starts += [offset] if lower else []
-                stops += [offset + 1] if upper else []
-            case ("publish_time",), datetime(tzinfo=zone) as moment if zone is not None:
-                sinces += [moment - SKEW] if lower else []
-                untils += [moment + SKEW] if upper else []
-    return Window(max(starts), min(stops, default=None), max(sinces, default=None), min(untils, default=None))
-
 
 Offsets = dict[str, int]
 """Offsets by `PROJECT/TOPIC`, as they stand in checkpoints and in the progress of queries."""
@@ -83,57 +36,36 @@ class Places:
 
     def bounds(self) -> dict[Name, Bounds]:
         """Ask what there is of each topic."""
-        found = {topic: self._service.bounds(topic, self.through) for topic in self.topics}
+        found = {topic: self._service.bounds(topic, self._reading.through) for topic in self.topics}
         self.ids = {str(topic): bounds.id for topic, bounds in found.items() if bounds.id}
         return found
 
-    @property
-    def through(self) -> str:
-        """The subscription by which consumers may read the topic; empty when topics are read."""
-        return self._reading.subscription.name if self._reading.subscription else ""
-
     def starts(self, default: int) -> Offsets:
         """Return where reading begins; `default`, `EARLIEST` or `LATEST`, is for topics of which nothing is said."""
-        bounds = self.bounds()
-        starting = self._reading.starting
-        if isinstance(starting, datetime):
-            return {str(topic): self._at(topic, starting) for topic in self.topics}
-        if starting is None and self._reading.subscription is not None:
-            current = self._service.offsets(self._reading.subscription).current
-            return {str(topic): current for topic in self.topics}
-        positions = starting or Positions(default)
-        return {str(topic): self._resolved("startingOffsets", positions, topic, bounds[topic]) for topic in self.topics}
+        if self._reading.starting is None and self._reading.subscription is not None:
+            current = self._service.call(wire.get_offsets(*self._reading.subscription)).current
+            return {str(topic): current for topic in self.bounds()}
+        return self._offsets("startingOffsets", self._reading.starting, default)
 
     def ends(self) -> Offsets:
         """Return where a batch ends."""
+        return self._offsets("endingOffsets", self._reading.ending, LATEST)
+
+    def _offsets(self, option: str, said: Positions | datetime | None, default: int) -> Offsets:
         bounds = self.bounds()
-        ending = self._reading.ending or Positions(LATEST)
-        return {str(topic): self._resolved("endingOffsets", ending, topic, bounds[topic]) for topic in self.topics}
-
-    def within(self, window: Window, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
-        """Return starts and ends of what may be in a window."""
-        for topic in self.topics:
-            name = str(topic)
-            starts[name] = max(starts[name], window.start)
-            if window.stop is not None:
-                ends[name] = min(ends[name], window.stop)
-            if window.since is not None:
-                starts[name] = max(starts[name], self._at(topic, window.since))
-            if window.until is not None:
-                ends[name] = min(ends[name], self._at(topic, window.until))
-        return starts, ends
-
-    def _at(self, topic: Name, moment: datetime) -> int:
-        return self._service.offset_at(topic, moment, self.through)
+        if isinstance(said, datetime):
+            return {str(topic): self._service.offset_at(topic, said, self._reading.through) for topic in bounds}
+        positions = {"": default} if said is None else said
+        return {str(topic): self._resolved(option, positions, topic, there) for topic, there in bounds.items()}
 
     def _resolved(self, option: str, positions: Positions, topic: Name, bounds: Bounds) -> int:
-        offset = positions.of(topic)
+        offset = positions.get(str(topic), positions.get(""))
         if offset is None:
             raise WrongOption(option, f"nothing is said of {topic}")
         if offset in (EARLIEST, LATEST):
-            return bounds.oldest if offset == EARLIEST else bounds.end
+            return bounds.first if offset == EARLIEST else bounds.end
         if offset > bounds.end:
             raise WrongOption(option, f"{offset} is beyond the end of topic {topic}, which is {bounds.end}")
-        if offset < bounds.oldest:
-            lost(f"messages {offset} to {bounds.oldest - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
-        return max(offset, bounds.oldest)
+        if offset < bounds.first:
+            lost(f"messages {offset} to {bounds.first - 1} of topic {topic}", fail=self._reading.fail_on_data_loss)
+        return max(offset, bounds.first)

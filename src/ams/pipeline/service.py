@@ -149,14 +149,10 @@ class Service:
             with self._streams.stream("GET", path, params=query, headers={"accept": accept}) as answer:
                 if answer.status_code != 200:
                     raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
-                yield answer, _bounds(answer)
+                told = [answer.headers.get(f"ams-{name}-offset", "") for name in ("first", "next", "end")]
+                if not all(each.isdecimal() for each in told):
+                    raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds")
+                first, following, end = map(int, told)
+                yield answer, Bounds(first, following, end, answer.headers.get("ams-topic-id", ""))
         except httpx.HTTPError as error:
             raise transport.failure(error, self.access.endpoint) from None
-
-
-def _bounds(answer: httpx.Response) -> Bounds:
-    try:
-        first, following, end = (int(answer.headers[f"ams-{name}-offset"]) for name in ("first", "next", "end"))
-    except (KeyError, ValueError):
-        raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
-    return Bounds(first, following, end, answer.headers.get("ams-topic-id", ""))

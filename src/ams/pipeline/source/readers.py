@@ -1,6 +1,6 @@
 """What Spark calls to read: once, or on and on.
 
-Planning runs on the driver or in one process beside it, `read_part` on executors with a copy of the reader.
+Planning runs on the driver or in one process beside it, `read` on executors with a copy of the reader.
 
 Spark remembers the end of each batch, but not where the first one began: when that is repeated after a kill, it asks
 for the first offset again. At `latest` that would be another one by then, and messages would be passed over. So a query

@@ -92,8 +92,8 @@ def write(
         for partition, group in groupby(parts, itemgetter(0))
     ]
     # All folders up to the table's: one may have been made by another attempt.
-    folders = {str(folder) for file in files for folder in PurePosixPath(file.path).parents}
-    location.sync(*sorted(folders, reverse=True))
+    above = {folder for file in files for folder in PurePosixPath(file.path).parents}
+    location.sync(*(str(folder) if folder.name else "" for folder in sorted(above, reverse=True)))
     return files
 
 

@@ -161,8 +161,8 @@ def test_messages_that_retention_took_end_the_work_unless_it_is_told_to_go_on(
 
 def test_a_service_that_tells_no_ids_of_topics_is_refused(keeper: Keeper, monkeypatch: pytest.MonkeyPatch) -> None:
     keeper.garden.topic("plants", numbered(1))
-    whole = Service.identified
-    monkeypatch.setattr(Service, "identified", lambda self, topic: (whole(self, topic)[0], ""))
+    whole = Service.bounds
+    monkeypatch.setattr(Service, "bounds", lambda self, topic: whole(self, topic)._replace(id=""))
 
     with pytest.raises(NotAms, match="does not tell the ids of topics"):
         keeper.run()
@@ -230,8 +230,8 @@ def test_a_run_that_somebody_overtook_stores_nothing_twice(keeper: Keeper, monke
 
     def written(self: Archiver, *arguments: Any) -> Any:
         if next(overtaking, False):
-            other = Archiver(self._service, self._location, self._wanted, self._stopping, self._say)
-            other._batch([other._found(name) for name in other._names()])
+            other = Archiver(self.service, self.location, self.wanted, self.stopping, self.say)
+            other._batch({name: other.service.bounds(name) for name in other._names()})
         return whole(self, *arguments)
 
     monkeypatch.setattr(Archiver, "_written", written)

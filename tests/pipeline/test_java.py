@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from ams.pipeline.errors import Unavailable
-from ams.pipeline.java import Java, archive_options, java
+from ams.pipeline.java import archive_options, java
 
-FOUND = Java("/usr/bin/java", 'openjdk version "17.0.15" 2025-04-15')
+FOUND = '/usr/bin/java: openjdk version "17.0.15" 2025-04-15'
 
 
 def fake_java(folder: Path, version: str) -> dict[str, str]:
@@ -18,7 +18,7 @@ def fake_java(folder: Path, version: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("version", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "25" 2025-09-16'])
 def test_a_java_that_is_new_enough_is_taken(tmp_path: Path, version: str) -> None:
-    assert java(fake_java(tmp_path / "jdk", version)) == Java(f"{tmp_path}/jdk/bin/java", version + "\n")
+    assert java(fake_java(tmp_path / "jdk", version)) == f"{tmp_path}/jdk/bin/java: {version}\n"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_archive_is_written_once_and_used_from_then_on(tmp_path: Path) -> No
     archive.write_bytes(b"")
 
     assert archive_options(FOUND, environment).startswith(f"-XX:SharedArchiveFile={archive} -Xshare:auto")
-    assert archive_options(Java(FOUND.program, "another"), environment).startswith("-XX:ArchiveClassesAtExit=")
+    assert archive_options("/usr/bin/java: another", environment).startswith("-XX:ArchiveClassesAtExit=")
 
 
 def test_a_cache_that_cannot_be_written_to_is_done_without(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ams.tables.files import NewFile, batch_name
+from ams.tables.files import File, batch_name
 from ams.tables.snapshot import open_table
 from ams.tables.table import Table
 
@@ -21,7 +21,7 @@ def table(root: Path | str) -> Table:
     return Table(str(root), SCHEMA, ("day",))
 
 
-def write(table: Table, rows: Rows, name: str = "rows") -> list[NewFile]:
+def write(table: Table, rows: Rows, name: str = "rows") -> list[File]:
     """Write rows as one task does."""
     found = sorted(rows, key=lambda row: str(row[1]))
     made = pa.RecordBatch.from_pylist([{"n": n, "day": day} for n, day in found], SCHEMA)

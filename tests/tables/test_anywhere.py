@@ -13,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 
 from ams.tables import log, upkeep
 from ams.tables.errors import WrongTable
-from ams.tables.files import NewFile
+from ams.tables.files import File
 from ams.tables.location import Location
 from ams.tables.snapshot import exists
 from ams.tables.table import Table
@@ -35,7 +35,7 @@ def test_a_batch_is_added_once_however_often_it_comes(anywhere: str) -> None:
 
 def test_other_queries_older_checkpoints_and_files_that_are_not_there_are_refused(anywhere: str) -> None:
     append(table(anywhere), 4, [(1, MONDAY)])
-    ghost = NewFile("day=2024-03-04/ghost.parquet", 9, 1, {"day": "2024-03-04"}, "{}")
+    ghost = File("day=2024-03-04/ghost.parquet", 9, 1, {"day": "2024-03-04"}, {}, {}, {})
 
     with pytest.raises(WrongTable, match="was written from another checkpoint"):
         append(table(anywhere), 5, [(2, MONDAY)], query="another")
@@ -149,7 +149,7 @@ def test_it_is_read_with_checkpoints_of_the_log(anywhere: str, monkeypatch: pyte
 
     assert "_last_checkpoint" in Location.of(anywhere).names("_delta_log")
     assert contents(anywhere) == {(number, MONDAY): 1 for number in range(5)}
-    assert table(anywhere).recover() == []
+    assert log.recover(table(anywhere).location) == []
 
 
 def test_two_runs_at_once_with_the_same_batches_add_each_once(anywhere: str) -> None:

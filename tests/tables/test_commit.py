@@ -1,5 +1,6 @@
 import multiprocessing
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from deltalake.transaction import AddAction
 from ams.tables import log
 from ams.tables import table as tables
 from ams.tables.errors import WrongTable
-from ams.tables.files import NewFile
 from tests.tables.making import MONDAY, QUERY, SCHEMA, TUESDAY, append, contents, table, write
 
 
@@ -50,7 +50,7 @@ def test_a_snapshot_that_is_not_the_newest_takes_no_commit(root: Path) -> None:
 
 def test_a_file_that_is_not_there_or_has_another_size_is_refused(root: Path) -> None:
     (found,) = write(table(root), [(1, MONDAY)])
-    other = NewFile(found.path, found.size + 1, 1, found.partition, found.stats)
+    other = replace(found, size=found.size + 1)
 
     with pytest.raises(WrongTable, match=rf"has {found.size} bytes instead of {found.size + 1}; nothing was stored"):
         table(root).append(QUERY, 0, [other])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ams.tables import files
 from ams.tables.errors import WrongTable
-from ams.tables.files import NewFile, batch_name, read
+from ams.tables.files import File, batch_name, read
 from ams.tables.location import Location
 
 DAY = date(2024, 3, 5)
@@ -23,13 +23,11 @@ SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.date32()), ("topic", pa.string
 BY = ("day", "topic")
 
 
-def write(
-    root: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA, by: tuple[str, ...] = BY
-) -> list[NewFile]:
+def write(root: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA, by: tuple[str, ...] = BY) -> list[File]:
     return files.write(Location.of(root), schema, by, "rows", [pa.RecordBatch.from_pylist(rows, schema)])
 
 
-def back(root: Path, found: list[NewFile], **options: Any) -> list[dict[str, Any]]:
+def back(root: Path, found: list[File], **options: Any) -> list[dict[str, Any]]:
     return [row for rows in read(Location.of(root), found, SCHEMA, **options) for row in rows.to_pylist()]
 
 
@@ -237,7 +235,7 @@ def test_new_files_can_be_sent_home(tmp_path: Path) -> None:
 
 def test_a_batch_is_in_the_names_of_its_files() -> None:
     def batch(path: str) -> int | None:
-        return files.File(path, 1, 1, {}, {}, {}).batch
+        return files.File(path, 1, 1, {}, {}, {}, {}).batch
 
     assert batch(f"day=2024-03-05/{batch_name('1f0c9a7e-5b1e', 1234567)}-x.parquet") == 1234567
     assert batch("merged-000012-x.parquet") == 12

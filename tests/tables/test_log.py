@@ -45,7 +45,7 @@ class Run:
 
 
 def assert_each_batch_is_there_once_or_unconfirmed(run: Run) -> None:
-    table(run.root).recover()
+    log.recover(table(run.root).location)
     if not table(run.root).exists():
         assert run.confirmed == 0
         return
@@ -92,7 +92,7 @@ def test_power_lost_while_results_are_replaced_leaves_the_old_or_the_new_ones_wh
         except Lost:
             machine.lose_power([damage])
 
-        table(folder / "results").recover()
+        log.recover(table(folder / "results").location)
         if results.exists():
             assert contents(folder / "results") in (Counter(versions[confirmed]), Counter(versions[confirmed + 1]))
         else:
@@ -149,10 +149,10 @@ def test_what_was_removed_is_told(tmp_path: Path) -> None:
     append(table(tmp_path), 0, [(1, MONDAY)])
     (tmp_path / log.commit_path(1)).write_bytes(b"")
 
-    assert table(tmp_path).recover() == [
+    assert log.recover(table(tmp_path).location) == [
         f"{tmp_path}/{log.commit_path(1)} was not whole and not confirmed, and was removed"
     ]
-    assert table(tmp_path).recover() == []
+    assert log.recover(table(tmp_path).location) == []
     assert contents(tmp_path) == {}
 
 
@@ -161,7 +161,7 @@ def test_an_older_commit_that_is_not_whole_is_no_loss_of_power_and_stays(tmp_pat
     broken = tmp_path / log.commit_path(0)
     broken.write_bytes(b"{")
 
-    assert table(tmp_path).recover() == []
+    assert log.recover(table(tmp_path).location) == []
     with pytest.raises(WrongTable, match="cannot be read: "):
         append(table(tmp_path), 1, [(2, MONDAY)])
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_with_a_note_is_removed_and_the_log_read_without_it(tmp_pat
     with pytest.raises(WrongTable, match="was left half written by a loss of power; start the run"):
         contents(tmp_path)
 
-    assert len(table(tmp_path).recover()) == 2  # it, and the pointer to it
+    assert len(log.recover(table(tmp_path).location)) == 2  # it, and the pointer to it
 
     assert contents(tmp_path) == {(number, MONDAY): 1 for number in range(4)}
     assert [each.name for each in folder.glob("*checkpoint*")] == ["00000000000000000002.checkpoint.parquet"]
@@ -186,7 +186,7 @@ def test_a_commit_of_another_program_is_whole_when_it_can_be_read(tmp_path: Path
     DeltaTable.create(str(tmp_path), SCHEMA)
 
     assert Location.of(str(tmp_path)) is not None
-    assert table(tmp_path).recover() == []
+    assert log.recover(table(tmp_path).location) == []
     assert log.commit_info(Location.of(str(tmp_path)), 0)["operation"] == "CREATE TABLE"
 
 

@@ -35,7 +35,7 @@ def test_numbers_are_kept_with_the_batch_that_brings_them(root: Path) -> None:
 
     assert [found.number(name) for name in ("a", "b", "c")] == [2, 7, None]
     assert found.batch == 2
-    assert kept.recover() == []
+    assert log.recover(kept.location) == []
 
 
 def test_another_query_is_refused_and_changes_nothing(root: Path) -> None:

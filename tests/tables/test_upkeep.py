@@ -88,7 +88,7 @@ def test_large_merges_are_committed_in_parts(root: str, monkeypatch: pytest.Monk
 
 
 def test_files_are_put_together_up_to_a_size() -> None:
-    files = [File(str(size), size, 1, {}, {}, {}) for size in (3, 3, 5, 9, 1)]
+    files = [File(str(size), size, 1, {}, {}, {}, {}) for size in (3, 3, 5, 9, 1)]
 
     assert [[file.size for file in some] for some in together(files, 8)] == [[3, 3], [5], [9], [1]]
 
@@ -223,7 +223,7 @@ def test_a_version_whose_files_are_gone_does_not_come_back(root: str) -> None:
     merge(root)
     os.unlink(Path(root, old.path))
 
-    with pytest.raises(WrongTable, match=r"\.parquet is gone"):
+    with pytest.raises(WrongTable, match=r"\.parquet is not there; nothing was stored"):
         restore(root, 1)
 
     assert contents(root) == {(1, MONDAY): 1, (2, MONDAY): 1}

@@ -9,23 +9,22 @@ deleted and made again is never taken for the old one.
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from ams.client.errors import NotAms, NotFound
 from ams.pipeline.checkpoint import held
 from ams.pipeline.errors import WrongTable
 from ams.pipeline.messages import ARCHIVE, PARTITIONS, dated
-from ams.pipeline.options import Name
+from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Batch, Progress
 from ams.pipeline.service import Bounds, Service
 from ams.pipeline.source.fetching import Fetch, LostMessages, Part, limited, lost, remade
-from ams.tables import upkeep
-from ams.tables.files import NewFile, Partition, batch_name
+from ams.tables import log, upkeep
+from ams.tables.files import File, Partition, batch_name
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot
 from ams.tables.table import Table
@@ -33,7 +32,6 @@ from ams.tables.table import Table
 _QUERY = "ams-archive/"
 """Before the project: what the table takes batches of."""
 _LOCK = "_lock"
-_WILD = frozenset("*?[")
 _WAY_ON = (
     "archive it into another folder, or go on here with --skip-lost: then the archive holds the messages of both under "
     "the same ids"
@@ -59,61 +57,43 @@ class Wanted:
     """Whether to go on, with a line that says so, where messages are kept no longer."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    """A topic as it was when a round began."""
-
-    name: Name
-    id: str
-    bounds: Bounds
-
-    @property
-    def place(self) -> str:
-        """The name under which the table keeps where it stands."""
-        return f"{self.name} {self.id}"
-
-
+@dataclass
 class Archiver:
     """Writes an archive; to be used within `alone`."""
 
-    def __init__(
-        self,
-        service: Service,
-        location: Location,
-        wanted: Wanted,
-        stopping: threading.Event,
-        say: Callable[[str], None],
-    ) -> None:
-        """Prepare; `stopping` ends the work between two batches, `say` tells whoever watches."""
-        self._service = service
-        self._location = location
-        self._wanted = wanted
-        self._stopping = stopping
-        self._say = say
-        self._query = f"{_QUERY}{wanted.project}"
-        self._table = Table(location, ARCHIVE, PARTITIONS)
-        self.progress = Progress(say)
-        self.topics: set[Name] = set()
-        """Of which there were messages to store."""
-        self.files = 0
-        """That were written, those that were merged away since among them."""
+    service: Service
+    location: Location
+    wanted: Wanted
+    stopping: threading.Event
+    """Ends the work between two batches."""
+    say: Callable[[str], None]
+    """Tells whoever watches."""
+    topics: set[Name] = field(default_factory=set)
+    """Of which there were messages to store."""
+    files: int = 0
+    """That were written, those that were merged away since among them."""
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.say)
+        self._query = f"{_QUERY}{self.wanted.project}"
+        self._table = Table(self.location, ARCHIVE, PARTITIONS)
 
     def begin(self) -> None:
         """See that the table is one of these, or none yet; raise `WrongTable`."""
-        for each in self._table.recover():  # before it is looked at where the work stands
-            self._say(f"archive: {each}")
+        for each in log.recover(self.location):  # before it is looked at where the work stands
+            self.say(f"archive: {each}")
         if not self._table.exists():
             return
         found = self._table.snapshot()
         if found.partition_by != PARTITIONS or found.query is None:
-            raise WrongTable(f"{self._location} is no archive; give another folder")
+            raise WrongTable(f"{self.location} is no archive; give another folder")
         if found.query == self._query:
             return
         if is_kept_here(found.query):
             other = found.query.removeprefix(_QUERY)
-            raise WrongTable(f"{self._location} is the archive of project {other}; give each project one of its own")
+            raise WrongTable(f"{self.location} is the archive of project {other}; give each project one of its own")
         raise WrongTable(
-            f"{self._location} is written by the job archive, whose place is in its own checkpoint; "
+            f"{self.location} is written by the job archive, whose place is in its own checkpoint; "
             "go on with `ams pipeline run archive`, or give another folder"
         )
 
@@ -126,9 +106,9 @@ class Archiver:
         while True:
             began = time.monotonic()
             self._catch_up()
-            if not self._stopping.is_set():
+            if not self.stopping.is_set():
                 self._merge()
-            if every is None or self._stopping.wait(max(0.0, began + every - time.monotonic())):
+            if every is None or self.stopping.wait(max(0.0, began + every - time.monotonic())):
                 return
 
     def _catch_up(self) -> None:
@@ -136,8 +116,8 @@ class Archiver:
         while True:
             names = self._names()
             try:
-                topics = [self._found(name) for name in names]
-                while not self._stopping.is_set() and self._batch(topics):
+                topics = {name: self.service.bounds(name) for name in names}
+                while not self.stopping.is_set() and self._batch(topics):
                     pass
                 return
             except NotFound:
@@ -146,63 +126,49 @@ class Archiver:
 
     def _names(self) -> list[Name]:
         """Return the topics there are now; one that is named without a pattern is always among them."""
-        patterns = [each for each in self._wanted.topics if _WILD & set(each)]
-        listed = self._service.topics(self._wanted.project) if patterns else []
-        fitting = {each for each in listed if any(fnmatchcase(each.name, pattern) for pattern in patterns)}
-        named = {Name(self._wanted.project, each) for each in self._wanted.topics if each not in patterns}
-        return sorted(fitting | named)
+        patterns = [each for each in self.wanted.topics if is_pattern(each)]
+        names = {Name(self.wanted.project, each) for each in self.wanted.topics if each not in patterns}
+        return sorted(names.union(self.service.topics(self.wanted.project, patterns) if patterns else ()))
 
-    def _found(self, name: Name) -> _Topic:
-        bounds, known = self._service.identified(name)
-        if not known:
-            raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
-        return _Topic(name, known, bounds)
-
-    def _batch(self, topics: Sequence[_Topic]) -> bool:
+    def _batch(self, topics: Mapping[Name, Bounds]) -> bool:
         """Store a batch; return False if there was nothing to store."""
         # Looked up each time: the table says where the work stands, even if somebody else was at work too.
         snapshot = self._table.snapshot() if self._table.exists() else None
-        with _losses_told(self._say):
-            starts = {each: self._start(snapshot, each) for each in topics}
-        ends = {each: max(each.bounds.end, start) for each, start in starts.items()}
-        stops = limited(starts, ends, self._wanted.batch_messages)
-        parts = {
-            each.place: Part(each.name, starts[each], stop, each.id)
-            for each, stop in stops.items()
-            if starts[each] < stop
-        }
-        if not parts:
-            return False
         number = snapshot.batch + 1 if snapshot else 0
-        began = time.monotonic()
-        with _losses_told(self._say):
-            files = self._written(parts.values(), number)
-        places = {place: part.stop for place, part in parts.items()}
-        if self._table.append(self._query, number, files, places):
-            messages = sum(each.rows for each in files)
+        with _losses_told(self.say):
+            starts = {name: self._start(snapshot, name, there) for name, there in topics.items()}
+            ends = {name: max(topics[name].end, start) for name, start in starts.items()}
+            stops = limited(starts, ends, self.wanted.batch_messages)
+            parts = [Part(name, starts[name], stop, topics[name].id) for name, stop in stops.items()]
+            parts = [part for part in parts if part.start < part.stop]
+            if not parts:
+                return False
+            files = self._written(parts, number)
+        if self._table.append(self._query, number, files, {_place(part.topic, part.id): part.stop for part in parts}):
             self.files += len(files)
-            self.topics |= {part.topic for part in parts.values()}
-            rate = messages / max(time.monotonic() - began, 0.001)
-            self.progress.count(Batch(number, messages, rate, sum(ends.values()) - sum(stops.values())))
+            self.topics |= {part.topic for part in parts}
+            lag = sum(ends.values()) - sum(stops.values())
+            self.progress.count(Batch(number, sum(each.rows for each in files), lag))
         return True
 
-    def _start(self, snapshot: Snapshot | None, topic: _Topic) -> int:
+    def _start(self, snapshot: Snapshot | None, topic: Name, there: Bounds) -> int:
         """Return where a topic is to be read from; see what is lost of it since, as far as it shows before reading."""
-        oldest, end = topic.bounds
-        at = snapshot.number(topic.place) if snapshot else None
-        fail = not self._wanted.skip_lost
+        if not there.id:
+            raise NotAms("the service is of a version that does not tell the ids of topics; it is too old for this")
+        at = snapshot.number(_place(topic, there.id)) if snapshot else None
+        fail = not self.wanted.skip_lost
         if at is None:
-            there = {"project": topic.name.project, "topic": topic.name.name}.items()
-            if snapshot and any(there <= file.partition.items() for file in snapshot.files):
-                remade(str(topic.name), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
-            return oldest
-        if at > end:  # a service that was put back to an earlier state
-            lost(f"messages {end} to {at - 1} of topic {topic.name}", fail=fail)
-            return oldest
+            stored = {"project": topic.project, "topic": topic.name}.items()
+            if snapshot and any(stored <= file.partition.items() for file in snapshot.files):
+                remade(str(topic), fail=fail, since="it was archived", done="stored", way_on=_WAY_ON)
+            return there.first
+        if at > there.end:  # a service that was put back to an earlier state
+            lost(f"messages {there.end} to {at - 1} of topic {topic}", fail=fail)
+            return there.first
         return at
 
-    def _written(self, parts: Iterable[Part], number: int) -> list[NewFile]:
-        fetches = (Fetch(self._service, part, fail_on_data_loss=not self._wanted.skip_lost) for part in parts)
+    def _written(self, parts: Iterable[Part], number: int) -> list[File]:
+        fetches = (Fetch(self.service, part, fail_on_data_loss=not self.wanted.skip_lost) for part in parts)
         rows = (dated(rows) for fetch in fetches for rows in fetch.batches())
         return self._table.write(batch_name(self._query, number), rows)
 
@@ -211,11 +177,16 @@ class Archiver:
             return
         files = self._table.snapshot().files
         found = upkeep.crowded(files)
-        if self._wanted.merge:
-            found += closed((file.partition for file in files), self._wanted.closed_after)
-        merged = upkeep.merge(self._location, found, self._wanted.file_bytes, "offset") if found else 0
+        if self.wanted.merge:
+            found += closed((file.partition for file in files), self.wanted.closed_after)
+        merged = upkeep.merge(self.location, found, self.wanted.file_bytes, "offset") if found else 0
         if merged:
-            self._say(f"archive: merged {merged} files")
+            self.say(f"archive: merged {merged} files")
+
+
+def _place(topic: Name, known: str) -> str:
+    """Return the name under which the table keeps where a topic stands."""
+    return f"{topic} {known}"
 
 
 def is_kept_here(query: str | None) -> bool:
@@ -229,18 +200,15 @@ def closed(partitions: Iterable[Partition], closed_after: int) -> list[Partition
     return [each for each in partitions if (each["date"] or "") < open_from]
 
 
-@contextmanager
-def alone(location: Location) -> Iterator[None]:
+def alone(location: Location) -> AbstractContextManager[None]:
     """Hold an archive, whose folder is made if it is absent; raise `Busy` when another `ams archive` holds it.
 
     In an object store there is nothing to hold. Two at work there do no harm: a batch of one of them is refused.
     """
     if location.is_store:
-        yield
-        return
+        return nullcontext()
     busy = f"another `ams archive` writes {location}; wait for its end, or give another folder"
-    with held(Path(location.root), _LOCK, str(location), busy):
-        yield
+    return held(Path(location.root), _LOCK, str(location), busy)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ WORK/tables/ results/ quarantine/
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -94,12 +94,10 @@ class Expected(msgspec.Struct, frozen=True, kw_only=True):
         return Expected(batch=batch, rows={**self.rows, **sums}, result=self.result)
 
 
-@contextmanager
-def locked(work: Path) -> Iterator[None]:
+def locked(work: Path) -> AbstractContextManager[None]:
     """Hold a work folder, made if it is absent; raise `Busy` when another run holds it."""
     busy = f"another run works in {work}; wait for its end, or give another folder with --work"
-    with held(work, LOCK, f"work folder {work}", busy):
-        yield
+    return held(work, LOCK, f"work folder {work}", busy)
 
 
 @contextmanager
@@ -129,13 +127,12 @@ def guard(work: Path, identity: Identity, *, accept_change: bool = False) -> Non
     A folder in which nothing was begun yet is anybody's.
     """
     known = read(work / DEFINITION, Identity)
-    if known is None:
-        if (work / CHECKPOINT).exists():
-            raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
-        write(work / DEFINITION, identity)
-    elif known != _plain(identity):
-        if _is_begun(work):
-            _compare(work, known, _plain(identity), accept_change)
+    now = msgspec.json.decode(msgspec.json.encode(identity), type=Identity)  # so that tuples and lists are the same
+    if known is None and (work / CHECKPOINT).exists():
+        raise ChangedDefinition(f"{work} holds a checkpoint of something else; give another folder with --work")
+    if known is not None and known != now and _is_begun(work):
+        _compare(work, known, now, accept_change)
+    if known != now:
         write(work / DEFINITION, identity)
 
 
@@ -188,11 +185,6 @@ def _compare(work: Path, known: Identity, now: Identity, accept_change: bool) ->
 
 def _changed(known: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(sorted(name for name in known.keys() | now.keys() if known.get(name) != now.get(name)))
-
-
-def _plain(identity: Identity) -> Identity:
-    """Return it as it is read back, so that tuples and lists are the same."""
-    return msgspec.json.decode(msgspec.json.encode(identity), type=Identity)
 
 
 def read(path: Path, kind: type[T]) -> T | None:

@@ -1,22 +1,16 @@
 """`format("ams")`: the data source that Spark is given."""
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
-)
+from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.sink.writer import BatchWriter, StreamWriter
 from ams.pipeline.source.options import reading
-from ams.pipeline.source.readers import BatchReader, FilteringReader, StreamReader
+from ams.pipeline.source.readers import BatchReader, StreamReader
 
 
-class AmsDataSource(DataSource):
+class AmsDataSource(spark.DataSource):
     """Topics of AMS as DataFrames; `docs/reference/spark.md` tells the options."""
 
     @classmethod
@@ -29,13 +23,12 @@ class AmsDataSource(DataSource):
         reading(self.options)
         return MESSAGES
 
-    def reader(self, schema: StructType) -> DataSourceReader:
+    def reader(self, schema: StructType) -> spark.DataSourceReader:
         """Return what reads once."""
         self._require_ours(schema)
-        asked = reading(self.options)
-        return FilteringReader(asked) if asked.push_filters else BatchReader(asked)
+        return BatchReader(reading(self.options))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
+    def streamReader(self, schema: StructType) -> spark.DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Return what reads on and on."""
         self._require_ours(schema)
         asked = reading(self.options)
@@ -43,11 +36,11 @@ class AmsDataSource(DataSource):
             raise WrongOption("endingOffsets", "is for a batch; a stream has no end")
         return StreamReader(asked)
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:
         """Return what publishes a frame."""
         return BatchWriter(self.options, schema, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # Spark's name
+    def streamWriter(self, schema: StructType, overwrite: bool) -> spark.DataSourceStreamWriter:  # noqa: N802  # Spark's name
         """Return what publishes a stream."""
         return StreamWriter(self.options, schema, overwrite)
 

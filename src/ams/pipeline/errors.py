@@ -7,16 +7,13 @@ aside, and never ends a run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ams.core.errors import AmsError
 from ams.tables.errors import StoreFailed as StoreFailed  # those of tables are raised by runs as they are
 from ams.tables.errors import WrongTable as WrongTable
 
 
-class PipelineError(Exception):
+class PipelineError(AmsError):
     """The root of everything the pipeline raises on purpose."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 class Unavailable(PipelineError):

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from ams.pipeline.errors import Unavailable
@@ -18,17 +17,11 @@ _VERSION = re.compile(r'version "(\d+)[^"]*"')
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
-    """A Java that can run Spark."""
+def java(environment: Mapping[str, str] = os.environ) -> str:
+    """Return which Java Spark will use, and what that says of its version.
 
-    program: str
-    said: str
-    """What it says of its version."""
-
-
-def java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the Java that Spark will use; raise `Unavailable` when there is none, or one that is too old."""
+    Raises `Unavailable` when there is none, or one that is too old.
+    """
     home = environment.get("JAVA_HOME")
     program = os.path.join(home, "bin", "java") if home else shutil.which("java", path=environment.get("PATH"))
     try:
@@ -39,16 +32,17 @@ def java(environment: Mapping[str, str] = os.environ) -> Java:
     if found is None or int(found[1]) < OLDEST:
         version = found[0].partition('"')[2].rstrip('"') if found else "of an unknown version"
         raise Unavailable(f"{program} is Java {version}; {INSTALL}")
-    return Java(str(program), asked.stderr)
+    return f"{program}: {asked.stderr}"
 
 
-def archive_options(found: Java, environment: Mapping[str, str] = os.environ) -> str:
+def archive_options(found: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return Java's options for the archive of classes: to use it, or the first time to write it at the end.
 
     It is of one Java and one Spark. Java itself checks that it fits, does without where it does not, and writes its
     beginning last, so that a half-written one is none.
     """
-    folder = cache_folder(environment)
+    cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(cache) / "ams" / "spark"
     spark = importlib.util.find_spec("pyspark")  # not imported: whether there is a Java can be asked without a Spark
     archive = folder / f"{hashlib.sha256(f'{found} {spark and spark.origin}'.encode()).hexdigest()[:16]}.jsa"
     if archive.exists():
@@ -58,9 +52,3 @@ def archive_options(found: Java, environment: Mapping[str, str] = os.environ) ->
     except OSError:  # a home that cannot be written to: Spark only starts more slowly
         return ""
     return f"-XX:ArchiveClassesAtExit={archive} {_QUIET}"
-
-
-def cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return where archives are kept: `$XDG_CACHE_HOME/ams/spark`, by default in `~/.cache`."""
-    cache = environment.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(cache) / "ams" / "spark"

@@ -136,6 +136,11 @@ def names(option: str, text: str, project: str | None) -> tuple[Name, ...]:
     return found
 
 
+def is_pattern(name: str) -> bool:
+    """Whether a name stands for all topics like it, as it has one of `*`, `?` and `[`."""
+    return not {"*", "?", "["}.isdisjoint(name)
+
+
 def _name(option: str, text: str, project: str | None) -> Name:
     before, slash, name = text.rpartition("/")
     owner = before if slash else project

@@ -68,11 +68,8 @@ def connected(to: str, patience: float = PATIENCE_SECONDS) -> Iterator["Session"
 
     Raises `PipelineError` when it stays away, or will not let us in.
     """
-    connection = _connection(to, patience)
-    try:
+    with contextlib.closing(_connection(to, patience)) as connection:
         yield connection
-    finally:
-        connection.close()
 
 
 def _connection(to: str, patience: float) -> "Session":
@@ -152,11 +149,11 @@ def _statements(
         return SQL(", ").join(Identifier(of, name) if of else Identifier(name) for name in names)
 
     rest = [name for name in columns if name not in key]
-    into = SQL("INSERT INTO {table} AS kept ({columns}) SELECT {distinct} {columns} FROM incoming ORDER BY {order} ")
-    nothing = SQL("ON CONFLICT ({key}) DO NOTHING")
-    put = SQL("ON CONFLICT ({key}) DO UPDATE SET ({rest}) = ROW({new}) WHERE ({old}) IS DISTINCT FROM ({new})")
-    unless_older = SQL(" AND ({old_time}) <= ({new_time})")
-    parts = [into, *([put, *([unless_older] if newer else [])] if rest else [nothing])]
+    merge = "INSERT INTO {table} AS kept ({columns}) SELECT {distinct} {columns} FROM incoming ORDER BY {order} "
+    merge += "ON CONFLICT ({key}) DO "
+    merge += "UPDATE SET ({rest}) = ROW({new}) WHERE ({old}) IS DISTINCT FROM ({new})" if rest else "NOTHING"
+    if rest and newer:
+        merge += " AND ({old_time}) <= ({new_time})"
     words = {
         "table": identifier(table),
         "columns": listed(columns),
@@ -169,29 +166,21 @@ def _statements(
         "old_time": listed(newer, "kept"),
         "new_time": listed(newer, "excluded"),
     }
-    shape = SQL("SELECT {columns} FROM {table}").format(**words)
-    return shape, SQL("").join(part.format(**words) for part in parts)
+    return SQL("SELECT {columns} FROM {table}").format(**words), SQL(merge).format(**words)
 
 
 def check_table(connection: "Session", table: str, columns: Sequence[str], key: Sequence[str]) -> None:
     """Raise `WrongTable` unless a table has these columns, and a primary key or unique index of exactly `key`."""
-    there = _columns_of(connection, table)
+    words = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+    there = {name for (name,) in connection.execute(words, (identifier(table).as_string(),))}
     if not there:
         raise WrongTable(f"there is no table {table} in the database, or it is not ours to see")
     missing = [column for column in columns if column not in there]
     if missing:
         raise WrongTable(f"table {table} has no column {', '.join(missing)}")
     if set(key) not in _unique_keys(connection, table):
-        words = ", ".join(key)
-        raise WrongTable(f"table {table} has no primary key or unique index of ({words}), so rows would be doubled")
-
-
-def _columns_of(connection: "Session", table: str) -> set[str]:
-    words = """
-        SELECT attname FROM pg_attribute
-        WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
-    """
-    return {name for (name,) in connection.execute(words, (identifier(table).as_string(),))}
+        of = ", ".join(key)
+        raise WrongTable(f"table {table} has no primary key or unique index of ({of}), so rows would be doubled")
 
 
 def _unique_keys(connection: "Session", table: str) -> list[set[str]]:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
@@ -24,8 +23,6 @@ class Batch:
 
     number: int
     messages: int
-    rate: float
-    """Messages a second."""
     lag: int | None
     """Messages that were there and not read; None when the source does not tell."""
 
@@ -44,7 +41,6 @@ def batch_of(told: Mapping[str, Any], begin: Mapping[str, int]) -> Batch:
     return Batch(
         number=int(told.get("batchId", 0)),
         messages=int(told.get("numInputRows", 0)) if read is None else read,
-        rate=float(told.get("processedRowsPerSecond") or 0.0),
         lag=_span(ends, latest),
     )
 
@@ -93,11 +89,8 @@ class Progress:
     def take(self, reports: Sequence[Mapping[str, Any]]) -> bool:
         """Count the batches that are new and not empty; return whether there were any."""
         seen = self.last.number if self.last else -1
-        new = [
-            each
-            for each in (batch_of(report, self.begin) for report in reports)
-            if each.number > seen and each.messages
-        ]
+        batches = (batch_of(report, self.begin) for report in reports)
+        new = [each for each in batches if each.number > seen and each.messages]
         for each in new:
             self.count(each)
         return bool(new)
@@ -113,7 +106,7 @@ class Progress:
 
     def line(self) -> str:
         """Return where the work is, in one line."""
-        batch = self.last or Batch(0, 0, 0.0, None)
+        batch = self.last or Batch(0, 0, None)
         rate = self.messages / self.seconds if self.seconds > 0 else 0.0
         parts = [f"batch {batch.number}", f"messages {self.messages:,}", f"{rate:,.0f}/s"]
         if batch.lag is not None:
@@ -121,11 +114,6 @@ class Progress:
             if batch.lag and rate >= 1:
                 parts.append(f"about {batch.lag / rate:,.0f} s more")
         return ", ".join(parts)
-
-
-def now() -> str:
-    """Return the time as UTC text."""
-    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 @contextmanager

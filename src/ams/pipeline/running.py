@@ -3,9 +3,11 @@
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from ams.pipeline.checkpoint import (
-    CHECKPOINT,
-    EXPECTATIONS,
-    NOTHING,
-    PROGRESS,
-    QUARANTINE,
-    Counted,
-    Expected,
-    Standing,
-    begin,
-    read_begun,
-    read_expected,
-    read_standing,
-    write,
-)
+from ams.pipeline import checkpoint
+from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, Standing
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Interrupted, WrongTable
 from ams.pipeline.failures import explained
-from ams.pipeline.options import Given, Name
-from ams.pipeline.progress import Progress, now
+from ams.pipeline.options import Given, Name, is_pattern
+from ams.pipeline.progress import Progress
 from ams.pipeline.service import Service
 from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import KEPT_RESULTS, Table
@@ -43,7 +32,6 @@ Handle = Callable[[DataFrame, int], None]
 Source = dict[str, str]
 """Options of `format("ams")` that say which service and which project."""
 
-_WILD = frozenset("*?[")
 _LOOK_SECONDS = 0.3
 """How often a running query is looked at."""
 
@@ -83,14 +71,14 @@ class Run:
     progress: Progress = field(init=False)
     _expected: Expected = field(init=False)
     _query: str = ""
-    _written: dict[str, tuple[Table, int]] = field(default_factory=dict)
-    """The tables that this run adds to, and the rows that were in them."""
+    _added: Counter[str] = field(default_factory=Counter)
+    """By the roots of the tables that this run adds to, how many rows it added."""
     _working: bool = False
     _failure: BaseException | None = None
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.say)
-        self._expected = read_expected(self.work)
+        self._expected = checkpoint.read_expected(self.work)
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
@@ -111,7 +99,7 @@ class Run:
         if self.skip_lost:
             given["failOnDataLoss"] = "false"
         if names:
-            given["topicPattern" if _WILD & set("".join(names)) else "topic"] = ",".join(names)
+            given["topicPattern" if any(map(is_pattern, names)) else "topic"] = ",".join(names)
         if "topic" in given:
             self._note_beginning(names, given)
         return activated(self.spark).readStream.format("ams").options(**given).load()
@@ -122,7 +110,7 @@ class Run:
             return
         with self._service() as (service, project):
             for topic in (Name(project, name) for name in names if "/" not in name):
-                self.progress.begin[str(topic)] = service.bounds(topic).oldest
+                self.progress.begin[str(topic)] = service.bounds(topic).first
 
     @contextmanager
     def _service(self) -> Iterator[tuple[Service, str]]:
@@ -140,15 +128,14 @@ class Run:
 
     def append(self, table: Table, batch: DataFrame, batch_id: int) -> None:
         """Add a batch of this run's query to a table, exactly once; raise `WrongTable` for one that is gone."""
-        if table.root not in self._written:
-            if table.root in read_begun(self.work) and not table.exists():  # its rows would be missing
-                raise WrongTable(
-                    f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
-                    "give another folder with --work to begin anew"
-                )
-            self._written[table.root] = table, _rows(table)
-        table.append(batch, batch_id, self._query)
-        begin(self.work, table.root)
+        is_begun = table.root in self._added or table.root in checkpoint.read_begun(self.work)
+        if is_begun and not table.exists():  # its rows would be missing
+            raise WrongTable(
+                f"{table.root} is gone, and the checkpoint is behind the messages it was made of; put it back, or "
+                "give another folder with --work to begin anew"
+            )
+        self._added[table.root] += table.append(batch, batch_id, self._query)
+        checkpoint.begin(self.work, table.root)
 
     def quarantine(self, broken: DataFrame, batch_id: int) -> None:
         """Set aside what could not be read (`columns.BROKEN`), exactly once."""
@@ -156,15 +143,15 @@ class Run:
 
     def expect(self, counts: Mapping[str, Counted], batch_id: int | None = None) -> None:
         """Remember how often expectations held of the rows of a batch, once; without one, of the result of all rows."""
-        known = read_expected(self.work)
+        known = checkpoint.read_expected(self.work)
         new = replace(known, result=counts) if batch_id is None else known.added(counts, batch_id)
         if counts and new != known:
-            write(self.work / EXPECTATIONS, new)
+            checkpoint.write(self.work / checkpoint.EXPECTATIONS, new)
 
     def expected(self) -> dict[str, Counted]:
         """Return how often expectations held of the rows of this run, and of the result as it is now."""
-        now, before = read_expected(self.work), self._expected.rows
-        new = {name: each - before.get(name, NOTHING) for name, each in now.rows.items()}
+        now, before = checkpoint.read_expected(self.work), self._expected.rows
+        new = {name: each - before.get(name, checkpoint.NOTHING) for name, each in now.rows.items()}
         return {name: each for name, each in {**new, **now.result}.items() if each.rows}
 
     def count(self, messages: int) -> None:
@@ -173,9 +160,8 @@ class Run:
 
     def counts(self) -> tuple[int, int]:
         """Return how many records this run added to tables, and how many things it set aside."""
-        added = {root: _rows(table) - before for root, (table, before) in self._written.items()}
-        broken = added.pop(quarantine_of(self.spark, self.work).root, 0)
-        return sum(added.values()), broken
+        broken = self._added[str(self.work / QUARANTINE)]
+        return self._added.total() - broken, broken
 
     def stream(self, frame: DataFrame, handle: Handle, refresh: Callable[[], None] | None = None) -> None:
         """Run the one streaming query of this run: `handle` for each batch, `refresh` whenever it has caught up.
@@ -250,12 +236,13 @@ class Run:
     def _remember(self) -> None:
         """Keep where the work is for `ams pipeline show`; what is counted begins with the folder."""
         last = self.progress.last
-        before = read_standing(self.work)
+        before = checkpoint.read_standing(self.work)
         if last is None or (before is not None and before.batch >= last.number):
             return
         messages = (before.messages if before else 0) + last.messages
-        standing = Standing(batch=last.number, time=now(), messages=messages, lag=last.lag)
-        write(self.work / PROGRESS, standing)
+        time = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        standing = Standing(batch=last.number, time=time, messages=messages, lag=last.lag)
+        checkpoint.write(self.work / checkpoint.PROGRESS, standing)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,9 +258,3 @@ class Plan:
     """All else that can be said, as it is in effect."""
     lines: Sequence[str] = ()
     """What it will do, for `ams pipeline show`."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """What of Spark's settings it needs."""
-
-
-def _rows(table: Table) -> int:
-    return sum(file.rows for file in table.files())

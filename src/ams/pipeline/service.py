@@ -2,7 +2,10 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from fnmatch import fnmatchcase
 from random import random
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +14,6 @@ import httpx
 from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
-from ams.client.wire import Offsets
 from ams.client.wire.call import Call, topics_path
 from ams.pipeline.options import Access, Name
 
@@ -21,23 +23,17 @@ ANSWER_SECONDS = 30.0
 """How long the service may be silent before an answer counts as lost."""
 
 
-TOPIC_ID = "ams-topic-id"
-"""The header of a read with the id of the topic."""
-
-
 class Bounds(NamedTuple):
-    """The oldest offset kept of a topic, and the one its next message will get."""
+    """What an answer to a read says of itself and of the topic."""
 
-    oldest: int
+    first: int
+    """Where it begins; of a read of nothing, the oldest offset that is kept."""
+    next: int
+    """Where to read on."""
     end: int
-
-
-def offsets_told(answer: httpx.Response, *names: str) -> tuple[int, ...]:
-    """Read what the headers of a read say of it (`first`, `next`, `end`); raise `NotAms` where they do not."""
-    try:
-        return tuple(int(answer.headers[f"ams-{name}-offset"]) for name in names)
-    except (KeyError, ValueError):
-        raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds") from None
+    """The offset the topic's next message will get."""
+    id: str = ""
+    """Another one when a topic is deleted and made again; empty where a service of an older version does not tell."""
 
 
 class Patience:
@@ -82,7 +78,10 @@ class Service:
             timeout=ANSWER_SECONDS,
             retry=Patience(access.retry_seconds).policy,
         )
-        self._streams: httpx.Client | None = None
+        endpoint = transport.base(access.endpoint)
+        trust = transport.trust(endpoint, access.ca, None, None)
+        options = transport.httpx_arguments(endpoint, access.token, trust, ANSWER_SECONDS, access.bearer)
+        self._streams = httpx.Client(**options)
 
     def __enter__(self) -> "Service":
         return self
@@ -93,33 +92,28 @@ class Service:
     def close(self) -> None:
         """Close all connections."""
         self._client.close()
-        if self._streams is not None:
-            self._streams.close()
+        self._streams.close()
 
     def call(self, call: Call[T]) -> T:
         """Send a call and return its answer read."""
         return self._client.call(call)
 
     def bounds(self, topic: Name, subscription: str = "") -> Bounds:
-        """Ask what there is of a topic; consumers name a subscription to it."""
-        found = self.call(wire.get_topic_offsets(topic.project, topic.name, subscription=subscription))
-        return Bounds(found.min, found.max)
+        """Ask what there is of a topic, by a read of nothing; consumers name a subscription to it."""
+        patience = Patience(self.access.retry_seconds)
+        while True:
+            try:
+                with self.read(topic, {"to": 0, "max": 1}, subscription) as (_, bounds):
+                    return bounds
+            except ClientError as error:
+                patience.after(error)
 
-    def identified(self, topic: Name, subscription: str = "") -> tuple[Bounds, str]:
-        """Ask what there is of a topic, and for its id, which is another one when it is deleted and made again.
+    def offset_at(self, topic: Name, moment: datetime, subscription: str = "") -> int:
+        """Ask for the offset of the first message published at a moment or later; the end when there is none."""
+        return self.call(wire.topic_time_to_offset(topic.project, topic.name, moment, subscription=subscription)).offset
 
-        It is the answer to a read of nothing; a service of an older version tells no id.
-        """
-        query = {"to": "0", "max": "1"} | ({"subscription": subscription} if subscription else {})
-
-        def ask() -> tuple[Bounds, str]:
-            with self.stream(topics_path(topic.project, topic.name, "read"), query, "*/*") as answer:
-                return Bounds(*offsets_told(answer, "first", "end")), answer.headers.get(TOPIC_ID, "")
-
-        return self._patiently(ask)
-
-    def topics(self, project: str) -> list[Name]:
-        """Ask for all topics of a project."""
+    def topics(self, project: str, patterns: Sequence[str] = ("*",)) -> list[Name]:
+        """Ask for the topics of a project whose names fit one of the patterns, in which `*` and `?` are wild."""
         found: list[Name] = []
         token = ""
         while True:
@@ -127,7 +121,7 @@ class Service:
             found += [Name(project, each.name.rpartition("/")[2]) for each in page.topics]
             token = page.next_page_token
             if not token:
-                return found
+                return [each for each in found if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
 
     def topic_of(self, subscription: Name) -> Name:
         """Ask which topic a subscription is to; raise `NotFound` also when that is gone."""
@@ -137,41 +131,28 @@ class Service:
         parts = resource.split("/")
         return Name(parts[-3], parts[-1])
 
-    def offsets(self, subscription: Name) -> Offsets:
-        """Ask where a subscription stands."""
-        return self.call(wire.get_offsets(*subscription))
-
     def move(self, subscription: Name, offset: int) -> None:
         """Move a subscription, forward or back. Done twice it changes nothing, so it is also tried again."""
-        self._patiently(lambda: self.call(wire.modify_offset(*subscription, offset)))
-
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        patience = Patience(self.access.retry_seconds)
-        while True:
-            try:
-                return ask()
-            except ClientError as error:
-                patience.after(error)
+        self.call(replace(wire.modify_offset(*subscription, offset), repeatable=True))
 
     @contextlib.contextmanager
-    def stream(self, path: str, query: Mapping[str, str], accept: str) -> Iterator[httpx.Response]:
-        """Send a GET once and give its answer to be read piece by piece.
+    def read(
+        self, topic: Name, numbers: Mapping[str, int], subscription: str, accept: str = "*/*"
+    ) -> Iterator[tuple[httpx.Response, Bounds]]:
+        """Ask once for messages, by the numbers `from`, `to` and `max`; the answer is to be read piece by piece.
 
         What goes wrong meanwhile is raised as a `ClientError`, also within the block.
         """
+        query: dict[str, int | str] = {**numbers, **({"subscription": subscription} if subscription else {})}
+        path = topics_path(topic.project, topic.name, "read")
         try:
-            with self._http().stream("GET", path, params=dict(query), headers={"accept": accept}) as answer:
+            with self._streams.stream("GET", path, params=query, headers={"accept": accept}) as answer:
                 if answer.status_code != 200:
                     raise refusal(answer.status_code, answer.read(), answer.headers.get("retry-after", ""))
-                yield answer
+                told = [answer.headers.get(f"ams-{name}-offset", "") for name in ("first", "next", "end")]
+                if not all(each.isdecimal() for each in told):
+                    raise NotAms(f"{answer.url.host} does not answer as AMS: a range without its bounds")
+                first, following, end = map(int, told)
+                yield answer, Bounds(first, following, end, answer.headers.get("ams-topic-id", ""))
         except httpx.HTTPError as error:
             raise transport.failure(error, self.access.endpoint) from None
-
-    def _http(self) -> httpx.Client:
-        if self._streams is None:
-            endpoint = transport.base(self.access.endpoint)
-            trust = transport.trust(endpoint, self.access.ca, None, None)
-            who = self.access
-            options = transport.httpx_arguments(endpoint, who.token, trust, ANSWER_SECONDS, who.bearer)
-            self._streams = httpx.Client(**options)
-        return self._streams

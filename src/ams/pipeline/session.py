@@ -20,7 +20,6 @@ SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Files are looked for in so many tasks; as many as there are folders is far too many.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.log.level": "ERROR",
     # Options whose names say that what they hold is secret, should a plan ever show them.
@@ -32,8 +31,7 @@ LOOPBACK: Mapping[str, str] = {"spark.driver.bindAddress": "127.0.0.1", "spark.d
 """Where a driver is to be reached whose tasks are all on this machine."""
 
 _PATH = "/usr/local/bin:/usr/bin:/bin"
-
-JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
 def local_session(
@@ -46,7 +44,7 @@ def local_session(
     said = settings or {}
     master = said.get("spark.master", f"local[{cores},3]")
     chosen = {**SETTINGS, **(LOOPBACK if is_local(master) else of_cluster(master)), **said}
-    chosen[JAVA_OPTIONS] = f"{chosen.get(JAVA_OPTIONS, '')} {archive_options(java())}".strip()
+    chosen[_JAVA_OPTIONS] = f"{chosen.get(_JAVA_OPTIONS, '')} {archive_options(java())}".strip()
     name_python(master)
     builder = SparkSession.builder.appName(name).master(master).config("spark.driver.memory", memory)
     for key, value in chosen.items():
@@ -62,16 +60,13 @@ def is_local(master: str) -> bool:
 def of_cluster(master: str) -> dict[str, str]:
     """Return the settings by which executors on other machines find the driver."""
     host = urlsplit(master.removeprefix("k8s://").split(",")[0]).hostname
-    return {"spark.driver.host": _address_towards(host)} if host else {}
-
-
-def _address_towards(host: str) -> str:
-    """Return the address of this machine that is used towards another; nothing is sent."""
+    if not host:
+        return {}
     try:
         family, _, _, _, address = socket.getaddrinfo(host, 1, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0])
+            probe.connect(address)  # sends nothing: it tells which address of this machine is used towards that host
+            return {"spark.driver.host": str(probe.getsockname()[0])}
     except OSError as error:
         raise WrongOption("master", f"{host}: {error.strerror}") from error
 

@@ -63,12 +63,8 @@ class Ended:
     def __str__(self) -> str:
         counts = f"messages {self.messages} records {self.records} broken {self.broken} batches {self.batches}"
         line = f"{self.name}: {counts} seconds {self.seconds:.1f}{' (stopped)' if self.stopped else ''}"
-        return "\n".join([line, *expectations_told(self.expectations)])
-
-
-def expectations_told(counts: Mapping[str, Counted]) -> list[str]:
-    """Return a line for each expectation; none where there are none."""
-    return [f"expectation {name}: rows {each.rows} failed {each.failed}" for name, each in counts.items()]
+        held = (f"expectation {name}: rows {it.rows} failed {it.failed}" for name, it in self.expectations.items())
+        return "\n".join([line, *held])
 
 
 def start(plan: Plan, setup: Setup) -> Ended:
@@ -83,8 +79,7 @@ def start(plan: Plan, setup: Setup) -> Ended:
     with (
         locked(setup.work),
         told_by_signals(stopping, setup.say) as listen,
-        interrupted_if(stopping, plan.name),
-        removal_told(setup.work / SPARK_LOG, plan.name),
+        ends_told(plan.name, stopping, setup.work / SPARK_LOG),
     ):
         guard(setup.work, identity, accept_change=setup.accept_change)
         with _session(plan, setup) as spark:
@@ -94,34 +89,23 @@ def start(plan: Plan, setup: Setup) -> Ended:
 
 
 @contextmanager
-def interrupted_if(stopping: threading.Event, name: str) -> Iterator[None]:
-    """Raise `Interrupted` for whatever fails after the run was told to end: nobody knows then what Spark still did."""
-    try:
-        yield
-    except Exception as error:
-        if not stopping.is_set():
-            raise
-        raise Interrupted(
-            f"{name} was ended together with its Spark: what is done stays done, the next run goes on behind it"
-        ) from error
+def ends_told(name: str, stopping: threading.Event, log: Path) -> Iterator[None]:
+    """Raise `Interrupted` for what fails because somebody ended the run, or its Spark.
 
-
-@contextmanager
-def removal_told(log: Path, name: str) -> Iterator[None]:
-    """Raise `Interrupted` for what fails because a cluster's master was told to end the application.
-
-    Spark says so in its log alone; what it raises then is that it stopped, in many words.
+    Nobody knows what Spark still did after the run was told to end. That a cluster's master ended the application,
+    Spark says in its log alone; what it raises then is that it stopped, in many words.
     """
+    after = "what is done stays done, the next run goes on behind it"
     try:
         yield
     except Exception as error:
+        if stopping.is_set():
+            raise Interrupted(f"{name} was ended together with its Spark: {after}") from error
         reason = why_removed(log, error)
         if reason is None:
             raise
         if reason.endswith(KILLED):
-            raise Interrupted(
-                f"{name} was ended by Spark's master: {reason}; what is done stays done, the next run goes on behind it"
-            ) from error
+            raise Interrupted(f"{name} was ended by Spark's master: {reason}; {after}") from error
         raise Failed(f"Spark gave up: {reason} ({log} and the logs of executors say why)") from error
 
 
@@ -140,11 +124,9 @@ def _work(plan: Plan, run: Run) -> Ended:
 
 @contextmanager
 def _session(plan: Plan, setup: Setup) -> Iterator[SparkSession]:
-    settings = {**plan.settings, **setup.settings}
-    if setup.master:
-        settings["spark.master"] = setup.master
+    settings = {**setup.settings, **({"spark.master": setup.master} if setup.master else {})}
     log = None if setup.debug else setup.work / SPARK_LOG
-    with _stderr_in(log):
+    with _stderr_in(log) if log else nullcontext():
         try:
             spark = local_session(f"ams {plan.name}", memory=setup.memory, settings=settings)
         except (PySparkException, Py4JError) as error:
@@ -172,11 +154,8 @@ def _errors_in(log: Path, spark: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _stderr_in(file: Path | None) -> Iterator[None]:
+def _stderr_in(file: Path) -> Iterator[None]:
     """Give what is started here a file for its stderr, so that on ours there are lines of ours alone."""
-    if file is None:
-        yield
-        return
     sys.stderr.flush()
     ours = os.dup(2)
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:

@@ -8,9 +8,9 @@ Files are read by pyarrow, from the list of a snapshot and with the partition va
 object store are read in the same way, a version of the past like the newest, and Spark needs no jars for either.
 """
 
-import json
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from ams.tables import snapshot, table, upkeep
-from ams.tables.files import File, NewFile, Partition, batch_name, read
+from ams.tables.files import File, Partition, batch_name, read
 from ams.tables.location import Location
 
 KEPT_ROWS = timedelta(days=30)
@@ -32,8 +32,8 @@ KEPT_RESULTS = timedelta(days=400)
 _TASK_BYTES = 64 * 2**20
 """Bytes of files that one task reads, at least."""
 
-_FILES = "files string"
-"""Files that one task has written, or reads, in JSON: what passes between the driver and tasks."""
+_FILES = "files binary"
+"""Files that one task has written, or reads, pickled: what passes between the driver and tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,20 @@ class Table:
     keep: timedelta = KEPT_ROWS
     """How long its versions can be read."""
 
-    def append(self, batch: DataFrame, batch_id: int, query_id: str) -> None:
-        """Add a batch of a streaming query, unless it is there. One call for a batch: unite what belongs to it first.
+    def append(self, batch: DataFrame, batch_id: int, query_id: str) -> int:
+        """Add a batch of a streaming query, unless it is there; return how many rows came.
+
+        One call for a batch: unite what belongs to it first.
 
         Raises `WrongTable`, and changes nothing, if the table was written by another query, whose batches have the same
         numbers; if it knows later batches, so that the checkpoint is older than the table; or if it has other columns.
         Partitions of very many batches are merged, so that runs that go on for months can still read them.
         """
-        self._table().append(query_id, batch_id, self._written(batch, batch_name(query_id, batch_id)))
-        crowded = upkeep.crowded(self.files())
-        if crowded:
+        written = self._written(batch, batch_name(query_id, batch_id))
+        is_new = self._table().append(query_id, batch_id, written)
+        if crowded := upkeep.crowded(self.files()):
             self.merge(crowded)
+        return sum(file.rows for file in written) if is_new else 0
 
     def replace(self, rows: DataFrame, partitions: Iterable[Partition] = ()) -> None:
         """Put `rows` in the place of all rows of the partitions they belong to, in one step; other partitions stay.
@@ -104,7 +107,7 @@ class Table:
     def _table(self) -> table.Table:
         return table.Table(Location.of(self.root), _arrow(self.schema), self.partition_by, self.keep)
 
-    def _written(self, rows: DataFrame, name: str) -> list[NewFile]:
+    def _written(self, rows: DataFrame, name: str) -> list[File]:
         """Let tasks write rows; return the files of those that won."""
         rows = rows.select(*self.schema.names)
         sorted_by = [*self.partition_by, *([self.order] if self.order else [])]
@@ -113,11 +116,10 @@ class Table:
         here = self._table()
 
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            files = [asdict(each) for each in here.write(name, batches)]
-            yield pa.RecordBatch.from_pydict({"files": [json.dumps(files)]})
+            yield pa.RecordBatch.from_pydict({"files": [pickle.dumps(here.write(name, batches))]})
 
         told = rows.mapInArrow(write, _FILES).collect()
-        return [NewFile(**file) for row in told for file in json.loads(row.files)]
+        return [file for row in told for file in pickle.loads(row.files)]  # noqa: S301  # our own tasks wrote it
 
 
 def frame(spark: SparkSession, location: Location, files: Sequence[File], schema: StructType) -> DataFrame:
@@ -126,13 +128,13 @@ def frame(spark: SparkSession, location: Location, files: Sequence[File], schema
         return spark.createDataFrame([], schema)
     tasks = min(len(files), max(spark.sparkContext.defaultParallelism, sum(each.size for each in files) // _TASK_BYTES))
     dealt = sorted(files, key=lambda file: -file.size)  # so that tasks have about as many bytes
-    parts = [(json.dumps([(each.path, each.partition) for each in dealt[task::tasks]]),) for task in range(tasks)]
+    parts = [(pickle.dumps(dealt[task::tasks]),) for task in range(tasks)]
     arrow = _arrow(schema)
 
     def read_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for part in batch.column(0).to_pylist():
-                yield from read(location, [File(path, 0, 0, of, {}, {}) for path, of in json.loads(part)], arrow)
+                yield from read(location, pickle.loads(part), arrow)  # noqa: S301  # the driver wrote it
 
     shared = spark.createDataFrame(spark.sparkContext.parallelize(parts, tasks), _FILES)
     return shared.mapInArrow(read_parts, schema)

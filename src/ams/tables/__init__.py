@@ -6,13 +6,4 @@
 
 delta-rs writes the log, and any reader of Delta tables reads them. What it does not do is done here: it takes files
 that are not there, counts a batch twice, and syncs nothing.
-
-location    where a table lies
-s3          what a location in a bucket of S3 needs
-files       Parquet files: writing them, and reading them
-log         the log, kept through a loss of power
-snapshot    versions of a table, and their rows
-table       changing a table: adding batches, replacing rows
-upkeep      merging, vacuum, restore, history, check
-convert     tables of the format before
 """

@@ -11,6 +11,7 @@ and the number of its last batch go with them, so the run goes on with its check
 elsewhere, such as on S3, leaves the old one as it is.
 """
 
+import fnmatch
 import json
 import posixpath
 import urllib.parse
@@ -21,8 +22,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ams.tables import log
 from ams.tables.errors import WrongTable
-from ams.tables.files import ENDING, NULL, File, NewFile, opened, read, write
+from ams.tables.files import ENDING, NULL, File, opened, read, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, Snapshot, newest, no_table
 from ams.tables.table import Change, Table, commit
@@ -30,7 +32,6 @@ from ams.tables.upkeep import FILE_BYTES, merged_name, together
 
 CONVERTED = f"{OLD_FORMAT}.converted"
 _WORK = "_work"
-_COMMIT, _SNAPSHOT = "commit-", "snapshot-"
 _ROWS = 10_000
 """That are compared at once."""
 _TYPES = {
@@ -47,23 +48,19 @@ _TYPES = {
 
 
 class Converted(NamedTuple):
-    """What became of a table."""
+    """What became of a table: the folders that there were, and what there is now."""
 
     batches: int
-    """Folders that there were."""
     files: int
-    """That there are."""
     rows: int
 
 
 @dataclass
 class _Old:
-    """What the manifest says."""
+    """What the manifest says: the last commit, and the folders there are, by partition."""
 
     last: dict[str, Any]
-    """The last commit."""
     folders: dict[str, list[dict[str, Any]]]
-    """By partition."""
 
 
 def convert(location: Location | str, file_bytes: int = FILE_BYTES, target: Location | str | None = None) -> Converted:
@@ -82,7 +79,7 @@ def convert(location: Location | str, file_bytes: int = FILE_BYTES, target: Loca
     table = Table(target, schema, old.last["partition_by"])
     if target != location and target.names(OLD_FORMAT):
         raise WrongTable(no_table(target))
-    table.recover()
+    log.recover(target)
     if target != location and table.exists():
         _check_empty(newest(target), query)
     new = [
@@ -121,18 +118,14 @@ def _check_empty(snapshot: Snapshot, query: str) -> None:
 def _load(location: Location) -> _Old:
     names = location.names(OLD_FORMAT)
     try:
+        commits, snapshots = (fnmatch.filter(names, pattern) for pattern in ("commit-*.json", "snapshot-*.json"))
         state = _Old({}, {})
-        number = 0
-        snapshots = [name for name in names if name.startswith(_SNAPSHOT) and name.endswith(".json")]
         if snapshots:
-            found = json.loads(location.read(f"{OLD_FORMAT}/{max(snapshots)}"))
-            state = _Old(found["last"], {partition: list(each) for partition, each in found["folders"].items()})
-            number = state.last["number"]
-        for name in (each for each in names if each.startswith(_COMMIT) and each.endswith(".json")):
+            state = _Old(**json.loads(location.read(f"{OLD_FORMAT}/{max(snapshots)}")))
+        for name in commits:
             found = json.loads(location.read(f"{OLD_FORMAT}/{name}"))
-            if found["number"] > number:
-                number += 1
-                _add(location, state, found, number)
+            if found["number"] > state.last.get("number", 0):
+                _add(location, state, found)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise WrongTable(f"{location.path(OLD_FORMAT)} is no manifest of the version before") from None
     if not state.last:
@@ -140,7 +133,8 @@ def _load(location: Location) -> _Old:
     return state
 
 
-def _add(location: Location, state: _Old, found: dict[str, Any], number: int) -> None:
+def _add(location: Location, state: _Old, found: dict[str, Any]) -> None:
+    number = state.last.get("number", 0) + 1
     if found["number"] != number:
         raise WrongTable(f"the manifest of {location} lacks commit {number}")
     for partition in found.get("merged", ()):
@@ -152,14 +146,15 @@ def _add(location: Location, state: _Old, found: dict[str, Any], number: int) ->
 
 def _files(location: Location, old: _Old, partition: str) -> list[File]:
     """Return the files of a partition, those of the oldest batch first; their sizes are those of the disk."""
-    values = _values(partition)
+    pairs = (each.partition("=") for each in partition.split("/") if "=" in each)
+    values = {name: None if text == NULL else urllib.parse.unquote(text) for name, _, text in pairs}
     found = []
     for folder in old.folders[partition]:
         place = _place(location, old.last, partition, folder)
         paths = [f"{place}/{name}" for name in location.names(place) if name.endswith(ENDING)]
         if len(paths) != folder["files"]:
             raise WrongTable(f"{location.path(folder['path'])} has {len(paths)} files instead of {folder['files']}")
-        found += [File(path, location.size(path) or 0, 0, values, {}, {}) for path in paths]
+        found += [File(path, location.size(path) or 0, 0, values, {}, {}, {}) for path in paths]
     return found
 
 
@@ -170,13 +165,11 @@ def _place(location: Location, last: dict[str, Any], partition: str, folder: dic
     return str(next((each for each in places if location.names(each)), folder["path"]))
 
 
-def _values(partition: str) -> dict[str, str | None]:
-    pairs = (each.partition("=") for each in partition.split("/") if "=" in each)
-    return {name: None if text == NULL else urllib.parse.unquote(text) for name, _, text in pairs}
-
-
 def _schema(location: Location, last: dict[str, Any], files: Sequence[File]) -> pa.Schema:
-    """Return the columns the manifest names, with the types the files have; all may be null, as Spark wrote them."""
+    """Return the columns the manifest names, with the types the files have; all may be null, as Spark wrote them.
+
+    One that no file has, and whose type cannot be told here, is left out: the next batch of the run adds it.
+    """
     columns = dict(_columns(last["columns"]))
     found: dict[str, pa.DataType] = {}
     for file in reversed(files):
@@ -184,10 +177,8 @@ def _schema(location: Location, last: dict[str, Any], files: Sequence[File]) -> 
             break
         with opened(location, file.path) as parquet:
             found = {field.name: field.type for field in parquet.schema_arrow} | found
-    unknown = sorted(name for name, text in columns.items() if name not in found and text not in _TYPES)
-    if unknown:
-        raise WrongTable(f"{location}: no file has the column {unknown[0]}, so its type cannot be told")
-    return pa.schema([(name, found.get(name, _TYPES.get(text))) for name, text in columns.items()])
+    types = {name: found.get(name, _TYPES.get(text)) for name, text in columns.items()}
+    return pa.schema([(name, type_) for name, type_ in types.items() if type_ is not None])
 
 
 def _columns(text: str) -> Iterator[tuple[str, str]]:
@@ -205,7 +196,7 @@ def _columns(text: str) -> Iterator[tuple[str, str]]:
             start = place + 1
 
 
-def _rewritten(location: Location, table: Table, files: Sequence[File], last: int) -> list[NewFile]:
+def _rewritten(location: Location, table: Table, files: Sequence[File], last: int) -> list[File]:
     """Write the rows of some files to new ones, and see that they are the same."""
 
     def rows() -> Iterator[pa.RecordBatch]:

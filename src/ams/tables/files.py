@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import chain, groupby
 from operator import itemgetter
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -35,21 +36,8 @@ _BATCH = re.compile(r"(?:batch|merged)-(\d+)-")
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A file that was written and is to become part of a table."""
-
-    path: str
-    """Below the table's root."""
-    size: int
-    rows: int
-    partition: dict[str, str | None]
-    stats: str
-    """Delta's statistics, JSON."""
-
-
-@dataclass(frozen=True, slots=True)
 class File:
-    """A file of a table."""
+    """A file of a table, or one that was written and is to become part of it."""
 
     path: str
     """Below the table's root."""
@@ -59,6 +47,15 @@ class File:
     least: dict[str, Any]
     """The least value of columns of which it is known."""
     greatest: dict[str, Any]
+    nulls: dict[str, int]
+    """How many values of a column are null."""
+
+    @property
+    def stats(self) -> str:
+        """What the log says of it: Delta's statistics, JSON."""
+        least, greatest = ({name: _told(value) for name, value in each.items()} for each in (self.least, self.greatest))
+        told = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls}
+        return json.dumps(told, default=str)
 
     @property
     def batch(self) -> int | None:
@@ -76,26 +73,16 @@ def batch_name(query: str, batch: int) -> str:
     return f"batch-{batch:06d}-{re.sub('[^A-Za-z0-9]', '', query)[:8]}"
 
 
-def decoded(path: str) -> str:
-    """Return the path of a file that the log names."""
-    return urllib.parse.unquote(path)
-
-
 def write(
     location: Location, schema: pa.Schema, partition_by: Sequence[str], name: str, batches: Iterable[pa.RecordBatch]
-) -> list[NewFile]:
+) -> list[File]:
     """Write rows as new files with a name, one for each partition, and tell what they are.
 
     They, their folders and all new folders above are on stable storage when this returns. They are no part of the table
     before they are appended, so an attempt that fails leaves nothing but files for `vacuum`.
 
-    Args:
-        location: the table.
-        schema: that of the rows, partition columns included.
-        partition_by: the columns that make up the partition.
-        name: what the names of the files begin with.
-        batches: rows that have the columns of the schema. One file is open at a time, so they should come sorted by
-            partition; else there are more files.
+    `batches` have the columns of the schema, partition columns included. One file is open at a time, so rows should
+    come sorted by partition; else there are more files.
     """
     fitting = (rows.select(schema.names).cast(schema) for rows in batches)
     parts = (each for rows in fitting for each in _by_partition(rows, partition_by))
@@ -104,13 +91,15 @@ def write(
         _written(location, partition, name, stored, (rows for _, rows in group))
         for partition, group in groupby(parts, itemgetter(0))
     ]
-    location.sync(*_folders(each.path for each in files))
+    # All folders up to the table's: one may have been made by another attempt.
+    above = {folder for file in files for folder in PurePosixPath(file.path).parents}
+    location.sync(*(str(folder) if folder.name else "" for folder in sorted(above, reverse=True)))
     return files
 
 
 def _written(
     location: Location, partition: dict[str, str | None], name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]
-) -> NewFile:
+) -> File:
     """Write one file; one that is not finished is removed."""
     folder = "/".join(f"{column}={_escaped(value)}" for column, value in partition.items())
     path = f"{folder}/{name}-{uuid.uuid4()}{ENDING}".lstrip("/")
@@ -118,7 +107,7 @@ def _written(
     with location.asking():
         location.make(folder)
         parquet = pq.ParquetWriter(
-            location.place(path),
+            path,
             schema,
             filesystem=location.filesystem,
             compression="zstd",
@@ -137,7 +126,7 @@ def _written(
     location.sync(path)
     size = location.size(path)
     assert size is not None
-    return NewFile(path, size, footers[0].num_rows, partition, json.dumps(_statistics(footers[0])))
+    return File(path, size, footers[0].num_rows, partition, *_statistics(footers[0]))
 
 
 def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.RecordBatch]) -> None:
@@ -156,7 +145,7 @@ def _put(location: Location, parquet: pq.ParquetWriter, batches: Iterable[pa.Rec
 
 
 def read(
-    location: Location, files: Iterable[File | NewFile], schema: pa.Schema, columns: Sequence[str] | None = None
+    location: Location, files: Iterable[File], schema: pa.Schema, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Read files one after the other, in flat memory; the order of their rows is kept.
 
@@ -171,22 +160,17 @@ def read(
                     yield _complete(rows, wanted, file.partition)
 
 
-def described(location: Location, file: File) -> NewFile:
-    """Return what a file says of itself; raises `WrongTable` when it is gone or no whole Parquet file."""
-    with opened(location, file.path) as parquet:
-        footer, size = parquet.metadata, location.size(file.path)
-    return NewFile(file.path, size or 0, footer.num_rows, file.partition, json.dumps(_statistics(footer)))
+def read_through(location: Location, path: str) -> tuple[int, int | None]:
+    """Read all of a file, in flat memory; return its rows and its size.
 
-
-def read_through(location: Location, file: File) -> None:
-    """Read all of a file, in flat memory; raises `WrongTable` when a page is not what was written.
-
-    Pages have checksums, but in files of before and of other writers, whose pages only have to be readable.
+    Raises `WrongTable` when it is gone, or a page is not what was written. Pages have checksums, but in files of before
+    and of other writers, whose pages only have to be readable.
     """
-    with opened(location, file.path) as parquet:
+    with opened(location, path) as parquet:
         for group in range(parquet.num_row_groups):
             for _ in parquet.iter_batches(row_groups=[group]):
                 pass
+        return parquet.metadata.num_rows, location.size(path)
 
 
 @contextmanager
@@ -195,7 +179,7 @@ def opened(location: Location, path: str) -> Iterator[pq.ParquetFile]:
     place = location.path(path)
     try:
         with (
-            location.filesystem.open_input_file(location.place(path)) as source,
+            location.filesystem.open_input_file(path) as source,
             pq.ParquetFile(source, page_checksum_verification=True) as parquet,
         ):
             yield parquet
@@ -252,17 +236,8 @@ def _escaped(value: str | None) -> str:
     return name[:_LONGEST_NAME]
 
 
-def _folders(paths: Iterable[str]) -> list[str]:
-    """Return the folders of files and all above them, up to the table's: one may have been made by another attempt."""
-    found = set()
-    for path in paths:
-        while path:
-            path = path.rpartition("/")[0]
-            found.add(path)
-    return sorted(found, reverse=True)
-
-
-def _statistics(footer: Any) -> dict[str, Any]:
+def _statistics(footer: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Return the least values, the greatest values, and how many are null, of columns of which they are known."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -275,7 +250,7 @@ def _statistics(footer: Any) -> dict[str, Any]:
         filled = [each for each in chunks if each.num_values]
         if filled and (bounds := _bounds(filled)):
             least[name], greatest[name] = bounds
-    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return least, greatest, nulls
 
 
 def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
@@ -286,7 +261,7 @@ def _bounds(chunks: Sequence[Any]) -> tuple[Any, Any] | None:
         least, greatest = min(each.min for each in chunks), max(each.max for each in chunks)
     except (OverflowError, ValueError):  # a time that Python cannot tell
         return None
-    return (_told(least), _told(greatest)) if _is_told(least) and _is_told(greatest) else None
+    return (least, greatest) if _is_told(least) and _is_told(greatest) else None
 
 
 def _is_told(value: Any) -> bool:

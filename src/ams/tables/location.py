@@ -56,8 +56,8 @@ class Location:
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """What pyarrow reads and writes by."""
-        return pafs.LocalFileSystem()
+        """What pyarrow reads and writes by; paths in it are below the folder."""
+        return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
 
     @property
     def options(self) -> dict[str, str] | None:
@@ -68,51 +68,47 @@ class Location:
         """Return the whole path of something in the folder, for people and delta-rs."""
         return posixpath.join(self.root, relative)
 
-    def place(self, relative: str) -> str:
-        """Return the same for pyarrow."""
-        return self.path(relative)
-
     def make(self, folder: str = "") -> None:
         """Make a folder and all above it unless they are there."""
-        self.filesystem.create_dir(self.place(folder), recursive=True)
+        os.makedirs(self.path(folder), exist_ok=True)
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder, sorted; of an absent one none."""
-        selector = pafs.FileSelector(self.place(folder), allow_not_found=True)
+        selector = pafs.FileSelector(folder, allow_not_found=True)
         with self.asking():
             return sorted(info.base_name for info in self.filesystem.get_file_info(selector))
 
     def files(self, ending: str) -> list[str]:
         """Return the files in the folder and below whose names end so, but none below names that begin with `_`."""
-        selector = pafs.FileSelector(self.place(""), recursive=True)
+        selector = pafs.FileSelector("", recursive=True)
         with self.asking():
-            found = [posixpath.relpath(info.path, self.place("")) for info in self.filesystem.get_file_info(selector)]
+            found = [info.path for info in self.filesystem.get_file_info(selector)]
         return sorted(path for path in found if path.endswith(ending) and not path.startswith("_"))
 
     def size(self, path: str) -> int | None:
         """Return the bytes of a file, None when there is no such file."""
         with self.asking():
-            info = self.filesystem.get_file_info(self.place(path))
+            info = self.filesystem.get_file_info(path)
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def read(self, path: str) -> bytes:
         """Return what a small file holds."""
-        with self.asking(), self.filesystem.open_input_stream(self.place(path)) as stream:
+        with self.asking(), self.filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
         """Write a small file, not synced."""
-        with self.asking(), self.filesystem.open_output_stream(self.place(path)) as stream:
+        with self.asking(), self.filesystem.open_output_stream(path) as stream:
             stream.write(content)
 
     def remove(self, path: str) -> None:
         """Remove a file; nothing happens when it is absent."""
         with suppress(FileNotFoundError), self.asking():
-            self.filesystem.delete_file(self.place(path))
+            self.filesystem.delete_file(path)
 
     def move(self, path: str, other: str) -> None:
         """Give a file or folder another name."""
-        self.filesystem.move(self.place(path), self.place(other))
+        self.filesystem.move(path, other)
 
     def sync(self, *paths: str) -> None:
         """Return when files, and names in folders, are on stable storage."""
@@ -154,17 +150,13 @@ class Bucket(Location):
 
     @property
     def filesystem(self) -> pafs.FileSystem:
-        """What pyarrow reads and writes by."""
-        return s3.filesystem()
+        """What pyarrow reads and writes by; paths in it are below the prefix."""
+        return pafs.SubTreeFileSystem(self.root.removeprefix(f"{s3.SCHEME}://"), s3.filesystem())
 
     @property
     def options(self) -> dict[str, str] | None:
         """What delta-rs has to know besides the address."""
         return s3.options()
-
-    def place(self, relative: str) -> str:
-        """Return the path of something for pyarrow, which has the bucket first."""
-        return self.path(relative).removeprefix(f"{s3.SCHEME}://").rstrip("/")
 
     def make(self, folder: str = "") -> None:
         """Do nothing: there are no folders, and buckets are made by people."""

@@ -31,13 +31,10 @@ _LAST = f"{FOLDER}/_last_checkpoint"
 def properties(
     what: str, actions: int, numbers: Mapping[str, int] | None = None, mark: str | None = None
 ) -> CommitProperties:
-    """Return what a commit says of itself: what it does, and how many actions it has; it is tried once.
+    """Return what a commit says of itself: what it does, for the history, and how many actions it has besides this.
 
-    Args:
-        what: for people who read the history.
-        actions: lines of the commit besides the one that holds this.
-        numbers: a query and the number of its batch, and others that are kept with it, by their names.
-        mark: what `marked` finds it by.
+    `numbers` are those of a query and its batch, and others that are kept with it; `marked` finds it by the mark. It is
+    tried once.
     """
     return CommitProperties(
         custom_metadata={"ams": {"does": what, "actions": actions, **({"mark": mark} if mark else {})}},
@@ -85,7 +82,13 @@ def marked(location: Location, after: int, mark: str) -> int | None:
 
 def commit_info(location: Location, version: int) -> Mapping[str, Any]:
     """Return what a commit says of itself; nothing when it is not whole."""
-    return _info(location.read(commit_path(version)))
+    try:
+        lines = actions(location, version)
+    except ValueError:
+        return {}
+    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+    count = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
+    return info if count == len(lines) - 1 else {}
 
 
 def checkpoint(location: Location, version: int) -> None:
@@ -109,32 +112,24 @@ def recover(location: Location) -> list[str]:
         return []
     with location.alone():  # and look again: another run may have done it, and gone on
         removed = [*_noted(location), *_torn(location)]
-        for path in removed:
+        for path in (*removed, _NOTE):
             location.remove(path)
-        if removed:
-            location.sync(FOLDER)
-        if _is_noted(location):
-            location.remove(_NOTE)
             location.sync(FOLDER)
     return [f"{location.path(path)} was not whole and not confirmed, and was removed" for path in removed]
 
 
 def is_half_written(location: Location) -> bool:
     """Whether a loss of power left something for `recover`, or a checkpoint is being made."""
-    return not location.is_store and (_is_noted(location) or bool(_torn(location)))
+    return not location.is_store and (location.size(_NOTE) is not None or bool(_torn(location)))
 
 
 def _torn(location: Location) -> list[str]:
-    newest = commit_path(max(versions(location), default=-1))
-    return [newest] if location.size(newest) is not None and not _info(location.read(newest)) else []
-
-
-def _is_noted(location: Location) -> bool:
-    return location.size(_NOTE) is not None
+    newest = max(versions(location), default=-1)
+    return [commit_path(newest)] if newest >= 0 and not commit_info(location, newest) else []
 
 
 def _noted(location: Location) -> list[str]:
-    if not _is_noted(location):
+    if location.size(_NOTE) is None:
         return []
     version = location.read(_NOTE)
     found = _checkpoint(location, int(version)) if version.isdigit() else []
@@ -144,14 +139,3 @@ def _noted(location: Location) -> list[str]:
 def _checkpoint(location: Location, version: int) -> list[str]:
     start = f"{version:020d}.checkpoint."
     return [f"{FOLDER}/{name}" for name in location.names(FOLDER) if name.startswith(start)]
-
-
-def _info(content: bytes) -> Mapping[str, Any]:
-    """Return what a commit says of itself; nothing when it is not whole."""
-    try:
-        lines = [json.loads(line) for line in content.splitlines()]
-    except ValueError:
-        return {}
-    info: dict[str, Any] = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
-    actions = info.get("ams", {}).get("actions", len(lines) - 1)  # other programs do not tell how many
-    return info if actions == len(lines) - 1 else {}

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -21,6 +22,7 @@ OLD_FORMAT = "_manifest"
 """Folder in the tables of versions before Delta."""
 QUERY = "ams.query"
 """Property of a table: the streaming query whose batches it takes."""
+_STATISTICS = ("min", "max", "null_count")
 _READER, _WRITER = 1, 2
 """Versions of Delta's protocol that are known here: without any of the features that came later."""
 
@@ -175,11 +177,11 @@ def _why(location: Location, version: int | None, error: Exception) -> str:
 
 def _file(row: dict[str, Any], partition_by: Sequence[str]) -> File:
     values = row.get("partition") or {}
+    told = [{name: value for name, value in (row[each] or {}).items() if value is not None} for each in _STATISTICS]
     return File(
-        parquet.decoded(row["path"]),
+        unquote(row["path"]),
         row["size_bytes"],
         row["num_records"],
         {name: parquet.text(values[name]) for name in partition_by},
-        {name: value for name, value in (row["min"] or {}).items() if value is not None},
-        {name: value for name, value in (row["max"] or {}).items() if value is not None},
+        *told,
     )

@@ -3,7 +3,7 @@
 What is to change is decided on the newest version, and committed on just that one.
 """
 
-import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from ams.tables import log
 from ams.tables.errors import StoreFailed, WrongTable
-from ams.tables.files import File, NewFile, Partition, write
+from ams.tables.files import File, Partition, write
 from ams.tables.location import Location
 from ams.tables.snapshot import OLD_FORMAT, QUERY, Snapshot, exists, newest, no_table, open_table
 
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
     what: str
     """For the history: `append`, `merge`."""
-    add: Sequence[NewFile] = ()
+    add: Sequence[File] = ()
     remove: Sequence[File] = ()
     numbers: Mapping[str, int] | None = None
     """A query with the number of its batch, and others that are kept with it."""
@@ -56,7 +56,6 @@ def commit(
     """
     mark = str(uuid.uuid4()) if location.is_store else None
     unanswered = 0
-    lost: CommitFailedError | StoreFailed | None = None
     for _ in range(_TRIES):
         snapshot = newest(location)
         log.sync(location, snapshot.version)  # whoever wrote it may have been killed before
@@ -71,25 +70,18 @@ def commit(
         except (CommitFailedError, StoreFailed) as error:
             made = log.marked(location, snapshot.version, mark) if mark else None
             if made is None:
-                lost = error
-                unanswered += isinstance(error, StoreFailed)
-                _pause(error, unanswered)
+                if isinstance(error, StoreFailed):
+                    unanswered += 1
+                    if unanswered == _UNANSWERED_TRIES:
+                        raise
+                    time.sleep(_PAUSE_SECONDS * 2**unanswered)
                 continue
             version = made
         log.sync(location, version)
         if version % log.CHECKPOINT_EVERY == 0:
             log.checkpoint(location, version)
         return True
-    raise WrongTable(f"{location} is changed by others all the time; nothing was stored") from lost
-
-
-def _pause(error: Exception, unanswered: int) -> None:
-    """Wait a little when the store did not answer; raise the error when that was so again and again."""
-    if not isinstance(error, StoreFailed):
-        return
-    if unanswered == _UNANSWERED_TRIES:
-        raise error
-    time.sleep(_PAUSE_SECONDS * 2**unanswered)
+    raise WrongTable(f"{location} is changed by others all the time; nothing was stored")
 
 
 def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:
@@ -115,7 +107,7 @@ def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:
         )
 
 
-def check_files(location: Location, files: Iterable[NewFile]) -> None:
+def check_files(location: Location, files: Iterable[File]) -> None:
     """Raise `WrongTable` unless all files are there and have the sizes they say: delta-rs takes any."""
     for file in files:
         found = location.size(file.path)
@@ -149,13 +141,11 @@ class Table:
         """Return a version of it; see `open_table`."""
         return open_table(self.location, at)
 
-    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[NewFile]:
+    def write(self, name: str, batches: Iterable[pa.RecordBatch]) -> list[File]:
         """Write rows to new files, which are to be appended, or put in the place of others."""
         return write(self.location, self.schema, self.partition_by, name, batches)
 
-    def append(
-        self, query: str, batch: int, files: Sequence[NewFile], numbers: Mapping[str, int] | None = None
-    ) -> bool:
+    def append(self, query: str, batch: int, files: Sequence[File], numbers: Mapping[str, int] | None = None) -> bool:
         """Add a batch of a streaming query; False if it is there. When this returns no loss of power takes it back.
 
         `numbers` are kept in the same commit, each in the place of the one of its name before: where a reader stands.
@@ -175,7 +165,7 @@ class Table:
         self._make_ready(files, query)
         return commit(self.location, change, self._fitted)
 
-    def replace(self, files: Sequence[NewFile], partitions: Iterable[Partition] | None = None) -> None:
+    def replace(self, files: Sequence[File], partitions: Iterable[Partition] | None = None) -> None:
         """Put files in the place of all rows; or of those of `partitions` and of the partitions the files belong to.
 
         Readers see all of it or nothing. Raises `WrongTable`, and changes nothing, if the table takes batches, has
@@ -191,19 +181,12 @@ class Table:
         self._make_ready(files, None)
         commit(self.location, change, self._fitted)
 
-    def recover(self) -> list[str]:
-        """Remove what a loss of power left half written in the log, and return it in words.
-
-        Only for the run that writes the table. `append` and `replace` do it too, the first time.
-        """
-        return log.recover(self.location)
-
-    def _make_ready(self, files: Sequence[NewFile], query: str | None) -> None:
+    def _make_ready(self, files: Sequence[File], query: str | None) -> None:
         if self._is_ready:
             return
         if self.location.names(OLD_FORMAT):
             raise WrongTable(no_table(self.location))
-        self.recover()
+        log.recover(self.location)
         if not self.exists():
             check_files(self.location, files)
             self.make(query)
@@ -212,10 +195,9 @@ class Table:
         self._is_ready = True
 
     def make(self, query: str | None) -> None:
-        """Make the table, without rows; `append` and `replace` do by themselves.
+        """Make the table, without rows, for batches of a streaming query, or without one for rows that are replaced.
 
-        Args:
-            query: the streaming query whose batches it takes; None when its rows are replaced.
+        `append` and `replace` do so by themselves.
         """
         schema = Schema.from_arrow(self.schema)
         if "timestamp_ntz" in schema.to_json():
@@ -274,15 +256,9 @@ class Table:
         return bool(lacking)
 
 
-def _plain(type_: Any) -> Any:
-    """Return a type without what is said of nulls below it."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: plain(each) for key, each in value.items() if key not in _ABOUT_NULLS}
-        return [plain(each) for each in value] if isinstance(value, list) else value
-
-    return plain(json.loads(type_.to_json()))
+def _plain(type_: Any) -> str:
+    """Return a type as JSON, without what is said of nulls below it."""
+    return _ABOUT_NULLS.sub("", type_.to_json())
 
 
-_ABOUT_NULLS = {"nullable", "valueContainsNull", "containsNull", "metadata"}
+_ABOUT_NULLS = re.compile(r'"(nullable|valueContainsNull|containsNull|metadata)": ?(true|false|\{[^{}]*\}),?')

@@ -4,12 +4,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from ams.tables import files as parquet
 from ams.tables import log
 from ams.tables.errors import WrongTable
-from ams.tables.files import File, NewFile, Partition
+from ams.tables.files import File, Partition
 from ams.tables.location import Location
 from ams.tables.snapshot import Snapshot, open_table
 from ams.tables.table import Change, commit
@@ -20,7 +21,6 @@ _TOGETHER_BYTES = 2**30
 """What is merged before it is committed."""
 _CROWDED = 200
 """Files of a partition from which on they are merged."""
-_Sized = TypeVar("_Sized", File, NewFile)
 
 
 def merge(
@@ -31,18 +31,15 @@ def merge(
 ) -> int:
     """Put few files in the place of the many small ones of some partitions, or of all; return how many went.
 
-    Args:
-        location: the table.
-        partitions: those to look at.
-        file_bytes: files of half of it and more stay; merged ones become about as large.
-        order: a column; files are put together by its least values, so that rows in order stay so.
+    Files of half of `file_bytes` and more stay; merged ones become about as large. Files are put together by the least
+    values of the column `order`, so that rows in order stay so.
 
     Readers see the one or the other, with the same rows. Raises `WrongTable`, and changes nothing, when a file does not
     hold the rows that the log says, or goes away meanwhile.
     """
     location = Location.of(location)
     snapshot = open_table(location)
-    gone, added, removed = 0, list[NewFile](), list[File]()
+    gone, added, removed = 0, list[File](), list[File]()
     for some in _worth_merging(snapshot.select(partitions), file_bytes, order):
         added += _merged(snapshot, some)
         removed += some
@@ -52,9 +49,9 @@ def merge(
     return gone + (_exchange(location, added, removed) if removed else 0)
 
 
-def together(files: Iterable[_Sized], file_bytes: int) -> Iterator[list[_Sized]]:
+def together(files: Iterable[File], file_bytes: int) -> Iterator[list[File]]:
     """Put files of one partition together, one after the other, up to about so many bytes."""
-    found: list[_Sized] = []
+    found: list[File] = []
     for file in files:
         if found and sum(each.size for each in found) + file.size > file_bytes:
             yield found
@@ -101,7 +98,7 @@ def restore(location: Location | str, at: int | datetime) -> Snapshot:
 
     def change(snapshot: Snapshot) -> Change | None:
         now = {file.path for file in snapshot.files}
-        lacking = [parquet.described(location, file) for file in old if file.path not in now]
+        lacking = [file for file in old if file.path not in now]
         kept = {file.path for file in old}
         extra = [file for file in snapshot.files if file.path not in kept]
         return Change("restore", lacking, extra) if lacking or extra else None
@@ -118,6 +115,7 @@ class Done(NamedTuple):
     what: str
     """`append`, `merge`; of other programs their own word."""
     batch: int | None
+    """Of other programs' tables any number that the commit has."""
     files: int
     """That came."""
     rows: int
@@ -133,21 +131,16 @@ def history(location: Location | str, limit: int | None = None) -> Iterator[Done
     for version in sorted(log.versions(location), reverse=True)[:limit]:
         actions = log.actions(location, version)
         info: dict[str, Any] = next((each["commitInfo"] for each in actions if "commitInfo" in each), {})
+        numbers = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
         yield Done(
             version,
             log.time_of(info),
             info.get("ams", {}).get("does") or str(info.get("operation", "")).lower(),
-            _batch_in(actions, query),
+            numbers.get(query) if query else next(iter(numbers.values()), None),
             sum("add" in each for each in actions),
             sum(log.rows_of(each["add"]) for each in actions if "add" in each),
             sum("remove" in each for each in actions),
         )
-
-
-def _batch_in(actions: Iterable[dict[str, Any]], query: str | None) -> int | None:
-    """Return the number of the batch that a commit brought; of other programs' tables any number."""
-    found = {each["txn"]["appId"]: each["txn"]["version"] for each in actions if "txn" in each}
-    return found.get(query) if query else next(iter(found.values()), None)
 
 
 @dataclass
@@ -171,17 +164,20 @@ def check(location: Location | str) -> Report:
     for file in snapshot.files:
         report.files, report.rows, report.size = report.files + 1, report.rows + file.rows, report.size + file.size
         try:
-            found = parquet.described(location, file)
-            parquet.read_through(location, file)
+            rows, size = parquet.read_through(location, file.path)
         except WrongTable as error:
             report.wrong.append(error.message)
             continue
-        if (found.rows, found.size) != (file.rows, file.size):
+        if (rows, size) != (file.rows, file.size):
             report.wrong.append(
-                f"{location.path(file.path)} has {found.rows} rows in {found.size} bytes, and the log says "
+                f"{location.path(file.path)} has {rows} rows in {size} bytes, and the log says "
                 f"{file.rows} in {file.size}"
             )
-    report.unknown = sorted(set(location.files(parquet.ENDING)) - _known(snapshot))
+    known = {file.path for file in snapshot.files}
+    for version in log.versions(location):
+        for action in log.actions(location, version):
+            known |= {unquote(action[kind]["path"]) for kind in ("add", "remove") if kind in action}
+    report.unknown = sorted(set(location.files(parquet.ENDING)) - known)
     return report
 
 
@@ -200,7 +196,7 @@ def _place(file: File, order: str | None) -> tuple[Any, ...]:
     return (least is None, 0 if least is None else least, -1 if file.batch is None else file.batch, file.path)
 
 
-def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[NewFile]:
+def _merged(snapshot: Snapshot, files: Sequence[File]) -> list[File]:
     name = merged_name(max((file.batch for file in files if file.batch is not None), default=None))
     found = parquet.write(
         snapshot.location, snapshot.schema, snapshot.partition_by, name, snapshot.batches(files=files)
@@ -215,7 +211,7 @@ def merged_name(newest: int | None) -> str:
     return "merged" if newest is None else f"merged-{newest:06d}"
 
 
-def _exchange(location: Location, added: Sequence[NewFile], removed: Sequence[File]) -> int:
+def _exchange(location: Location, added: Sequence[File], removed: Sequence[File]) -> int:
     def change(snapshot: Snapshot) -> Change:
         here = {file.path for file in snapshot.files}
         if not all(file.path in here for file in removed):
@@ -224,11 +220,3 @@ def _exchange(location: Location, added: Sequence[NewFile], removed: Sequence[Fi
 
     commit(location, change)
     return len(removed)
-
-
-def _known(snapshot: Snapshot) -> set[str]:
-    found = {file.path for file in snapshot.files}
-    for version in log.versions(snapshot.location):
-        for action in log.actions(snapshot.location, version):
-            found |= {parquet.decoded(action[kind]["path"]) for kind in ("add", "remove") if kind in action}
-    return found

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ams.cli.exits import Exit, exit_code
 from ams.client import Message
 from ams.pipeline.checkpoint import EXPECTATIONS, Counted, Expected, read_expected
 from ams.pipeline.definition.plans import Flow, read_plan
-from ams.pipeline.definition.reading import through, watching
+from ams.pipeline.definition.reading import Watch, through
 from ams.pipeline.errors import CheckFailed
 from ams.pipeline.running import Run
 from ams.pipeline.starting import Ended
@@ -241,7 +242,8 @@ def test_each_row_goes_on_or_is_set_aside_by_the_first_expectation_it_fails(
     given = [(*row, at) for at, row in enumerate(rows)]
     frame = spark.createDataFrame(given, "site string, job bigint, wall double, status string, offset bigint")
 
-    with watching("batch 0", lambda _: None) as watch:
+    with ExitStack() as stack:
+        watch = Watch("batch 0", lambda _: None, stack)
         passed = through(flow.steps.rows, frame.select(*COLUMNS, source), watch).select(*COLUMNS).collect()
         [aside] = watch.aside
         reasons = Counter(row.reason for row in aside.collect())

@@ -210,7 +210,7 @@ def test_something_that_is_no_ams_is_told(stub: Stub) -> None:
 
 
 def bounds(oldest: int) -> Reply:
-    return Reply(200, b'{"min":%d,"max":10}' % oldest)
+    return Reply(200, b"", headers(oldest, oldest, 10))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
-from ams.pipeline.source.options import EARLIEST, Positions, Reading, reading
+from ams.pipeline.source.options import EARLIEST, Reading, reading
 
 HERE = {"endpoint": "http://ams.example", "token": "t0ken", "project": "garden"}
 TOPIC = HERE | {"topic": "plants"}
@@ -53,6 +53,7 @@ def read(options: dict[str, str], environment: dict[str, str] | None = None) -> 
         (TOPIC | {"startingTimestamp": "2024-03-05T10:20:30"}, "startingTimestamp", "is no time"),
         (TOPIC | {"startingTimestamp": "9" * 30}, "startingTimestamp", "is no time"),
         (TOPIC | {"startingTimestamp": "0", "startingOffsets": "1"}, "startingTimestamp", "not both"),
+        (TOPIC | {"endingTimestamp": "0", "endingOffsets": "1"}, "endingTimestamp", "not both"),
         (TOPIC | {"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger", "whole number of at least 1"),
         (TOPIC | {"maxOffsetsPerTrigger": "9" * 5000}, "maxOffsetsPerTrigger", "or too large"),
         (TOPIC | {"startingTimestamp": "0001-01-01T00:00:00+14:00"}, "startingTimestamp", "is no time such as"),
@@ -75,8 +76,7 @@ def test_options_are_read_whatever_their_letters() -> None:
     found = read(TWO | {"STARTINGOFFSETS": '{"plants": 7, "meadow/birds": -2}', "FailOnDataLoss": "FALSE"})
 
     assert found.topics == (Name("garden", "plants"), Name("meadow", "birds"))
-    assert isinstance(found.starting, Positions)
-    assert [found.starting.of(topic) for topic in found.topics] == [7, EARLIEST]
+    assert found.starting == {"garden/plants": 7, "meadow/birds": EARLIEST}
     assert found.ending is None
     assert not found.fail_on_data_loss
 

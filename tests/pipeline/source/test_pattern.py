@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from ams.pipeline.errors import WrongOption
-from ams.pipeline.source.options import Pattern, reading
+from ams.pipeline.source.options import reading
 from tests.pipeline.garden import Garden, numbered
 
 
@@ -40,7 +40,7 @@ def test_topics_come_and_go(spark: SparkSession, garden: Garden, tmp_path: Path)
 def test_a_pattern_says_what_it_means() -> None:
     options = {"endpoint": "https://ams.example", "token": "t", "project": "meadow"}
 
-    assert reading({**options, "topicPattern": "a*, b"}, {}).pattern == Pattern("meadow", ("a*", "b"))
+    assert reading({**options, "topicPattern": "a*, b"}, {}).patterns == ("a*", "b")
     with pytest.raises(WrongOption, match="option topicPattern: 'a,,b' has an empty pattern"):
         reading({**options, "topicPattern": "a,,b"}, {})
     with pytest.raises(WrongOption, match="option topicPattern: give a subscription, topics, or a pattern, only one"):

@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and what filters leave of it."""
+"""Where reading begins and ends."""
 
 import contextlib
 import pickle
@@ -7,19 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from ams.client.errors import NotAllowed, NotFound
@@ -27,61 +14,9 @@ from ams.pipeline.errors import DataLoss, WrongOption
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import LostMessages
 from ams.pipeline.source.options import EARLIEST, LATEST, reading
-from ams.pipeline.source.places import SKEW, Places, Window, bisected, window
+from ams.pipeline.source.places import Places
 from ams.pipeline.source.readers import StreamReader, plain
 from tests.pipeline.garden import Garden, numbered
-
-NOON = datetime(2024, 3, 5, 12, tzinfo=UTC)
-PASSES = {
-    GreaterThan: lambda seen, value: seen > value,
-    GreaterThanOrEqual: lambda seen, value: seen >= value,
-    LessThan: lambda seen, value: seen < value,
-    LessThanOrEqual: lambda seen, value: seen <= value,
-    EqualTo: lambda seen, value: seen == value,
-}
-KINDS = st.sampled_from([GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual, EqualTo])
-
-
-@given(st.lists(st.tuples(KINDS, st.integers(0, 20)), max_size=4), st.integers(0, 20))
-def test_an_offset_that_passes_is_read(given: list[tuple[type, int]], offset: int) -> None:
-    found = window([kind(("offset",), value) for kind, value in given])
-
-    if all(PASSES[kind](offset, value) for kind, value in given):
-        assert found.start <= offset
-        assert found.stop is None or offset < found.stop
-
-
-@given(st.lists(st.tuples(KINDS, st.integers(0, 20)), max_size=4), st.integers(0, 20), st.integers(-60, 60))
-def test_a_time_that_passes_is_read_though_clocks_are_a_minute_apart(
-    given: list[tuple[type, int]], hour: int, skew: int
-) -> None:
-    moments = [(kind, NOON + timedelta(hours=value)) for kind, value in given]
-    seen = NOON + timedelta(hours=hour)
-
-    found = window([kind(("publish_time",), value) for kind, value in moments])
-
-    if all(PASSES[kind](seen, value) for kind, value in moments):
-        stored = seen + timedelta(seconds=skew)
-        assert found.since is None or found.since <= stored
-        assert found.until is None or stored <= found.until
-
-
-def test_filters_narrow_what_is_read() -> None:
-    filters: list[Filter] = [
-        GreaterThanOrEqual(("offset",), 5),
-        LessThan(("offset",), 9),
-        GreaterThan(("publish_time",), NOON),
-        LessThanOrEqual(("publish_time",), NOON + timedelta(hours=1)),
-    ]
-
-    assert window(filters) == Window(5, 10, NOON - SKEW, NOON + timedelta(hours=1) + SKEW)
-
-
-def test_other_filters_change_nothing() -> None:
-    filters = [EqualTo(("topic",), "t"), In(("offset",), (1, 2)), Not(EqualTo(("offset",), 1)), IsNotNull(("offset",))]
-
-    assert window(filters) == Window()
-
 
 ALL = ReadAllAvailable()
 
@@ -120,6 +55,7 @@ def test_reading_begins_at_a_time(three: Garden) -> None:
 
     assert starts(three, topic="plants", startingTimestamp=second.isoformat()) == [1]
     assert starts(three, topic="plants", startingTimestamp=(second + timedelta(seconds=1.5)).isoformat()) == [3]
+    assert starts(three, topic="plants", startingTimestamp=(second + timedelta(microseconds=1)).isoformat()) == [2]
     assert starts(three, topic="plants", startingTimestamp="0") == [0]
 
 
@@ -138,21 +74,6 @@ def test_what_is_missing_or_forbidden_is_told(three: Garden) -> None:
     consumer = three.user("consumer")
     with pytest.raises(NotAllowed):
         starts(three, topic="plants", token=consumer)
-
-
-@given(st.lists(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 31))
-def test_the_first_message_of_a_time_is_found_among_holes(times: list[int], holes: set[int], asked: int) -> None:
-    epoch = datetime(2024, 3, 5, tzinfo=UTC)
-    sorted_times = [epoch + timedelta(seconds=each) for each in sorted(times)]
-    kept = [number for number in range(len(times)) if number not in holes]
-    moment = epoch + timedelta(seconds=asked)
-
-    def published(low: int, high: int) -> tuple[int, datetime] | None:
-        return next(((number, sorted_times[number]) for number in kept if low <= number < high), None)
-
-    found = bisected(0, len(times), published, moment)
-
-    assert all((sorted_times[number] >= moment) == (number >= found) for number in kept)
 
 
 class Open(Protocol):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from ams.client import Message
 from ams.pipeline.columns import MESSAGES
@@ -36,15 +35,15 @@ def test_a_topic_is_a_table_of_its_messages(spark: SparkSession, garden: Garden)
     ]
 
 
-def test_filters_limit_what_is_read_and_still_decide(spark: SparkSession, garden: Garden) -> None:
-    garden.topic("plants", numbered(40), numbered(40, 40))
-    middle = datetime.fromtimestamp(garden.served.clock.now / 1000 - 1, UTC)
+def test_a_batch_is_of_the_messages_between_two_times(spark: SparkSession, garden: Garden) -> None:
+    garden.topic("plants", numbered(40), numbered(40, 40), numbered(40, 80))
+    times = [datetime.fromtimestamp(garden.served.clock.now / 1000 - ago, UTC).isoformat() for ago in (2, 1)]
 
-    filters = {"pushFilters": "true"}
-    found = spark.read.format("ams").options(**garden.options, **filters, topic="plants").load()
+    reader = spark.read.format("ams").options(**garden.options, topic="plants")
+    found = reader.options(startingTimestamp=times[0], endingTimestamp=times[1]).load()
 
-    assert found.where((F.col("offset") >= 30) & (F.col("offset") < 35)).count() == 5
-    assert found.where(F.col("publish_time") >= F.lit(middle)).count() == 40
+    assert sorted(row.offset for row in found.collect()) == [*range(40, 80)]
+    assert reader.options(startingTimestamp=times[1], endingTimestamp=times[0]).load().count() == 0
 
 
 def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSession, garden: Garden) -> None:

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import yaml
+from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType
 
 from ams.core.errors import BadDocument
@@ -68,14 +69,8 @@ class Findings:
                 self.add(value, f"{name!r} must be said")
         return {name: each for name, each in said.items() if name in allowed}
 
-    def read(
-        self, value: Value, readers: Mapping[str, Callable[[Value], Any]], needed: Collection[str] = ()
-    ) -> dict[str, Any]:
-        """Read names and values, each value by the reader of its name; what is wrong or not said is left out."""
-        return self.values(self.mapping(value, readers, needed), readers)
-
     def values(self, said: Mapping[str, Value], readers: Mapping[str, Callable[[Value], Any]]) -> dict[str, Any]:
-        """Read those values that there is a reader for, in the order of the readers."""
+        """Read those values that there is a reader for, in the order of the readers; what is wrong is left out."""
         found: dict[str, Any] = {}
         for name, reader in readers.items():
             if name in said:
@@ -234,9 +229,5 @@ def expressions(
     return found
 
 
-def _never() -> NoReturn:
-    raise AssertionError("a definition that is wrong is not run")
-
-
-_WRONG = Expression(types.NULL, _never)
+_WRONG = Expression(types.NULL, lambda: F.lit(None))
 """In the place of an expression that is wrong: it fits everywhere, so that this is told only once."""

@@ -35,9 +35,9 @@ class Payload:
 
     def __call__(self, data: bytes, attributes: Mapping[str, str]) -> Iterable[Record | Broken]:
         """Read a message; raise `Broken` for one of which nothing can be read."""
-        for piece in self.pieces(data):
+        for piece in self._pieces(data):
             try:
-                found = self.record(piece)
+                found = self._record(piece)
                 for name in sorted(self.required):
                     if found[name] is None:
                         raise Broken(f"field {name} is missing")
@@ -46,11 +46,11 @@ class Payload:
             else:
                 yield {**found, "attributes": dict(attributes)}
 
-    def pieces(self, data: bytes) -> Iterable[Any]:
+    def _pieces(self, data: bytes) -> Iterable[Any]:
         """Take a message apart into what records are read from; raise `Broken` where that cannot be."""
         raise NotImplementedError
 
-    def record(self, piece: Any) -> Record:
+    def _record(self, piece: Any) -> Record:
         """Return the fields of a record; raise `Broken` for a piece that is none."""
         raise NotImplementedError
 
@@ -58,8 +58,7 @@ class Payload:
 class Json(Payload):
     """A JSON object, or a list of objects, of which each is a record. Fields that are not asked for are left out."""
 
-    def pieces(self, data: bytes) -> Iterable[Any]:
-        """Return the objects."""
+    def _pieces(self, data: bytes) -> Iterable[Any]:
         try:
             read = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -68,8 +67,7 @@ class Json(Payload):
             raise Broken("not JSON: nested too deeply") from None
         return read if isinstance(read, list) else [read]
 
-    def record(self, piece: Any) -> Record:
-        """Convert the fields."""
+    def _record(self, piece: Any) -> Record:
         if not isinstance(piece, dict):
             raise Broken("a JSON object is expected")
         return {name: _read(piece.get(name), wanted, name) for name, wanted in self.fields.items()}
@@ -81,15 +79,13 @@ class Text(Payload):
 
     separator: str = ""
 
-    def pieces(self, data: bytes) -> Iterable[str]:
-        """Return the lines; empty ones say nothing."""
+    def _pieces(self, data: bytes) -> Iterable[str]:
         try:
-            return [line for line in data.decode().splitlines() if line]
+            return [line for line in data.decode().splitlines() if line]  # empty ones say nothing
         except UnicodeDecodeError:
             raise Broken("not text in UTF-8") from None
 
-    def record(self, piece: str) -> Record:
-        """Convert the parts."""
+    def _record(self, piece: str) -> Record:
         try:
             lines = csv.reader(io.StringIO(piece), delimiter=self.separator, strict=True) if self.separator else None
             parts = [piece] if lines is None else next(lines, [])
@@ -108,8 +104,7 @@ class Avro(Payload):
     schema: Mapping[str, Any] = field(default_factory=dict)
     packed: bool = False
 
-    def pieces(self, data: bytes) -> Iterable[Record]:
-        """Return the datums."""
+    def _pieces(self, data: bytes) -> Iterable[Record]:
         stream = io.BytesIO(data)
         schema = fastavro.parse_schema(dict(self.schema))
         while True:
@@ -126,8 +121,7 @@ class Avro(Payload):
             if stream.tell() == len(data):
                 return
 
-    def record(self, piece: Record) -> Record:
-        """Return the fields that are asked for."""
+    def _record(self, piece: Record) -> Record:
         return {name: piece.get(name) for name in self.fields}
 
 
@@ -141,8 +135,8 @@ def _read(value: Any, wanted: DataType, name: str) -> Any:
         return {key: _read(each, wanted.valueType, f"{name}.{key[:40]}") for key, each in value.items()}
     if isinstance(wanted, spark.StructType) and isinstance(value, dict):
         return {each.name: _read(value.get(each.name), each.dataType, f"{name}.{each.name}") for each in wanted.fields}
-    convert: Convert = _CONVERT.get(type(wanted), _nothing)
-    converted = convert(value)
+    convert = _CONVERT.get(type(wanted))
+    converted = convert(value) if convert else None
     if converted is None:
         kind = _KINDS.get(type(value), "something else")
         raise Broken(f"field {name}: {wanted.simpleString()} is expected, not {kind}")
@@ -153,15 +147,11 @@ def from_text(part: str, wanted: DataType, name: str) -> Any:
     """Return a part of a line as what is wanted; what is empty says nothing; raise `Broken` naming the field."""
     if part == "" and not isinstance(wanted, spark.StringType):
         return None
-    convert: Convert = _FROM_TEXT.get(type(wanted), _nothing)
-    converted = convert(part)
+    convert = _FROM_TEXT.get(type(wanted))
+    converted = convert(part) if convert else None
     if converted is None:
         raise Broken(f"field {name}: {wanted.simpleString()} is expected")
     return converted
-
-
-def _nothing(_: Any) -> None:
-    """Convert nothing."""
 
 
 def _whole(value: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
@@ -15,7 +16,7 @@ from pyspark.sql import functions as F
 from ams.core.errors import BadDocument
 from ams.core.yaml_tree import Value, bad, parse_tree, read_tree
 from ams.pipeline.definition.fields import NAME, PLACED, SOURCE, Findings
-from ams.pipeline.definition.reading import Steps, through, watching
+from ams.pipeline.definition.reading import Steps, Watch, through
 from ams.pipeline.definition.sinks import ROWS, Sink, read_sink
 from ams.pipeline.definition.source import Source, read_source
 from ams.pipeline.definition.steps import read_steps
@@ -59,7 +60,11 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
     said = findings.mapping(root, dict.fromkeys((*OF_JOBS, *OF_STEPS)))
     if "job" in said:
         findings.mapping(root, OF_JOBS)
-        return _plan_of_file(said, settings, findings, _name(said, said["job"].text(), findings))
+        name = _name(said, said["job"].text(), findings)
+        made: Plan | None = None
+        with findings.catch(said["job"]):
+            made = _plan_of_file(said, settings, findings, name)
+        return made  # noqa: RET504  # what is caught is remembered, and ends here too
     findings.mapping(root, OF_STEPS, ("source", "sink"))
     if settings:
         findings.add(root, "--set is for options of jobs; a definition of steps has none")
@@ -111,19 +116,13 @@ def _plan_of_job(name: str, settings: Sequence[str]) -> Plan:
 
 def _plan_of_file(said: Mapping[str, Value], settings: Sequence[str], findings: Findings, name: str) -> Plan | None:
     """Plan the job that a file names, `--set` winning over its options; None when something is wrong with it."""
-    made: Plan | None = None
-    with findings.catch(said["job"]):
-        job = load(said["job"].text())
-        places = said["options"].mapping() if "options" in said else {}
-        given = {**_values(places, job, findings), **_settings(job, settings)}
-        options, wrong = read_options(job.options, given)
-        for each in wrong:
-            findings.add(
-                places.get(each.option, said.get("options", said["job"])), f"option {each.option}: {each.reason}"
-            )
-        if options is not None:
-            made = _plan_of(job, name or job.name, options)
-    return made
+    job = load(said["job"].text())
+    places = said["options"].mapping() if "options" in said else {}
+    options, wrong = read_options(job.options, {**_values(places, job, findings), **_settings(job, settings)})
+    for each in wrong:
+        place = places.get(each.option, said.get("options", said["job"]))
+        findings.add(place, f"option {each.option}: {each.reason}")
+    return _plan_of(job, name, options) if options is not None else None
 
 
 def _plan_of(job: Job[Any], name: str, options: msgspec.Struct) -> Plan:
@@ -146,14 +145,14 @@ def _settings(job: Job[Any], settings: Sequence[str]) -> dict[str, Any]:
         if not equals:
             raise WrongOption("--set", f"{each!r} must look like KEY=VALUE")
         try:
-            found[name] = text if takes_text(job.options, name) else _plain(parse_tree(text, f"--set {name}"))
+            if takes_text(job.options, name):
+                found[name] = text
+            else:
+                tree = parse_tree(text, f"--set {name}")
+                found[name] = tree.plain() if tree else None
         except BadDocument as error:
             raise WrongOption(name, error.reason) from None
     return found
-
-
-def _plain(tree: Value | None) -> Any:
-    return tree.plain() if tree else None
 
 
 def _values(said: Mapping[str, Value], job: Job[Any], findings: Findings) -> dict[str, Any]:
@@ -192,11 +191,12 @@ class Flow:
     def _batch(self, run: Run, batch: DataFrame, number: int, take: Handle) -> None:
         """Set aside what of a batch cannot be read or is not as expected, and hand over the rows of the rest."""
         steps = self.steps
-        with watching(f"batch {number}", run.say) as watch:
+        with ExitStack() as stack:
+            watch = Watch(f"batch {number}", run.say, stack)
             rows = through(steps.before, batch.withColumn(SOURCE, F.struct(*PLACED)), watch)
             if steps.parse is not None:
                 read = parsed(rows, steps.parse, struct(steps.parsed), StorageLevel.DISK_ONLY)
-                rows, broken = watch.stack.enter_context(read)
+                rows, broken = stack.enter_context(read)
                 watch.aside.append(broken)
             rows = through(steps.rows, rows, watch)
             if watch.aside:
@@ -206,6 +206,8 @@ class Flow:
 
     def _result(self, run: Run, table: Table) -> None:
         """Compute the result of all rows there are, and put it in the place of the one before."""
-        with watching("the result", run.say) as watch:
+        assert self.sink.replace is not None, "definitions with other sinks are refused"
+        with ExitStack() as stack:
+            watch = Watch("the result", run.say, stack)
             self.sink.replace(run, through(self.steps.whole, table.read(), watch))
             run.expect(watch.counts)

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -60,6 +60,7 @@ class Watch:
     where: str
     say: Callable[[str], None]
     stack: ExitStack
+    """At whose end what was kept of the rows goes."""
     counts: dict[str, Counted] = field(default_factory=dict)
     """By the names of expectations."""
     aside: list[DataFrame] = field(default_factory=list)
@@ -73,23 +74,17 @@ class Watch:
         marks = {f"#{at}": each for at, each in enumerate(expectations)}  # no column of a definition has such a name
         marked, passed = _marked(rows, marks)
         self.stack.callback(marked.persist(StorageLevel.DISK_ONLY).unpersist)
-        counts = _counts(marked, marks)
-        self.counts |= counts
-        for each in expectations:
-            if told := each.judge(counts[each.name], self.where):
+        sums = [F.struct(F.count(mark), F.count_if(F.col(mark))).alias(mark) for mark in marks]
+        [found] = marked.agg(*sums).collect()
+        for mark, each in marks.items():
+            self.counts[each.name] = counted = Counted(*found[mark])
+            if told := each.judge(counted, self.where):
                 if each.on_failure == FAIL:
                     raise CheckFailed(f"{told}; nothing of {self.where} was written, and the next run begins with it")
                 self.say(told)
         if aside := {mark: each for mark, each in marks.items() if each.on_failure == SET_ASIDE}:
             self.aside.append(_broken(marked.where(~passed), rows.columns, aside))
         return marked.where(passed).select(*rows.columns)
-
-
-@contextmanager
-def watching(where: str, say: Callable[[str], None]) -> Iterator[Watch]:
-    """Watch rows within the block, at whose end what was kept of them goes."""
-    with ExitStack() as stack:
-        yield Watch(where, say, stack)
 
 
 def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFrame, Column]:
@@ -103,13 +98,6 @@ def _marked(rows: DataFrame, marks: Mapping[str, Expectation]) -> tuple[DataFram
         if each.on_failure == SET_ASIDE:
             reached = reached & ~F.col(mark)
     return rows, reached
-
-
-def _counts(marked: DataFrame, marks: Mapping[str, Expectation]) -> dict[str, Counted]:
-    """Return, by the name of each expectation, how many rows came to it, and of how many it does not hold."""
-    sums = [(F.count(mark), F.count_if(F.col(mark))) for mark in marks]
-    [found] = marked.agg(*(F.struct(*pair).alias(mark) for mark, pair in zip(marks, sums, strict=True))).collect()
-    return {each.name: Counted(*found[mark]) for mark, each in marks.items()}
 
 
 def _broken(failed: DataFrame, names: Sequence[str], marks: Mapping[str, Expectation]) -> DataFrame:

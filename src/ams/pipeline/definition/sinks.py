@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -24,13 +24,6 @@ from ams.pipeline.definition.reading import ORDER, Steps, one_of_each
 from ams.pipeline.expressions import Expression, expression, types
 from ams.pipeline.running import Run
 
-KINDS: Mapping[str, Sequence[str]] = {
-    "table": ("partition_by",),
-    "postgres": ("key",),
-    "topic": ("data", "attributes", "ordering_key", "create", "key_window"),
-    "console": (),
-}
-"""Each kind of sink, and what else can be said of it."""
 ROWS = "rows"
 """The table that keeps the rows which steps on all of them are computed from."""
 
@@ -49,24 +42,25 @@ class Sink(NamedTuple):
 
     add: Callable[[Run, DataFrame, int], None]
     """Takes the rows of a batch, exactly once."""
-    replace: Callable[[Run, DataFrame], None]
-    """Takes all rows there are, in the place of those it took before."""
+    replace: Callable[[Run, DataFrame], None] | None
+    """Takes all rows there are, in the place of those it took before; None where these cannot be taken back."""
 
 
 def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
     """Read the section `sink`; None when something is wrong with it."""
-    said = findings.mapping(value, [*KINDS, *(name for names in KINDS.values() for name in names)])
-    kinds = [name for name in KINDS if name in said]
+    said = findings.mapping(value, [*_KINDS, *(name for _, names in _KINDS.values() for name in names)])
+    kinds = [name for name in _KINDS if name in said]
     if len(kinds) != 1:
-        findings.add(value, f"one of {', '.join(KINDS)} must be said{', not several' if kinds else ''}")
+        findings.add(value, f"one of {', '.join(_KINDS)} must be said{', not several' if kinds else ''}")
         return None
     [kind] = kinds
+    read, others = _KINDS[kind]
     for name in said:
-        if name != kind and name not in KINDS[kind]:
+        if name not in (kind, *others):
             findings.add(said[name], f"{name} is not of a sink {kind}")
     made: Sink | None = None
     with findings.catch(value):
-        made = _READ[kind](said, steps, findings)
+        made = read(said, steps, findings)
     return made  # noqa: RET504  # what is caught is remembered, and ends here too
 
 
@@ -161,7 +155,7 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
         options = {**run.source, "topic": name, "createTopics": str(read.get("create", False)).lower()}
         publish(rows.select(*(made.alias(each) for each, made in {**parts, **order}.items())), options, tuple(order))
 
-    return Sink(put, _never)
+    return Sink(put, None)
 
 
 def _of_type(value: Value, columns: Mapping[str, DataType], needed: str, *kinds: DataType) -> Expression:
@@ -180,11 +174,6 @@ def _attributes(value: Value, steps: Steps, findings: Findings) -> dict[str, Exp
     return found
 
 
-def _never(_: Run, __: DataFrame) -> NoReturn:
-    """What was published cannot be taken back; definitions that would are refused."""
-    raise NotImplementedError
-
-
 def _console(said: Said, _: Steps, __: Findings) -> Sink:
     """Read standard output, for a look at the first rows of a batch, or of all."""
     shown = said["console"].number(1, _MOST_ROWS)
@@ -197,11 +186,9 @@ def _console(said: Said, _: Steps, __: Findings) -> Sink:
 
 def _not_null(attributes: Mapping[str, Expression]) -> Column:
     """Return a map of those that are not null."""
-    if not attributes:
-        return F.from_json(F.lit("{}"), "map<string,string>")
-    values = {name: each.column().cast("string") for name, each in attributes.items()}
-    found = F.array(*(F.struct(F.lit(name).alias("name"), each.alias("value")) for name, each in values.items()))
-    return F.map_from_entries(F.filter(found, lambda each: each["value"].isNotNull()))
+    pairs = [part for name, each in attributes.items() for part in (F.lit(name), each.column().cast("string"))]
+    given = F.create_map(*pairs).cast("map<string,string>")
+    return F.map_filter(given, lambda _, value: value.isNotNull())
 
 
 def _no_text(given: Expression) -> str:
@@ -214,4 +201,10 @@ def _without_nul(rows: DataFrame, columns: Mapping[str, DataType]) -> DataFrame:
     return rows.withColumns({name: F.translate(name, "\0", "\ufffd") for name in texts}) if texts else rows
 
 
-_READ = {"table": _table, "postgres": _postgres, "topic": _topic, "console": _console}
+_KINDS: Mapping[str, tuple[Callable[[Said, Steps, Findings], Sink], Sequence[str]]] = {
+    "table": (_table, ("partition_by",)),
+    "postgres": (_postgres, ("key",)),
+    "topic": (_topic, ("data", "attributes", "ordering_key", "create", "key_window")),
+    "console": (_console, ()),
+}
+"""Each kind of sink, and what else can be said of it."""

@@ -159,15 +159,12 @@ def _reference(value: Value, content: bytes, fields: Mapping[str, DataType], by:
 def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
     if SOURCE not in steps.columns:
         raise bad(value.place, "behind aggregate there is one row for each key already")
-    readers = {"by": lambda each: known_keys(each, steps.columns, findings), "keep": _is_last}
-    said = findings.read(value, readers, ("by",))
-    steps.add_whole(lambda rows, _: one_of_each(rows, said["by"], last=said.get("keep", False)))
-
-
-def _is_last(keep: Value) -> bool:
-    if keep.text() not in ("first", "last"):
-        raise bad(keep.place, f"first or last can be kept, not {keep.text()[:40]!r}")
-    return keep.text() == "last"
+    said = findings.mapping(value, ("by", "keep"), ("by",))
+    by = known_keys(said.get("by"), steps.columns, findings)
+    keep = said["keep"].text() if "keep" in said else "first"
+    if keep not in ("first", "last"):
+        findings.add(said["keep"], f"first or last can be kept, not {keep[:40]!r}")
+    steps.add_whole(lambda rows, _: one_of_each(rows, by, last=keep == "last"))
 
 
 def _aggregate(value: Value, steps: Steps, findings: Findings) -> None:

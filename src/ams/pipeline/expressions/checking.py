@@ -17,15 +17,7 @@ from sqlglot import exp
 
 from ams.pipeline.expressions import functions as known
 from ams.pipeline.expressions import types
-from ams.pipeline.expressions.functions import (
-    AGGREGATES,
-    CASTING,
-    COMPARISONS,
-    FUNCTIONS,
-    OPERATORS,
-    Expression,
-    Function,
-)
+from ams.pipeline.expressions.functions import COMPARISONS, OPERATORS, Expression, Function
 from ams.pipeline.expressions.parsing import WrongExpression, parse, position_of
 from ams.pipeline.expressions.types import BIGINT, BINARY, BOOLEAN, DOUBLE, NULL, STRING, shown
 
@@ -213,13 +205,15 @@ def _as(wanted: DataType, node: exp.Expr, scope: _Scope) -> Expression:
 
 def _call(node: exp.Anonymous, scope: _Scope) -> Expression:
     name = node.name.lower()
-    if name in AGGREGATES:
+    if name in known.AGGREGATES:
         return _over_rows(node, name, scope)
-    if name in CASTING and len(node.expressions) == 1:
-        return _as(CASTING[name], node.expressions[0], scope)
-    if name not in FUNCTIONS:
-        raise _wrong(node, f"no function {node.name!r}; {hint(name, (*FUNCTIONS, *CASTING), known.OTHER_NAMES)}")
-    return _called(node, name, FUNCTIONS[name], node.expressions, scope)
+    if name in known.CASTING and len(node.expressions) == 1:
+        return _as(known.CASTING[name], node.expressions[0], scope)
+    if name not in known.FUNCTIONS:
+        raise _wrong(
+            node, f"no function {node.name!r}; {hint(name, (*known.FUNCTIONS, *known.CASTING), known.OTHER_NAMES)}"
+        )
+    return _called(node, name, known.FUNCTIONS[name], node.expressions, scope)
 
 
 def _over_rows(node: exp.Anonymous, name: str, scope: _Scope) -> Expression:
@@ -233,7 +227,7 @@ def _over_rows(node: exp.Anonymous, name: str, scope: _Scope) -> Expression:
             return Expression(BIGINT, lambda: F.count(F.lit(1)))
         if len(given) == 1 and isinstance(given[0], exp.Distinct):
             return _called(node, "count(DISTINCT ...)", known.DISTINCT, given[0].expressions, inside)
-    return _called(node, name, AGGREGATES[name], given, inside)
+    return _called(node, name, known.AGGREGATES[name], given, inside)
 
 
 def _called(node: exp.Expr, name: str, function: Function, given: Sequence[exp.Expr], scope: _Scope) -> Expression:

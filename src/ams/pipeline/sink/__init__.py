@@ -1,10 +1,4 @@
-"""Publishing rows: `format("ams")` to write with, and the rows brought into an order that makes it exactly once.
-
-options     what may be said
-rows        which columns a message is made of, and rows that come the same each time
-requests    which of them travel together, under which key, and how they are sent
-writer      what Spark calls
-"""
+"""Publishing rows: `format("ams")` to write with, and the rows brought into an order that makes it exactly once."""
 
 from collections.abc import Mapping, Sequence
 

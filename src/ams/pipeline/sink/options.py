@@ -21,13 +21,6 @@ WRITING = (
 KEY_WINDOW_SECONDS = 86400.0
 """How long the service is believed to know idempotency keys, unless it is said otherwise."""
 
-MAX_MESSAGES = 1000
-"""Messages of a request, unless it is said otherwise."""
-MAX_BYTES = 4 * 1024 * 1024
-"""Bytes of a request's body, unless it is said otherwise: well below the 16 MiB a service takes as it comes."""
-MAX_OPEN_BYTES = 32 * 1024 * 1024
-"""Bytes of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
-
 _KEY = re.compile(r"[!-~]{1,128}")
 
 
@@ -35,9 +28,11 @@ _KEY = re.compile(r"[!-~]{1,128}")
 class Limits:
     """How large a request may be; a message that is larger travels alone."""
 
-    messages: int = MAX_MESSAGES
-    bytes: int = MAX_BYTES
-    open_bytes: int = MAX_OPEN_BYTES
+    messages: int = 1000
+    bytes: int = 4 * 1024 * 1024
+    """Of its body: well below the 16 MiB a service takes as it comes."""
+    open_bytes: int = 32 * 1024 * 1024
+    """Of all requests that are not full yet; beyond them all are closed, lest many topics fill the memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +60,19 @@ def writing(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     given.allow(ACCESS + WRITING)
     access, in_use = given.access(environment)
     project, topic = _where(given, in_use)
+    key = given.text("idempotencyKey")
+    if key is not None and not _KEY.fullmatch(key):
+        raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
     return Writing(
         access=access,
         project=project,
         topic=topic,
         order_by=tuple(each.strip() for each in (given.text("orderBy") or "").split(",") if each.strip()),
-        idempotency_key=_key(given),
+        idempotency_key=key,
         create_topics=given.truth("createTopics", default=False),
         limits=Limits(
-            messages=given.count("maxRequestMessages") or MAX_MESSAGES,
-            bytes=given.count("maxRequestBytes") or MAX_BYTES,
+            messages=given.count("maxRequestMessages") or Limits().messages,
+            bytes=given.count("maxRequestBytes") or Limits().bytes,
         ),
         key_window=given.seconds("keyWindow", KEY_WINDOW_SECONDS),
         checkpoint=given.text("checkpointLocation"),
@@ -91,10 +89,3 @@ def _where(given: Given, in_use: str | None) -> tuple[str, str | None]:
     if len(found) > 1:
         raise WrongOption("topic", "all rows go to one; a column topic sends each to its own")
     return found[0].project, found[0].name
-
-
-def _key(given: Given) -> str | None:
-    text = given.text("idempotencyKey")
-    if text is not None and not _KEY.fullmatch(text):
-        raise WrongOption("idempotencyKey", "has 1 to 128 visible ASCII characters and no blanks")
-    return text

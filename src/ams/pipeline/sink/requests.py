@@ -13,7 +13,7 @@ time a task is tried: each request is stored once, but a task that is tried agai
 
 import contextlib
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -62,10 +62,6 @@ class Chunk:
         """Return the body of the request."""
         return _HEAD + b",".join(each.body for each in self.messages) + _TAIL
 
-    def largest(self) -> Encoded:
-        """Return the message that takes most bytes."""
-        return max(self.messages, key=lambda each: len(each.body))
-
 
 class Chunker:
     """Puts messages into requests, those of a lane in the order in which they come."""
@@ -73,7 +69,7 @@ class Chunker:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._open: dict[Lane, Chunk] = {}
-        self._numbers: dict[Lane, int] = {}
+        self._numbers: Counter[Lane] = Counter()
         self._bytes = 0
 
     def add(self, lane: Lane, message: Encoded) -> Iterator[Chunk]:
@@ -84,7 +80,8 @@ class Chunker:
             yield self._close(chunk)
             chunk = None
         if chunk is None:
-            chunk = self._begin(lane)
+            chunk = self._open[lane] = Chunk(lane, self._numbers[lane])
+            self._numbers[lane] += 1
         chunk.messages.append(message)
         chunk.size += size
         self._bytes += size
@@ -98,12 +95,6 @@ class Chunker:
         for chunk in list(self._open.values()):
             yield self._close(chunk)
 
-    def _begin(self, lane: Lane) -> Chunk:
-        number = self._numbers.get(lane, 0)
-        self._numbers[lane] = number + 1
-        chunk = self._open[lane] = Chunk(lane, number)
-        return chunk
-
     def _close(self, chunk: Chunk) -> Chunk:
         del self._open[chunk.lane]
         self._bytes -= chunk.size - _EMPTY
@@ -114,11 +105,6 @@ QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """Local properties that Spark gives each task of a streaming query."""
 
 
-def place(lane: int | None, partition: int) -> str:
-    """Return where rows stand: in the lane they name, else in their partition."""
-    return f"p{partition}" if lane is None else f"l{lane}"
-
-
 def key_prefix(name: str | None, task: TaskContext) -> str:
     """Return what the keys of a task begin with; `name` is what the option idempotencyKey says."""
     query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
@@ -127,38 +113,38 @@ def key_prefix(name: str | None, task: TaskContext) -> str:
     return "/".join(["spark", query, batch, *([name] if name else [])])
 
 
+@dataclass(frozen=True, slots=True)
 class Publisher:
     """Publishes the requests of one task; may be used from several threads.
 
     A request is sent again, under its key, until it is answered or the patience of the connection is at its end.
     """
 
-    def __init__(self, service: Service, writing: Writing, key_prefix: str) -> None:
-        self._service = service
-        self._writing = writing
-        self._key_prefix = key_prefix
+    service: Service
+    writing: Writing
+    key_prefix: str
 
     def send(self, chunk: Chunk) -> None:
         """Store the messages of a request; raise a `ClientError` that names topic and rows when they are not stored."""
-        project, topic = self._writing.project, chunk.lane.topic
-        key = f"{self._key_prefix}/{chunk.lane.place}/{chunk.number}"
+        project, topic = self.writing.project, chunk.lane.topic
+        key = f"{self.key_prefix}/{chunk.lane.place}/{chunk.number}"
         call = wire.publish_encoded(project, topic, chunk.body(), key=key)
         try:
             try:
-                self._service.call(call)
+                self.service.call(call)
             except NotFound as error:
-                if not self._writing.create_topics:
+                if not self.writing.create_topics:
                     raise NotFound(f"{error.message} (createTopics=true makes it)") from None
                 self._create(topic)
-                self._service.call(call)
+                self.service.call(call)
         except ClientError as error:
             # Of the same class, so that whoever gets it knows as much as from the service.
             raise type(error)(f"topic {project}/{topic}: {_reason(chunk, error)}") from None
 
     def _create(self, topic: str) -> None:
-        """Make a topic, unless it is there: made by another task meanwhile, or by a call whose answer was lost."""
+        # It may be there: made by another task meanwhile, or by a call whose answer was lost.
         with contextlib.suppress(AlreadyExists):
-            self._service.call(replace(wire.create_topic(self._writing.project, topic), repeatable=True))
+            self.service.call(replace(wire.create_topic(self.writing.project, topic), repeatable=True))
 
 
 def _reason(chunk: Chunk, error: ClientError) -> str:
@@ -177,7 +163,7 @@ def _reason(chunk: Chunk, error: ClientError) -> str:
 
 
 def _too_large(chunk: Chunk) -> str:
-    largest = chunk.largest()
+    largest = max(chunk.messages, key=lambda each: len(each.body))
     if len(chunk.messages) == 1:
         return f"{largest.where} is too large for the service: {len(largest.body)} bytes as it travels"
     return (

@@ -34,7 +34,7 @@ from ams.core.messages import MAX_ORDERING_KEY, is_ordering_key
 from ams.core.names import is_name
 from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import WrongOption, WrongRow
-from ams.pipeline.sink.requests import Encoded, Lane, place
+from ams.pipeline.sink.requests import Encoded, Lane
 from ams.tables.location import sync
 
 DATA, ATTRIBUTES, ORDERING_KEY, TOPIC, LANE = "data", "attributes", "ordering_key", "topic", "lane"
@@ -140,7 +140,8 @@ class Rows:
             raise self._wrong(f"{topic!r} is no name of a topic")
         if LANE in self._layout.columns and lane is None:
             raise self._wrong("has no lane")
-        self._lanes[topic, lane] = found = Lane(topic, place(lane, self._partition))
+        place = f"p{self._partition}" if lane is None else f"l{lane}"
+        self._lanes[topic, lane] = found = Lane(topic, place)
         return found
 
     def _in_order(self, lane: Lane, order: tuple[Any, ...]) -> None:

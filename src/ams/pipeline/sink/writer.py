@@ -8,9 +8,10 @@ on from are refused. A checkpoint whose last batch is finished may be of any age
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructType
 from ams.pipeline.errors import StaleCheckpoint, WrongOption
 from ams.pipeline.service import Service
 from ams.pipeline.sink.options import writing
-from ams.pipeline.sink.requests import Chunk, Chunker, Publisher, Sender, key_prefix
+from ams.pipeline.sink.requests import Chunker, Publisher, Sender, key_prefix
 from ams.pipeline.sink.rows import Rows, layout
 
 
@@ -35,10 +36,12 @@ def local_folder(checkpoint: str | None) -> Path | None:
 
 def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> None:
     """Raise `StaleCheckpoint` if a batch was begun more than `window` seconds before `now` and never finished."""
-    number = unfinished(_names(checkpoint / "offsets"), _names(checkpoint / "commits"))
-    if number is None:
+    number = _last(checkpoint / "offsets")
+    if number <= _last(checkpoint / "commits"):
         return
-    age = (time.time() if now is None else now) - begun((checkpoint / "offsets" / str(number)).read_bytes())
+    # A line with a version, one of JSON about the batch, and one for each source.
+    batch = json.loads((checkpoint / "offsets" / str(number)).read_bytes().split(b"\n")[1])
+    age = (time.time() if now is None else now) - batch["batchTimestampMs"] / 1000
     if age > window:
         raise StaleCheckpoint(
             f"batch {number} of {checkpoint} was begun {_told(age)} ago and never finished; the service may have "
@@ -48,24 +51,10 @@ def refuse_stale(checkpoint: Path, window: float, now: float | None = None) -> N
         )
 
 
-def unfinished(offsets: Iterable[str], commits: Iterable[str]) -> int | None:
-    """Return the last batch that was begun, by the names in a checkpoint, unless it was finished."""
-    begun, finished = (
-        max((int(name) for name in names if name.isdecimal()), default=-1) for names in (offsets, commits)
-    )
-    return begun if begun > finished else None
-
-
-def begun(entry: bytes) -> float:
-    """Return when a batch was begun, in seconds since 1970, by its entry among the offsets of a checkpoint.
-
-    The entry is a line with its version, one of JSON about the batch, and one for each source.
-    """
-    return float(json.loads(entry.split(b"\n")[1])["batchTimestampMs"]) / 1000
-
-
-def _names(folder: Path) -> list[str]:
-    return [each.name for each in folder.iterdir()] if folder.is_dir() else []
+def _last(folder: Path) -> int:
+    """Return the number of the last batch in a folder of a checkpoint, -1 if there is none."""
+    names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _told(seconds: float) -> str:
@@ -99,7 +88,8 @@ class _Writer:
         with Service(self._writing.access) as service:
             prefix = key_prefix(self._writing.idempotency_key, task)
             with Sender(Publisher(service, self._writing, prefix).send) as sender:
-                for chunk in _chunks(iterator, rows, chunker):
+                given = (chunk for batch in iterator for each in rows.messages(batch) for chunk in chunker.add(*each))
+                for chunk in chain(given, chunker.rest()):
                     sender.put(chunk)
                     messages, requests = messages + len(chunk.messages), requests + 1
         return Published(messages, requests)
@@ -117,10 +107,3 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         folder = local_folder(self._writing.checkpoint)
         if folder is not None:
             refuse_stale(folder, self._writing.key_window)
-
-
-def _chunks(batches: Iterator[pa.RecordBatch], rows: Rows, chunker: Chunker) -> Iterator[Chunk]:
-    for batch in batches:
-        for lane, message in rows.messages(batch):
-            yield from chunker.add(lane, message)
-    yield from chunker.rest()

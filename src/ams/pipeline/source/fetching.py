@@ -7,18 +7,16 @@ from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
-import httpx
 import msgspec
 import pyarrow as pa
 
 from ams.client.errors import ClientError, InvalidInput, Unreachable
 from ams.client.messages import data_of
 from ams.client.wire import ReadMessage
-from ams.client.wire.call import topics_path
 from ams.pipeline.errors import DataLoss
 from ams.pipeline.messages import MESSAGE
 from ams.pipeline.options import Name
-from ams.pipeline.service import TOPIC_ID, Patience, Service, offsets_told
+from ams.pipeline.service import Bounds, Patience, Service
 
 T = TypeVar("T")
 
@@ -103,19 +101,8 @@ END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _decode_lines = msgspec.json.Decoder(ReadMessage).decode_lines
 
 
-def answered_batches(answer: httpx.Response, topic: Name) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of an answer, never more than a few thousand at once.
-
-    Raises `Unreachable` when the answer is cut off; what came until then is right.
-    """
-    if answer.headers.get("content-type", "").startswith(ARROW):
-        found = _arrow(answer.iter_raw())
-    else:
-        found = _lines(answer.iter_raw())
-    return (_as_messages(each, topic) for each in found if each.num_rows)
-
-
 def _arrow(chunks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
+    """Yield batches as they come in; raise `Unreachable` when one is cut off, or what follows."""
     body = _Body(chunks)
     try:
         with pa.ipc.open_stream(pa.PythonFile(body, mode="r")) as stream:
@@ -227,51 +214,40 @@ class Fetch:
     def _answer(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages of one answer, moving `_at` behind each batch and at last behind the answer."""
         topic, stop = self.part.topic, self.part.stop
-        query = {"from": str(self._at), "to": str(stop), "max": str(stop - self._at)}
-        if self.subscription:
-            query["subscription"] = self.subscription
-        path = topics_path(topic.project, topic.name, "read")
+        numbers = {"from": self._at, "to": stop, "max": stop - self._at}
         try:
-            with self.service.stream(path, query, ACCEPT) as response:
-                first, following, end = offsets_told(response, "first", "next", "end")
-                if self._is_another(response.headers.get(TOPIC_ID, "")):
+            with self.service.read(topic, numbers, self.subscription, ACCEPT) as (response, told):
+                if told.id and self.part.id and told.id != self.part.id:
+                    remade(str(topic), fail=self.fail_on_data_loss)
+                    self._at = stop  # nothing is left of the topic that was planned
                     return
-                self._skip_to(first)
-                for batch in answered_batches(response, topic):
+                self._skip_to(told.first)
+                found = _arrow if response.headers.get("content-type", "").startswith(ARROW) else _lines
+                for batch in filter(len, found(response.iter_raw())):
                     offsets = batch.column("offset")
-                    self._note_gap(offsets[0].as_py(), offsets[-1].as_py(), batch.num_rows)
-                    self._at = offsets[-1].as_py() + 1
-                    yield batch
+                    begin, stopped = offsets[0].as_py(), offsets[-1].as_py() + 1
+                    if self._gap is None and stopped - self._at > batch.num_rows:
+                        self._gap = self._at if begin > self._at else begin
+                    self._at = stopped
+                    yield _as_messages(batch, topic)
         except InvalidInput:  # beyond the end: a topic that was deleted, and made again with fewer messages
             self._pass_over(self._at)
         else:
-            self._finish(first, following, end)
-
-    def _is_another(self, found: str) -> bool:
-        """Tell whether the topic is not the one that was planned, of which nothing is left then."""
-        if not (found and self.part.id and found != self.part.id):
-            return False
-        remade(str(self.part.topic), fail=self.fail_on_data_loss)
-        self._at = self.part.stop
-        return True
+            self._finish(told)
 
     def _skip_to(self, first: int) -> None:
         if first > self._at:
             self._lost(f"messages {self._at} to {min(first, self.part.stop) - 1} of topic {self.part.topic}")
             self._at = first
 
-    def _note_gap(self, first: int, last: int, count: int) -> None:
-        if self._gap is None and last - self._at >= count:
-            self._gap = self._at if first > self._at else first
-
-    def _finish(self, first: int, following: int, end: int) -> None:
+    def _finish(self, told: Bounds) -> None:
         """Go on behind what was answered, which may be less than was asked for."""
-        if following == first:
-            self._pass_over(end)
+        if told.next == told.first:
+            self._pass_over(told.end)
             return
-        if self._gap is None and self._at < following:
+        if self._gap is None and self._at < told.next:
             self._gap = self._at
-        self._at = following
+        self._at = told.next
 
     def _pass_over(self, end: int) -> None:
         if end < self.part.stop:
@@ -282,7 +258,7 @@ class Fetch:
         """Tell what retention took while it was read from what never was a message, as damage or a marker on Kafka."""
         if self._gap is None:
             return
-        oldest = self.service.bounds(self.part.topic, self.subscription).oldest
+        oldest = self.service.bounds(self.part.topic, self.subscription).first
         if oldest > self._gap:
             self._lost(f"messages from {self._gap} on of topic {self.part.topic}")
 

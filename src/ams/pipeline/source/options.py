@@ -3,9 +3,8 @@
 import json
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import ACCESS, Access, Given, Name, moment, names, shortened
@@ -17,40 +16,18 @@ READING = (
     "startingOffsets",
     "startingTimestamp",
     "endingOffsets",
+    "endingTimestamp",
     "maxOffsetsPerTrigger",
     "minPartitions",
     "failOnDataLoss",
-    "pushFilters",
 )
 
 EARLIEST, LATEST = -2, -1
 """Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
 
 
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """An offset for each topic; `EARLIEST` and `LATEST` among them."""
-
-    default: int | None
-    """For topics that are not named; None when each must be."""
-    named: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, topic: Name) -> int | None:
-        """Return the offset of a topic, None when nothing is said of it."""
-        return self.named.get(str(topic), self.default)
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """The topics of a project that have names like these, whenever they are made."""
-
-    project: str
-    patterns: tuple[str, ...]
-    """`*` stands for any characters, `?` for one."""
-
-    def fits(self, topic: str) -> bool:
-        """Whether a topic is meant."""
-        return any(fnmatchcase(topic, each) for each in self.patterns)
+Positions = Mapping[str, int]
+"""Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,16 +37,23 @@ class Reading:
     access: Access
     topics: tuple[Name, ...]
     """Empty when a subscription is read, which knows its topic, or when topics are looked for."""
-    pattern: Pattern | None = None
+    patterns: tuple[str, ...] = ()
+    """Topics with names like these are read, whenever they are made."""
+    project: str
+    """Of those topics; empty when none is in use."""
     subscription: Name | None
     starting: Positions | datetime | None
     """None: wherever one starts who was told nothing."""
-    ending: Positions | None
+    ending: Positions | datetime | None
     """Of a batch; None: at the end."""
     max_offsets: int | None
     min_partitions: int | None
     fail_on_data_loss: bool
-    push_filters: bool
+
+    @property
+    def through(self) -> str:
+        """The subscription by which consumers may read the topic; empty when topics are read."""
+        return self.subscription.name if self.subscription else ""
 
     @property
     def begins_at_end(self) -> bool:
@@ -78,7 +62,7 @@ class Reading:
             return self.subscription is None
         if isinstance(self.starting, datetime):
             return True
-        return LATEST in {self.starting.default, *self.starting.named.values()}
+        return LATEST in self.starting.values()
 
 
 def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> Reading:
@@ -86,68 +70,67 @@ def reading(options: Mapping[str, str], environment: Mapping[str, str] = os.envi
     given = Given(options)
     given.allow(ACCESS + READING)
     access, project = given.access(environment)
-    topics, subscription, pattern = _what(given, project)
-    starting = _starting(given, topics)
+    topics, subscription, patterns = _what(given, project)
     return Reading(
         access=access,
         topics=topics,
-        pattern=pattern,
+        patterns=patterns,
+        project=project or "",
         subscription=subscription,
-        starting=starting,
-        ending=_positions(given, "endingOffsets", topics),
+        starting=_place(given, "starting", topics),
+        ending=_place(given, "ending", topics),
         max_offsets=given.count("maxOffsetsPerTrigger"),
         min_partitions=given.count("minPartitions"),
         fail_on_data_loss=given.truth("failOnDataLoss", default=True),
-        push_filters=given.truth("pushFilters", default=False),
     )
 
 
-def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, Pattern | None]:
+def _what(given: Given, project: str | None) -> tuple[tuple[Name, ...], Name | None, tuple[str, ...]]:
     said = [option for option in ("topic", "topicPattern", "subscription") if given.text(option)]
     if len(said) > 1:
         raise WrongOption(said[-1], "give a subscription, topics, or a pattern, only one of them")
     topic, subscription, pattern = (given.text(option) for option in ("topic", "subscription", "topicPattern"))
     if topic:
-        return names("topic", topic, project), None, None
+        return names("topic", topic, project), None, ()
     if pattern:
-        return (), None, _pattern(pattern, project)
+        return (), None, _patterns(pattern, project)
     if not subscription:
         raise WrongOption("topic", "is missing; give it, or a subscription")
     found = names("subscription", subscription, project)
     if len(found) > 1:
         raise WrongOption("subscription", "only one can be read")
-    return (), found[0], None
+    return (), found[0], ()
 
 
-def _pattern(text: str, project: str | None) -> Pattern:
+def _patterns(text: str, project: str | None) -> tuple[str, ...]:
     if project is None:
         raise WrongOption("project", "is needed for topicPattern")
     patterns = tuple(each.strip() for each in text.split(","))
     if not all(patterns):
         raise WrongOption("topicPattern", f"{shortened(text)} has an empty pattern")
-    return Pattern(project, patterns)
+    return patterns
 
 
-def _starting(given: Given, topics: Collection[Name]) -> Positions | datetime | None:
-    positions = _positions(given, "startingOffsets", topics)
-    text = given.text("startingTimestamp")
+def _place(given: Given, which: str, topics: Collection[Name]) -> Positions | datetime | None:
+    """Read where reading is `starting`, or `ending`."""
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    positions = _positions(given, offsets, topics)
+    text = given.text(timestamp)
     if text is None:
         return positions
-    if positions:
-        raise WrongOption("startingTimestamp", "give it or startingOffsets, not both")
-    return _moment("startingTimestamp", text)
+    if positions is not None:
+        raise WrongOption(timestamp, f"give it or {offsets}, not both")
+    return _moment(timestamp, text)
 
 
 def _moment(option: str, text: str) -> datetime:
-    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone."""
+    """Read milliseconds since 1970, as Spark's Kafka source has them, or a time with its zone; to a millisecond."""
     try:
-        if text.isascii() and text.isdecimal():
-            return datetime.fromtimestamp(int(text) / 1000, UTC)
-        found = moment(text)
+        is_number = text.isascii() and text.isdecimal()
+        if found := datetime.fromtimestamp(int(text) / 1000, UTC) if is_number else moment(text):
+            return found + timedelta(microseconds=-found.microsecond % 1000)
     except (ValueError, OverflowError, OSError):
-        found = None
-    if found is not None:
-        return found
+        pass
     raise WrongOption(option, f"{shortened(text)} is no time such as 2024-03-05T10:20:30Z, nor milliseconds")
 
 
@@ -159,18 +142,18 @@ def _positions(given: Given, option: str, topics: Collection[Name]) -> Positions
     if text is None:
         return None
     if text.lower() in _WORDS:
-        return Positions(_WORDS[text.lower()])
+        return {"": _WORDS[text.lower()]}
     try:
         value = json.loads(text)
     except ValueError:
         value = None
     if _is_offset(value):
-        return Positions(value)
+        return {"": value}
     if not isinstance(value, dict) or not all(_is_offset(each) for each in value.values()):
         raise WrongOption(
             option, f'{shortened(text)} is none of earliest, latest, a number, {{"PROJECT/TOPIC": number}}'
         )
-    return Positions(None, _named(option, value, topics))
+    return _named(option, value, topics)
 
 
 def _named(option: str, offsets: Mapping[str, int], topics: Collection[Name]) -> dict[str, int]:

@@ -1,75 +1,54 @@
 """What Spark calls to read: once, or on and on.
 
-Planning runs on the driver or in one process beside it, `read_part` on executors with a copy of the reader.
+Planning runs on the driver or in one process beside it, `read` on executors with a copy of the reader.
 
 Spark remembers the end of each batch, but not where the first one began: when that is repeated after a kill, it asks
 for the first offset again. At `latest` that would be another one by then, and messages would be passed over. So a query
 that begins at the end has an empty first batch, whose end is remembered.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ams.client import wire
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.options import Name
 from ams.pipeline.service import Service
 from ams.pipeline.source.fetching import Fetch, Part, limited, lost, parts, remade
 from ams.pipeline.source.options import EARLIEST, LATEST, Reading
-from ams.pipeline.source.places import Offsets, Places, Window, window
+from ams.pipeline.source.places import Offsets, Places
 
 
-class Partition(InputPartition):
-    """A part as Spark hands it to a task."""
-
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-
-
-class BatchReader(DataSourceReader):
-    """Reads once."""
+class _Reader:
+    """Reads the partitions that were planned; runs on executors."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.window = Window()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a partition."""
+        part = partition.value
+        if not isinstance(part, Part):  # Spark reads nothing by asking for one partition without a value
+            return
+        with Service(self.reading.access) as service:
+            yield from Fetch(service, part, self.reading.through, self.reading.fail_on_data_loss).batches()
+
+
+class BatchReader(_Reader, DataSourceReader):
+    """Reads once."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find where reading begins and ends, once, so that all tasks agree."""
         with Service(self.reading.access) as service:
             places = Places(service, self.reading)
-            starts, ends = places.within(self.window, places.starts(EARLIEST), places.ends())
+            starts, ends = places.starts(EARLIEST), places.ends()
             ranges = parts(starts, ends, places.topics, self.reading.min_partitions, places.ids)
-        return [Partition(each) for each in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a partition."""
-        return read_part(self.reading, partition)
-
-
-class FilteringReader(BatchReader):
-    """Reads less when filters say that it is enough.
-
-    A class of its own because Spark refuses readers that take filters unless filters are switched on.
-    """
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Note what may pass, and leave all filters to Spark to be looked at."""
-        self.window = window(filters)
-        return filters
-
-
-def read_part(reading: Reading, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a partition; runs on an executor."""
-    part = partition.value
-    if not isinstance(part, Part):  # Spark reads nothing by asking for one partition without a value
-        return
-    through = reading.subscription.name if reading.subscription else ""
-    with Service(reading.access) as service:
-        yield from Fetch(service, part, through, reading.fail_on_data_loss).batches()
+        return [InputPartition(each) for each in ranges]
 
 
 IDS = "topics"
@@ -89,11 +68,16 @@ def ids_in(told: Mapping[str, Any]) -> Mapping[str, str]:
     return found
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads on and on."""
+def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
+    """Return the topics that were deleted and made again between two places."""
+    return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads on and on. That a batch is done, `commit` would tell a batch late; `latestOffset` has known it by then."""
 
     def __init__(self, reading: Reading) -> None:
-        self.reading = reading
+        super().__init__(reading)
         self._initial: Offsets | None = None
         """Where the query begins, as long as that is not in the checkpoint."""
         self._begun = False
@@ -101,6 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         """Where a query that reads what is available ends."""
         self._ends: Offsets | None = None
+        """Where the topics ended when the last batch was planned."""
         self._followed: int | None = None
         """Where the cursor of the subscription was moved."""
 
@@ -129,8 +114,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         when it asks for the first time.
         """
         self._ends = ends = self._target or self._ends_now()
-        begin, others = plain(start), self._remade(ids_in(start), self._places.ids)
-        self._require_known(begin)
+        begin, others = plain(start), _remade(ids_in(start), self._places.ids)
+        if not self.reading.patterns:  # of which topics come and go
+            for topic in begin.keys() - set(map(str, self._places.topics)):
+                raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
         if begin == self._initial and not self._begun:
             self._begun = True
             if self.reading.begins_at_end:
@@ -151,16 +138,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._begun = True
         ends, ids = plain(end), ids_in(end)
         topics = [Name(*topic.split("/")) for topic in ends]  # of a batch that comes again, as they were then
-        starts = self._from(plain(start), ends, self._remade(ids_in(start), ids))
+        starts = self._from(plain(start), ends, _remade(ids_in(start), ids))
         ranges = parts(starts, ends, topics, self.reading.min_partitions, ids)
-        return [Partition(each) for each in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a partition."""
-        return read_part(self.reading, partition)
-
-    def commit(self, end: Told) -> None:
-        """Do nothing: Spark says this a batch late, and `latestOffset` has known it by then."""
+        return [InputPartition(each) for each in ranges]
 
     def stop(self) -> None:
         """Close the connections."""
@@ -182,17 +162,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = {topic: known for topic, known in self._places.ids.items() if topic in offsets}
         return {**offsets, IDS: ids} if ids else dict(offsets)
 
-    @staticmethod
-    def _remade(before: Mapping[str, str], now: Mapping[str, str]) -> frozenset[str]:
-        """Return the topics that were deleted and made again between two places."""
-        return frozenset(topic for topic, known in before.items() if now.get(topic, known) != known)
-
     def _follow(self, start: Offsets) -> None:
-        """Move the cursor of a subscription to where everything before is in the checkpoint.
+        """Move the cursor of a subscription to where everything before is in the checkpoint, which says what is read.
 
-        The checkpoint alone says what is read next; the cursor is moved behind it so that offsets, lag and doctor tell
-        how far the query is. It only goes forward: where somebody else acknowledged more, it stays, and where somebody
-        moved it back, it comes forward again with the next batch.
+        So offsets, lag and doctor tell how far the query is. It only goes forward: where somebody else acknowledged
+        more, it stays, and where somebody moved it back, it comes forward again with the next batch.
         """
         subscription = self.reading.subscription
         if subscription is None:
@@ -200,18 +174,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         [offset] = start.values()
         if offset == self._followed:
             return
-        found = self._service.offsets(subscription)
+        found = self._service.call(wire.get_offsets(*subscription))
         if found.current < offset <= found.max:
             self._service.move(subscription, offset)
         self._followed = offset
-
-    def _require_known(self, start: Mapping[str, int]) -> None:
-        if self.reading.pattern is not None:
-            return  # topics come and go
-        read = {str(topic) for topic in self._places.topics}
-        for topic in start:
-            if topic not in read:
-                raise WrongOption("topic", f"the checkpoint stands in {topic} too; read it as well, or begin another")
 
     def _from(self, start: Mapping[str, int], ends: Mapping[str, int], others: frozenset[str]) -> Offsets:
         """Return where a batch begins: at its start, but at the oldest message of topics that are new here.
@@ -223,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if not new_or_remade:
             return {topic: start[topic] for topic in ends}
-        oldest = {str(topic): bounds.oldest for topic, bounds in self._places.bounds().items()}
+        oldest = {str(topic): bounds.first for topic, bounds in self._places.bounds().items()}
         found = {topic: start.get(topic, end) for topic, end in ends.items()}
         for topic in new_or_remade:
             if topic in start and start == self._initial:  # the first batch again, and the topic has grown meanwhile

@@ -52,7 +52,7 @@ def prepared(database: str) -> str:
 def replace(frame: DataFrame, to: str, name: str) -> int:
     """Put the rows of a result in the place of those of the same months; return how many there are now."""
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
-    flat = frame.withColumns({each: F.to_json(each) for each in nested})
+    flat = frame.select(*TABLES[name].names).withColumns({each: F.to_json(each) for each in nested})
     return write(flat, to, ["month"], partial(_replace, f"accounting_{name}", TABLES[name].names))
 
 

@@ -68,13 +68,7 @@ def run(run: Run, options: Options) -> None:
     run.stream(messages, handle, results.refresh)
 
 
-JOB = Job(
-    name="accounting",
-    summary="Usage records of jobs, machines and storage, to monthly summaries",
-    options=Options,
-    run=run,
-    harmless=frozenset({"batch_messages"}),
-)
+JOB = Job("accounting", "Usage records of jobs, machines and storage, to monthly summaries", Options, run)
 
 
 @dataclass(frozen=True, slots=True)

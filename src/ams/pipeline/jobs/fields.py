@@ -4,7 +4,7 @@ Pure Python, for the parsers of several jobs. Reasons hold field names and at mo
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +13,23 @@ import msgspec
 from ams.pipeline.errors import Broken
 
 Record = dict[str, Any]
+Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
+"""By columns: the field each is filled from, and how that is read."""
 
 _SHOWN = 40
 """How many characters of a wrong value a reason shows."""
 _MAX_LONG = 2**63 - 1
+
+
+def names(**pairs: str) -> Names:
+    """Return a table of names, such as `needed="id=ID", text="url=URL"`: columns and fields by the readers below."""
+    told = ((reader, *pair.split("=")) for reader, words in pairs.items() for pair in words.split())
+    return {column: (name, globals()[reader]) for reader, column, name in told}
+
+
+def read(record: Record, names: Names) -> Record:
+    """Return the columns of a table of names; raises `Broken`, naming the field."""
+    return {column: reader(record, name) for column, (name, reader) in names.items()}
 
 
 def json_value(data: bytes) -> Any:
@@ -74,6 +87,13 @@ def needed(record: Record, name: str) -> str:
     if value is None:
         raise Broken(f"{name} is missing")
     return value
+
+
+def one_of(word: str, name: str, words: Collection[str]) -> str:
+    """Return a text that has to be one of some words."""
+    if word not in words:
+        raise Broken(f"{name} is none of {', '.join(words)}: {shown(word)}")
+    return word
 
 
 def free_text(record: Record, name: str) -> str | None:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -123,31 +123,13 @@ def _barred(options: Options, project: str | None) -> list[str]:
     return [name for owner, _, name in parted if (owner or project) == target]
 
 
-class Part(NamedTuple):
-    """A piece of a name: a text, or what an attribute says."""
-
-    text: str
-    attribute: str | None = None
-
-
-def parts(name: str) -> list[Part]:
-    """Return the pieces of a name; raise `ValueError` for one that can never be a topic's.
-
-    >>> parts("SITE_{site}")
-    [Part(text='SITE_', attribute=None), Part(text='', attribute='site')]
-    """
-    pieces = [Part("", text) if number % 2 else Part(text) for number, text in enumerate(_HOLE.split(name))]
-    if not all(_LITERAL.fullmatch(each.text) for each in pieces):
-        raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
-    if not name:
-        raise ValueError("a topic has a name")
-    return [each for each in pieces if each != Part("")]
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
     for name in names:
-        parts(name)
+        if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
+            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+        if not name:
+            raise ValueError("a topic has a name")
     if len(set(names)) < len(names):
         raise ValueError("a topic stands there twice")
 
@@ -197,17 +179,19 @@ def _holds(rule: Rule) -> Column:
 
 
 def _targets(names: Sequence[str]) -> Column:
-    """Return each name with the topic it makes, null when an attribute is missing."""
-    topics = ((name, F.concat(*(_piece(each) for each in parts(name)))) for name in names)
-    return F.array(*(F.struct(F.lit(name).alias("name"), topic.alias("topic")) for name, topic in topics)).cast(
-        _TARGETS
-    )
+    """Return each name with the topic it makes."""
+    targets = (F.struct(F.lit(name).alias("name"), _topic(name).alias("topic")) for name in names)
+    return F.array(*targets).cast(_TARGETS)
 
 
-def _piece(part: Part) -> Column:
-    if part.attribute is None:
-        return F.lit(part.text)
-    return F.col("topic") if part.attribute == SOURCE_TOPIC else F.col("attributes").getItem(part.attribute)
+def _topic(name: str) -> Column:
+    """Return the topic that a name makes, null when an attribute is missing."""
+    texts_and_attributes = enumerate(_HOLE.split(name))  # by turns
+    return F.concat(*(_attribute(piece) if number % 2 else F.lit(piece) for number, piece in texts_and_attributes))
+
+
+def _attribute(name: str) -> Column:
+    return F.col("topic") if name == SOURCE_TOPIC else F.col("attributes").getItem(name)
 
 
 def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
@@ -265,10 +249,6 @@ def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.Recor
     return pa.RecordBatch.from_pydict({**columns, **changed})
 
 
-JOB = Job(
-    "republish",
-    "Publish messages on: to topics by attribute and value, to several, or under another name",
-    Options,
-    run,
-    harmless=frozenset({"create_topics", "batch_messages", "key_window"}),
-)
+SUMMARY = "Publish messages on: to topics by attribute and value, to several, or under another name"
+HARMLESS = frozenset({"create_topics", "batch_messages", "key_window"})
+JOB = Job("republish", SUMMARY, Options, run, HARMLESS)

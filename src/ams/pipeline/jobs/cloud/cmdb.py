@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Item, joined, names, read
-from ams.pipeline.jobs.fields import Record, an_object, needed, objects, text, total, whole
+from ams.pipeline.jobs.cloud.reading import Item, joined
+from ams.pipeline.jobs.fields import Record, an_object, names, needed, objects, read, text, total, whole
 
 ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
 SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")

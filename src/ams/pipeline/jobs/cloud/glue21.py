@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, joined, names, read, ruled
-from ams.pipeline.jobs.fields import Record, a_list, an_object, needed, objects, text, total, whole
+from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, joined, ruled
+from ams.pipeline.jobs.fields import Record, a_list, an_object, names, needed, objects, read, text, total, whole
 
 ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
 LISTS: Final = (

@@ -9,8 +9,8 @@ import re
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Item, Names, Vos, by_share, names, read, ruled
-from ams.pipeline.jobs.fields import needed, shown, text, total, whole
+from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, ruled
+from ams.pipeline.jobs.fields import Names, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"

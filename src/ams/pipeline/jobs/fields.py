@@ -131,15 +131,21 @@ def moment(record: Record, name: str) -> datetime:
     """Return a time that has to be there: ISO 8601 to the second or finer; without a zone it is UTC."""
     value = needed(record, name)
     try:
-        time = datetime.fromisoformat(value)
+        found = utc(value)
     except ValueError as error:
         raise Broken(f"{name} is not a time: {shown(value)}") from error
     if "T" not in value and " " not in value:
         raise Broken(f"{name} is a day and not a time: {shown(value)}")
+    return found
+
+
+def utc(text: str) -> datetime:
+    """Read a time of ISO 8601; without a zone it is UTC. Raises `ValueError`."""
     try:
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError as error:
-        raise Broken(f"{name} is not a time: {shown(value)}") from error
+        raise ValueError("beyond the calendar") from error
 
 
 def total(numbers: Iterable[int | None], name: str) -> int | None:

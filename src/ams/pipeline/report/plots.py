@@ -5,9 +5,9 @@ Colours are those of Okabe and Ito, which people with any kind of colour vision 
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import dates
@@ -28,6 +28,7 @@ STATUS_COLOURS: Mapping[str, str] = {
 }
 _SCALE = LinearSegmentedColormap.from_list("from bad to good", ["#d55e00", "#f0e442", "#009e73"])
 _UNDEFINED = "#dddddd"
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
 _WIDTH = 9.0
 
 
@@ -45,7 +46,8 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     figure, axes = _axes(height=3.2)
     base = [0.0] * len(labels)
     for number, (name, values) in enumerate(series.items()):
-        axes.bar(range(len(labels)), values, bottom=base, label=name, color=_colour(number, name), width=0.7)
+        colour = STATUS_COLOURS.get(name) or COLOURS[number % len(COLOURS)]
+        axes.bar(range(len(labels)), values, bottom=base, label=name, color=colour, width=0.7)
         base = [below + value for below, value in zip(base, values, strict=True)]
     crowded = len(labels) > 6 and max(map(len, labels)) > 2
     axes.set_xticks(range(len(labels)), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
@@ -53,7 +55,8 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if all(float(value).is_integer() for value in base):
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-    _legend(axes, len(series))
+    if len(series) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return _svg(figure)
 
 
@@ -92,14 +95,8 @@ def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
     return _svg(figure)
 
 
-def _style() -> AbstractContextManager[None]:
-    return mpl.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
-    )
-
-
 def _axes(height: float) -> tuple[Figure, Axes]:
-    with _style():
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
@@ -111,18 +108,9 @@ def _bare(axes: Axes) -> None:
     axes.tick_params(length=0)
 
 
-def _colour(number: int, name: str) -> str:
-    return STATUS_COLOURS.get(name) or COLOURS[number % len(COLOURS)]
-
-
-def _legend(axes: Axes, entries: int) -> None:
-    if entries > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-
-
 def _svg(figure: Figure) -> str:
     written = io.StringIO()
-    with _style():
+    with mpl.rc_context(_STYLE):
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = written.getvalue()
     return text[text.index("<svg") :]

@@ -12,10 +12,12 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     a         1,200
     long          -
     """
-    body = [[cell(value) for value in row] for row in rows]
-    widths = [max(len(line[at]) for line in [head, *body]) for at in range(len(head))]
-    right = numeric(head, rows)
-    return "\n".join(_line(line, widths, right) for line in [head, *body])
+    lines = [head, *([cell(value) for value in row] for row in rows)]
+    columns = []
+    for texts, to_right in zip(zip(*lines, strict=True), numeric(head, rows), strict=True):
+        width = max(map(len, texts))
+        columns.append([text.rjust(width) if to_right else text.ljust(width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def cell(value: Any) -> str:
@@ -39,11 +41,3 @@ def is_number(value: Any) -> bool:
 def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
     """Return of each column whether it holds numbers and nothing else."""
     return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    placed = (
-        text.rjust(width) if to_right else text.ljust(width)
-        for text, width, to_right in zip(cells, widths, right, strict=True)
-    )
-    return "  ".join(placed).rstrip()

@@ -86,12 +86,15 @@ class Results:
 
     def refresh(self) -> None:
         """Compute anew the months that records came for since the last time."""
-        last = self.records.batch()
-        touched = self._touched()
+        last, touched = self.records.batch(), self._touched()
         if months := touched["job"]:
             self._replace("job_summaries", summaries.job_summaries(self._records("job", months)))
         if months := touched["job_summary"]:
             self._replace("site_summaries", summaries.site_summaries(self._records("job_summary", months)))
+        if months := touched["vm_summary"]:
+            self._replace("site_vm_summaries", summaries.site_vm_summaries(self._records("vm_summary", months)))
+        if months := touched["storage"]:
+            self._replace("storage_summaries", summaries.storage_summaries(self._records("storage", months)))
         if months := touched["job"] | touched["job_summary"] | touched["sync"]:
             told = self._records("sync", months)
             partitions = [{"month": month} for month in sorted(months)]
@@ -102,11 +105,6 @@ class Results:
             # What a machine used in a month depends on the months before: all from the first one touched follow.
             usage = summaries.usage(self._result("machines").read()).where(F.col("month") >= min(months))
             self._replace("vm_summaries", summaries.vm_summaries(usage))
-        if months := touched["vm_summary"]:
-            self._replace("site_vm_summaries", summaries.site_vm_summaries(self._records("vm_summary", months)))
-        if months := touched["storage"]:
-            days = summaries.storage_days(self._records("storage", months))
-            self._replace("storage_summaries", summaries.storage_summaries(days))
         write_whole(Disk(), str(self._mark), str(last).encode())
 
     def _touched(self) -> Mapping[str, set[str]]:

@@ -138,8 +138,9 @@ def storage_days(records: DataFrame) -> DataFrame:
     return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
 
 
-def storage_summaries(days: DataFrame) -> DataFrame:
+def storage_summaries(records: DataFrame) -> DataFrame:
     """Sum up days to the average and the maximum of the month; averages are whole bytes, rounded half up."""
+    days = storage_days(records)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
     return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),

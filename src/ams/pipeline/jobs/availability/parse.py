@@ -16,14 +16,7 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.availability.documents import (
-    Downtime,
-    EndpointItem,
-    GroupItem,
-    MetricProfile,
-    ServiceMetrics,
-    moment,
-)
+from ams.pipeline.jobs.availability.documents import Downtime, EndpointItem, GroupItem, Profile, moment
 from ams.pipeline.jobs.availability.timelines import STATUSES
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
@@ -38,16 +31,15 @@ def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
 
 
 _WORDS = ("timestamp", "service", "hostname", "metric", "status")
-_TEXTS = ("monitoring_host", "actual_data", "summary", "message", "tags")
-_ORDERS: Mapping[Shape, tuple[str, ...]] = {
-    "current": _TEXTS,
-    "without_actual_data": tuple(name for name in _TEXTS if name != "actual_data"),
-    "actual_data_last": (*(name for name in _TEXTS if name != "actual_data"), "actual_data"),
+_SHAPES: Mapping[Shape, str] = {
+    "current": "monitoring_host actual_data summary message tags",
+    "without_actual_data": "monitoring_host summary message tags",
+    "actual_data_last": "monitoring_host summary message tags actual_data",
 }
 _TAGS = {"tags": {"type": "map", "values": ["null", "string"]}}
 RESULT_SCHEMAS: Mapping[Shape, Any] = {
-    shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names, "string"), **_TAGS})
-    for shape, names in _ORDERS.items()
+    shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names.split(), "string"), **_TAGS})
+    for shape, names in _SHAPES.items()
 }
 """The schemas of results by the names that the job's option has for them."""
 
@@ -193,7 +185,7 @@ class Lists(NamedTuple):
 
     endpoints: Mapping[str, list[EndpointItem]] = {}
     groups: Mapping[str, list[GroupItem]] = {}
-    profiles: Mapping[str, MetricProfile] = {}
+    profiles: Mapping[str, Profile] = {}
     downtimes: Mapping[str, list[Downtime]] = {}
 
 
@@ -209,13 +201,13 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     return Lists(
         held["group_endpoints"],
         held["group_groups"],
-        {day: _profile(metrics) for day, metrics in held["metric_profile"].items()},
+        {day: _profile(each) for day, each in held["metric_profile"].items()},
         held["downtimes"],
     )
 
 
-def _profile(metrics: Iterable[Metric]) -> MetricProfile:
+def _profile(metrics: Iterable[Metric]) -> Profile:
     services: dict[str, list[str]] = {}
     for each in metrics:
         services.setdefault(each.service, []).append(each.metric)
-    return MetricProfile([ServiceMetrics(service, names) for service, names in services.items()])
+    return services

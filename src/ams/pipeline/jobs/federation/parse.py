@@ -17,9 +17,11 @@ from ams.pipeline.jobs.fields import Record, free_text, json_object, names, need
 
 MASK = "***"
 _WORDS = ("secret", "password", "private_key")
-_WHOLE = frozenset({"jwks", "access_token", "registration_access_token"})
+_WHOLE = ("jwks", "access_token", "registration_access_token")
 """Fields without such a word that may hold a key; lifetimes of tokens are none."""
-_ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *sorted(_WHOLE))).encode(), re.IGNORECASE)
+_SECRET = re.compile(rf"{'|'.join(_WORDS)}|^({'|'.join(_WHOLE)})\Z", re.IGNORECASE)
+"""What the names of fields have that may hold a secret."""
+_ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *_WHOLE)).encode(), re.IGNORECASE)
 """Any of these, also in an encoding of two or four bytes a letter."""
 
 
@@ -29,13 +31,7 @@ def masked(value: Any) -> Any:
         return [masked(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: MASK if inner and is_secret(name) else masked(inner) for name, inner in value.items()}
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field's name says that it may hold a secret."""
-    name = name.lower()
-    return name in _WHOLE or any(word in name for word in _WORDS)
+    return {name: MASK if inner and _SECRET.search(name) else masked(inner) for name, inner in value.items()}
 
 
 def redacted(data: bytes) -> bytes:
@@ -44,17 +40,13 @@ def redacted(data: bytes) -> bytes:
         value = msgspec.json.decode(data)
         safe = masked(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _cut(data)
+        value = None
     if not isinstance(value, dict | list):
-        return _cut(data)
+        found = _ANY.search(data)
+        return data[: found.start()] if found else data
     # Of a field that stands there twice the first one is not among what was decoded.
     harmless = safe == value and not _ANY.search(data) and b"\\" not in data
     return data if harmless else msgspec.json.encode(safe)
-
-
-def _cut(data: bytes) -> bytes:
-    found = _ANY.search(data)
-    return data[: found.start()] if found else data
 
 
 CONFIGURATION = names(

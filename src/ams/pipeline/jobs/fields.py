@@ -3,7 +3,7 @@
 Pure Python, for the parsers of several jobs. Reasons hold field names and at most the beginning of a short value.
 """
 
-import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +18,7 @@ Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
 
 _SHOWN = 40
 """How many characters of a wrong value a reason shows."""
+_WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
 _MAX_LONG = 2**63 - 1
 
 
@@ -71,13 +72,18 @@ def objects(record: Record, name: str) -> list[Record]:
 
 def text(record: Record, name: str) -> str | None:
     """Return a field that has to be text; missing, null and empty are `None`."""
+    value = _text(record, name)
+    if value and "\0" in value:
+        raise Broken(f"{name} holds a NUL character")
+    return value
+
+
+def _text(record: Record, name: str) -> str | None:
     value = record.get(name)
     if value is None or value == "":
         return None
     if not isinstance(value, str):
         raise Broken(f"{name} is not text")
-    if "\0" in value:
-        raise Broken(f"{name} holds a NUL character")
     return value
 
 
@@ -98,33 +104,20 @@ def one_of(word: str, name: str, words: Collection[str]) -> str:
 
 def free_text(record: Record, name: str) -> str | None:
     """Return a text for people, which may hold anything: what databases cannot keep is replaced, not refused."""
-    value = record.get(name)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        raise Broken(f"{name} is not text")
-    return value.replace("\0", "\ufffd")
+    value = _text(record, name)
+    return value and value.replace("\0", "\ufffd")
 
 
 def whole(record: Record, name: str) -> int | None:
     """Return a field that has to be a whole number, in digits or as text of digits; missing and null are `None`."""
     value = record.get(name)
-    if isinstance(value, str):
-        return _whole_of_text(value.strip(), name)
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        value = int(value)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_LONG):
-        return value
-    raise Broken(f"{name} is not a whole number: {shown(value)}")
-
-
-def _whole_of_text(value: str, name: str) -> int | None:
-    if value.upper() in ("", "NONE", "NULL"):
+    if value is None or (isinstance(value, str) and value.strip().upper() in ("", "NONE", "NULL")):
         return None
-    digits = value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+    is_whole = _WHOLE.fullmatch(value) if isinstance(value, str) else isinstance(value, float) and value.is_integer()
+    number = int(value) if is_whole else value
+    if not isinstance(number, int) or isinstance(number, bool) or abs(number) > _MAX_LONG:
         raise Broken(f"{name} is not a whole number: {shown(value)}")
-    return int(value)
+    return number
 
 
 def moment(record: Record, name: str) -> datetime:

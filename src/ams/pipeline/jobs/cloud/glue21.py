@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, joined, ruled
+from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, joined
 from ams.pipeline.jobs.fields import Record, a_list, an_object, names, needed, objects, read, text, total, whole
 
 ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
@@ -29,14 +29,18 @@ FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 def described(value: Record) -> Item:
     """Read a description; raises `Broken`, naming the item and the field."""
-    vos = _vos_of_shares(value)
+    vos = by_share(
+        (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
+        for policy in objects(value, "MappingPolicy")
+        for share in _associated(policy, "Share")
+    )
     accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
     shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
     return {
         "shape": "glue21-json",
-        "site": _site(value),
+        "site": _site(objects(value, "CloudComputingService")),
         "capacity": {"cores": cores, "ram_mb": ram},
         "endpoints": [read(item, ENDPOINT) for item in objects(value, "CloudComputingEndpoint")],
         "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
@@ -45,21 +49,9 @@ def described(value: Record) -> Item:
     }
 
 
-def _vos_of_shares(value: Record) -> Vos:
-    """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    return by_share(
-        (share, ruled(_names(policy, "Rule")) or _associated(policy, "PolicyUserDomain"))
-        for policy in objects(value, "MappingPolicy")
-        for share in _associated(policy, "Share")
-    )
-
-
-def _site(value: Record) -> str | None:
-    for service in objects(value, "CloudComputingService"):
-        site = text(_other(service), "site_name") or next(iter(_associated(service, "AdminDomain")), None)
-        if site:
-            return site
-    return None
+def _site(services: list[Record]) -> str | None:
+    names = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
+    return next(filter(None, names), None)
 
 
 def _image(item: Record, vos: Vos) -> Item:

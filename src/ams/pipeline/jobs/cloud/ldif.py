@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share, ruled
+from ams.pipeline.jobs.cloud.reading import Item, by_share
 from ams.pipeline.jobs.fields import Names, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
@@ -30,7 +30,11 @@ Block = dict[str, list[str]]
 def described(data: bytes) -> Item:
     """Read a description; raises `Broken`, naming the line or the field."""
     blocks = _blocks(data)
-    vos = _vos_of_shares(blocks)
+    vos = by_share(
+        (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
+        for policy in _of(blocks, "GLUE2MappingPolicy")
+        if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
+    )
     everyone = sorted({vo for each in vos.values() for vo in each})
     shares = [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
     managers, stores = (_of(blocks, kind) for kind in ("GLUE2ComputingManager", "GLUE2StorageServiceCapacity"))
@@ -123,15 +127,6 @@ def _site(blocks: list[Block]) -> str | None:
 
 def _sum(blocks: list[Block], name: str) -> int | None:
     return total((whole({name: _first(block, name)}, name) for block in blocks), name)
-
-
-def _vos_of_shares(blocks: list[Block]) -> Vos:
-    """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    return by_share(
-        (share, ruled(policy.get("glue2policyrule", [])) or policy.get("glue2policyuserdomainforeignkey", []))
-        for policy in _of(blocks, "GLUE2MappingPolicy")
-        if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
-    )
 
 
 def _share(block: Block, vo: str) -> Item:

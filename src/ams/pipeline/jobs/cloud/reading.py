@@ -9,17 +9,17 @@ Vos = Mapping[str, list[str]]
 """The VOs that may use each share."""
 
 
-def by_share(pairs: Iterable[tuple[str, Iterable[str]]]) -> Vos:
-    """Return the VOs of each share, of pairs of a share and VOs that may use it."""
+def by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Vos:
+    """Return the VOs of each share.
+
+    They follow from the mapping policies: of each the share, its rules, which name VOs as `VO:biomed`, and the user
+    domains, which count where no rule names a VO.
+    """
     found: dict[str, set[str]] = {}
-    for share, vos in pairs:
-        found.setdefault(share, set()).update(vos)
+    for share, rules, domains in policies:
+        ruled = [rule.removeprefix("VO:") for rule in rules if rule.startswith("VO:")]
+        found.setdefault(share, set()).update(ruled or domains)
     return {share: sorted(vos) for share, vos in found.items()}
-
-
-def ruled(rules: Iterable[str]) -> list[str]:
-    """Return the VOs that the rules of a mapping policy name, as `VO:biomed`."""
-    return [rule.removeprefix("VO:") for rule in rules if rule.startswith("VO:")]
 
 
 def joined(*words: str | None) -> str | None:

@@ -141,6 +141,11 @@ def utc(text: str) -> datetime:
         raise ValueError("beyond the calendar") from error
 
 
+def joined(separator: str, *texts: str | None) -> str | None:
+    """Return those texts that there are, as one; None without any."""
+    return separator.join(filter(None, texts)) or None
+
+
 def total(numbers: Iterable[int | None], name: str) -> int | None:
     """Add up whole numbers of several objects; None where none of them tells it."""
     known = [number for number in numbers if number is not None]

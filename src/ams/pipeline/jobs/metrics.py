@@ -203,13 +203,11 @@ def _section(month: Month, title: str, names: pd.Series) -> Section:
     labels = [f"{number}" for number in range(1, month.length + 1)]
     messages = _series(month, names, month.days["messages"])
     volume = _series(month, names, month.days["bytes"] / 2**20)
-    return Section(
-        title,
-        content=[
-            Figure(plots.stacked_bars(messages, labels, "messages a day"), f"{title}: messages of each day."),
-            Figure(plots.stacked_bars(volume, labels, "MiB a day"), f"{title}: data of each day."),
-        ],
-    )
+    drawn = [
+        Figure(plots.stacked_bars(messages, labels, "messages a day"), f"{title}: messages of each day."),
+        Figure(plots.stacked_bars(volume, labels, "MiB a day"), f"{title}: data of each day."),
+    ]
+    return Section(title, content=drawn)
 
 
 def _series(month: Month, names: pd.Series, values: pd.Series) -> Mapping[str, Sequence[float]]:

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isnan
 from typing import Any
 
 import matplotlib as mpl
@@ -60,19 +61,17 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     return _svg(figure)
 
 
-def board(values: Mapping[str, Sequence[float | None]], labels: Sequence[str]) -> str:
-    """Draw a row for each name and a cell for each label, coloured by its percentage; None is undefined."""
+def board(values: Mapping[str, Sequence[float]], labels: Sequence[str]) -> str:
+    """Draw a row for each name and a cell for each label, coloured by its percentage; NaN is undefined."""
     figure, axes = _axes(height=0.9 + 0.32 * max(len(values), 1))
     for row, cells in enumerate(values.values()):
         for column, value in enumerate(cells):
-            colour = _UNDEFINED if value is None else _SCALE(value / 100)
+            colour = _UNDEFINED if isnan(value) else _SCALE(value / 100)
             axes.barh(row, 0.94, left=column - 0.47, height=0.88, color=colour)
-            axes.text(column, row, "-" if value is None else f"{value:.1f}", ha="center", va="center", fontsize=8)
-    axes.set_yticks(range(len(values)), list(values))
+            axes.text(column, row, "-" if isnan(value) else f"{value:.1f}", ha="center", va="center", fontsize=8)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.5, max(len(labels), 1) - 0.5)
-    axes.invert_yaxis()
-    _bare(axes)
+    _name_rows(axes, list(values))
     return _svg(figure)
 
 
@@ -84,14 +83,12 @@ def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
             width = (span.end - span.begin) / timedelta(days=1)
             left = dates.date2num(span.begin)
             axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(span.status, _UNDEFINED))
-    axes.set_yticks(range(len(rows)), list(rows))
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
-    axes.invert_yaxis()
     # Not by bars of no width, which would stand at the beginning of all time and stretch the axis to it.
     known = [Patch(color=colour, label=status) for status, colour in STATUS_COLOURS.items()]
     figure.legend(handles=known, loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
-    _bare(axes)
+    _name_rows(axes, list(rows))
     return _svg(figure)
 
 
@@ -103,7 +100,9 @@ def _axes(height: float) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def _bare(axes: Axes) -> None:
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 

@@ -23,10 +23,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 def cell(value: Any) -> str:
     """Return a value as it is shown: thousands parted, floats with two digits, small ones with four, None as a dash.
 
-    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None)]
-    ['12,000', '1,234.50', '0.0046', '0.00', '-']
+    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None, float("nan"))]
+    ['12,000', '1,234.50', '0.0046', '0.00', '-', '-']
     """
-    if value is None:
+    if value is None or value != value:  # as NaN alone is
         return "-"
     if isinstance(value, float):
         return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"

@@ -10,7 +10,18 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, an_object, free_text, json_object, names, needed, one_of, read, text
+from ams.pipeline.jobs.fields import (
+    Record,
+    an_object,
+    free_text,
+    joined,
+    json_object,
+    names,
+    needed,
+    one_of,
+    read,
+    text,
+)
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
@@ -72,7 +83,7 @@ def _of_event(record: Record) -> Record:
         "kind": "event",
         **_place(level, [needed(record, "endpoint_group"), *below]),
         "status": one_of(needed(record, "status"), "status", STATUSES),
-        "details": _details(free_text(record, "summary"), free_text(record, "message")),
+        "details": joined("\n", free_text(record, "summary"), free_text(record, "message")),
         "url_history": text(record, "url.history") or text(record, "hostname_url"),
         **read(record, EVENT),
     }
@@ -88,7 +99,7 @@ def _of_alert(record: Record) -> Record:
         "report": needed(record, "environment"),
         **_place(level, _completed(names, level, needed(record, "resource"))),
         "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
-        "details": _details(summary, free_text(told, "_mon_message")),
+        "details": joined("\n", summary, free_text(told, "_mon_message")),
         **read(told, ALERT),
     }
 
@@ -111,8 +122,4 @@ def _place(level: str, names: list[str]) -> dict[str, str | None]:
         if not name:
             raise Broken(f"{place} is missing, which the level {level} needs")
     own = dict(zip(_PLACES, [*names[:depth], *[""] * (4 - depth)], strict=True))
-    return {"level": level, **own, "cause": "/".join(filter(None, names[depth:])) or None}
-
-
-def _details(*parts: str | None) -> str | None:
-    return "\n".join(filter(None, parts)) or None
+    return {"level": level, **own, "cause": joined("/", *names[depth:])}

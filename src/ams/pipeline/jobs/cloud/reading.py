@@ -20,8 +20,3 @@ def by_share(policies: Iterable[tuple[str, Iterable[str], Iterable[str]]]) -> Vo
         ruled = [rule.removeprefix("VO:") for rule in rules if rule.startswith("VO:")]
         found.setdefault(share, set()).update(ruled or domains)
     return {share: sorted(vos) for share, vos in found.items()}
-
-
-def joined(*words: str | None) -> str | None:
-    """Return those words that there are, with blanks between."""
-    return " ".join(filter(None, words)) or None

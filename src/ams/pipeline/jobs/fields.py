@@ -141,7 +141,7 @@ def utc(text: str) -> datetime:
         raise ValueError("beyond the calendar") from error
 
 
-def joined(separator: str, *texts: str | None) -> str | None:
+def join(separator: str, *texts: str | None) -> str | None:
     """Return those texts that there are, as one; None without any."""
     return separator.join(filter(None, texts)) or None
 

@@ -10,18 +10,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import (
-    Record,
-    an_object,
-    free_text,
-    joined,
-    json_object,
-    names,
-    needed,
-    one_of,
-    read,
-    text,
-)
+from ams.pipeline.jobs.fields import Record, an_object, free_text, join, json_object, names, needed, one_of, read, text
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
@@ -83,7 +72,7 @@ def _of_event(record: Record) -> Record:
         "kind": "event",
         **_place(level, [needed(record, "endpoint_group"), *below]),
         "status": one_of(needed(record, "status"), "status", STATUSES),
-        "details": joined("\n", free_text(record, "summary"), free_text(record, "message")),
+        "details": join("\n", free_text(record, "summary"), free_text(record, "message")),
         "url_history": text(record, "url.history") or text(record, "hostname_url"),
         **read(record, EVENT),
     }
@@ -99,7 +88,7 @@ def _of_alert(record: Record) -> Record:
         "report": needed(record, "environment"),
         **_place(level, _completed(names, level, needed(record, "resource"))),
         "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
-        "details": joined("\n", summary, free_text(told, "_mon_message")),
+        "details": join("\n", summary, free_text(told, "_mon_message")),
         **read(told, ALERT),
     }
 
@@ -122,4 +111,4 @@ def _place(level: str, names: list[str]) -> dict[str, str | None]:
         if not name:
             raise Broken(f"{place} is missing, which the level {level} needs")
     own = dict(zip(_PLACES, [*names[:depth], *[""] * (4 - depth)], strict=True))
-    return {"level": level, **own, "cause": joined("/", *names[depth:])}
+    return {"level": level, **own, "cause": join("/", *names[depth:])}

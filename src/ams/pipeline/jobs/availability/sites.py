@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import (
-    DAY,
-    SEVERITY,
-    Change,
-    Timeline,
-    combined,
-    holding,
-    joined,
-    overridden,
-)
+from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline, combined, holding, joined, overridden
 
 
 class Result(NamedTuple):
@@ -202,7 +193,7 @@ class _Teller:
         return _written(self.inputs.day, second)
 
 
-@lru_cache(maxsize=DAY)
+@lru_cache(maxsize=100_000)
 def _written(day: str, second: int) -> str:
     """Write a second of a day as a time; the same few are written over and over."""
     return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud.reading import Item
-from ams.pipeline.jobs.fields import Record, an_object, joined, names, needed, objects, read, text, total, whole
+from ams.pipeline.jobs.fields import Record, an_object, join, names, needed, objects, read, text, total, whole
 
 ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
 SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
@@ -60,5 +60,5 @@ def _merged(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tupl
 def _image(item: Record, vos: list[str]) -> Item:
     version = item.get("version")  # some write it as a number
     version = str(version) if isinstance(version, int | float) else text(item, "version")
-    system = joined(" ", text(item, "distribution") or text(item, "type"), version)
+    system = join(" ", text(item, "distribution") or text(item, "type"), version)
     return {**read(item, IMAGE), "name": text(item, "image_name") or item["image_id"], "os": system, "vos": vos}

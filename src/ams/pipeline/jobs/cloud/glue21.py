@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share
-from ams.pipeline.jobs.fields import Record, a_list, an_object, joined, names, needed, objects, read, text, total, whole
+from ams.pipeline.jobs.fields import Record, a_list, an_object, join, names, needed, objects, read, text, total, whole
 
 ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
 LISTS: Final = (
@@ -59,7 +59,7 @@ def _image(item: Record, vos: Vos) -> Item:
         "id": needed(item, "ID"),
         "name": text(item, "Name") or needed(item, "ID"),
         "version": text(_other(item), "eu.egi.cloud.tag"),
-        "os": joined(" ", text(item, "OSName"), text(item, "OSVersion")),
+        "os": join(" ", text(item, "OSName"), text(item, "OSVersion")),
         "platform": text(item, "OSPlatform"),
         "marketplace": text(item, "MarketplaceURL") or text(item, "MarketPlaceURL"),
         "vos": _vos(item, vos),

@@ -84,7 +84,7 @@ def run(run: Run, options: Options) -> None:
     found = checked(archived(run.spark, options.archive, options), rules).persist(StorageLevel.DISK_ONLY)
     try:
         counts = counted(found).collect()
-        refused = first_refused(found, options.most).collect()
+        refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
     finally:
         found.unpersist()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
@@ -115,11 +115,6 @@ def counted(verdicts: DataFrame) -> DataFrame:
     topic = F.concat_ws("/", "project", "topic").alias("topic")
     refused = F.count("reason").alias("refused")
     return verdicts.groupBy(topic).agg(F.count("*").alias("checked"), refused).orderBy("topic")
-
-
-def first_refused(verdicts: DataFrame, most: int) -> DataFrame:
-    """Return the first messages that would be refused."""
-    return verdicts.where(F.col("reason").isNotNull()).orderBy("project", "topic", "offset").limit(most)
 
 
 def of_files(kind: str, payload: str, attributes: str) -> Rules:

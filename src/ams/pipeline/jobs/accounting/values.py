@@ -129,7 +129,8 @@ def levels(value: object) -> list[dict[str, Any]]:
 def amounts(value: object) -> dict[str, int]:
     """Return the whole numbers of a small map by benchmark, or a plain number in HEP-SPEC06, which older texts mean."""
     pairs = _small_map(value) if isinstance(value, str) and value.startswith("{") else [("hepspec", str(value))]
-    return {name: duration(_rounded(each)) for name, each in pairs}
+    rounded = ((name, Decimal(str(number(each))).quantize(Decimal(1), "ROUND_HALF_UP")) for name, each in pairs)
+    return {name: duration(int(amount)) for name, amount in rounded}
 
 
 def month_of(time: datetime) -> str:
@@ -154,7 +155,3 @@ def _small_map(value: object) -> list[tuple[str, str]]:
     if len(dict(pairs)) != len(pairs):
         raise ValueError(f"names a benchmark twice: {shown(value)}")
     return pairs
-
-
-def _rounded(value: str) -> int:
-    return int(Decimal(str(number(value))).quantize(Decimal(1), "ROUND_HALF_UP"))

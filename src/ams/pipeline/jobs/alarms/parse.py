@@ -40,23 +40,21 @@ def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) 
 
     A report of later than `latest`, in seconds since 1970, is broken: it would stand as the last one for ever.
     """
-    report = _report(json_object(data))
+    record = json_object(data)
+    if "execution_time" in record:
+        report = _of_alarm(record)
+    elif "ts_monitored" in record:
+        report = _of_event(record)
+    elif "resource" in record and "event" in record:
+        report = _of_alert(record)
+    else:
+        raise Broken("neither an alarm, a status event nor an alert")
     if not 0 <= report["at"].timestamp() <= latest:
         raise Broken(f"its time lies {'before 1970' if report['at'].timestamp() < 0 else 'in the future'}")
     for name in ("report", *_PLACES):
         if len(report[name].encode()) > LONGEST_NAME:
             raise Broken(f"{name} is longer than {LONGEST_NAME} bytes")
     return [report]
-
-
-def _report(record: Record) -> Record:
-    if "execution_time" in record:
-        return _of_alarm(record)
-    if "ts_monitored" in record:
-        return _of_event(record)
-    if "resource" in record and "event" in record:
-        return _of_alert(record)
-    raise Broken("neither an alarm, a status event nor an alert")
 
 
 def _of_alarm(record: Record) -> Record:

@@ -69,11 +69,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 def run(run: Run, options: Options) -> None:
     """Keep what was said, without its secrets, and tell from it where each deployment stands."""
     table = run.table("records", KEPT)
+    redact = F.udf(redacted, "binary", useArrow=False)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
         with parsed(messages, parse, RECORD) as (records, broken):
             run.append(table, placed(records), batch_id)
-            run.quarantine(without_secrets(broken), batch_id)
+            run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
         found = versions(table.read()).persist()
@@ -83,11 +84,6 @@ def run(run: Run, options: Options) -> None:
 
     names = (*options.configurations, *options.answers)
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def without_secrets(broken: DataFrame) -> DataFrame:
-    """Return messages that were set aside with their secrets masked or cut off."""
-    return broken.withColumn("data", F.udf(redacted, "binary", useArrow=False)("data"))
 
 
 def placed(records: DataFrame) -> DataFrame:

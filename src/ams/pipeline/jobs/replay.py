@@ -171,7 +171,8 @@ def refuse_stale(progress: Progress, window: float) -> None:
 
 def _begun(run: Run, options: Options) -> Progress:
     """Return how far the replay is; the first time, settle what it is."""
-    replay = _identity(options)
+    told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
+    replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
     if known is not None:
         return known
@@ -188,12 +189,6 @@ def _left(run: Run, options: Options, progress: Progress) -> int:
         return progress.messages
     between = F.col("offset").between(progress.next, progress.stop - 1)
     return 0 if progress.done else selected(run.spark, options).where(between).count()
-
-
-def _identity(options: Options) -> str:
-    """Return what the keys of a replay begin with: others for whatever makes it another replay."""
-    told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
-    return f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
 
 
 JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)

@@ -108,7 +108,7 @@ def run(run: Run, options: Options) -> None:
             if rules:
                 judged = fitting(copies, rules, sent_attributes(origin=options.origin)).persist()
             publish(to_publish(judged, origin=options.origin), written, ORDER)
-            run.quarantine(set_aside(judged), batch_id)
+            run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
         finally:
             judged.unpersist()
             copies.unpersist()
@@ -135,7 +135,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
-    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason`.
+    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason` to set it aside.
 
     `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
     is `barred`, because the messages come from there and would come again and again.
@@ -151,7 +151,7 @@ def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], b
 
 def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
-    going = copies.where(F.col("to").isNotNull())
+    going = copies.where("to IS NOT NULL")
     sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
     return going.select(*sent, _source().alias("source"), "offset", "copy")
 
@@ -164,11 +164,6 @@ def sent_attributes(*, origin: bool) -> Column:
 
 def _source() -> Column:
     return F.concat_ws("/", "project", "topic")
-
-
-def set_aside(copies: DataFrame) -> DataFrame:
-    """Return the copies that go nowhere though a rule sends them, as `columns.BROKEN`."""
-    return copies.where(F.col("reason").isNotNull()).select(*BROKEN.names)
 
 
 def _holds(rule: Rule) -> Column:

@@ -44,11 +44,9 @@ class ServiceOperation(msgspec.Struct, frozen=True):
     operation: str
 
 
-class ServiceGroup(msgspec.Struct, frozen=True):
+class ServiceGroup(ServiceOperation, frozen=True):
     """Services that can stand in for each other, and how they come together."""
 
-    name: str
-    operation: str
     services: list[ServiceOperation]
 
 

@@ -135,8 +135,7 @@ def _share(block: Block, vo: str) -> Item:
 
 
 def _endpoint(block: Block) -> Item:
-    known = {"id": _id(block, "GLUE2EndpointID"), "authentication": _other(block, "Authn")}
-    return known | _read(block, ENDPOINT)
+    return {"id": _id(block, "GLUE2EndpointID"), "authentication": _other(block, "Authn"), **_read(block, ENDPOINT)}
 
 
 def _image(block: Block, vos: list[str]) -> Item:

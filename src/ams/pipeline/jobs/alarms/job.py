@@ -42,9 +42,6 @@ REPORTS = columns(
 )
 """Every report there was, also such as were told again, and where it is from."""
 
-_AHEAD_SECONDS = 86_400
-"""How far ahead of our clock a report may be: clocks differ, but not by a day."""
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be said to the job."""
@@ -65,7 +62,7 @@ def run(run: Run, options: Options) -> None:
         prepare(connection)
 
     def handle(messages: DataFrame, batch_id: int) -> None:
-        latest = time.time() + _AHEAD_SECONDS
+        latest = time.time() + 86_400  # clocks differ, but not by a day
         with parsed(messages, partial(parse, latest=latest), REPORT) as (reports, broken):
             found = identified(reports)
             write(found, to, ["alarm"], write_reports)

@@ -62,8 +62,6 @@ LIST_SCHEMAS: Mapping[str, Any] = {
     for kind, (_, words) in _KINDS.items()
 }
 """The schemas of lists by the type that the attributes name."""
-UNUSED = ("weights",)
-"""A type that is sent as well, and that no figure here depends on."""
 
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
 """What the Avro reader raises at bytes that are not a datum of the schema."""
@@ -91,13 +89,13 @@ def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
 def parse_lists(report: str) -> Parse:
     """Make the parser of messages with lists.
 
-    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or an unused type. It
+    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights. It
     raises `Broken` for a message that is not datums of its type from beginning to end; nothing of it is used then.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str]]:
         kind = attributes.get("type", "")
-        if attributes.get("report", report) != report or kind in UNUSED:
+        if attributes.get("report", report) != report or kind == "weights":  # on which no figure here depends
             return
         if kind not in _KINDS:
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")

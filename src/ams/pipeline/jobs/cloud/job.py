@@ -56,7 +56,15 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
-        make_catalogue(run, kept.read().persist(), options.moment or datetime.now(UTC), options.stale_hours)
+        descriptions, now = kept.read().persist(), options.moment or datetime.now(UTC)
+        sites = catalogue.sites(descriptions, now, options.stale_hours)
+        items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
+        run.result("sites", catalogue.SITES).replace(sites)
+        for name, rows in items.items():
+            run.result(name, catalogue.ITEMS[name]).replace(rows)
+        exported = catalogue.exported(sites, items, now, options.stale_hours)
+        put(run.work / "results" / "catalogue.json", exported.decode())
+        descriptions.unpersist()
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
@@ -67,17 +75,6 @@ def renew(kept: Table, arrived: DataFrame) -> None:
     before = kept.read().join(arrived.select("project", "topic"), ["project", "topic"], "left_semi")
     kept.replace(catalogue.latest(before.unionByName(arrived)))
     arrived.unpersist()
-
-
-def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours: float) -> None:
-    """Write the tables and the file that follow from the latest descriptions, in the place of those before."""
-    sites = catalogue.sites(descriptions, now, stale_hours)
-    run.result("sites", catalogue.SITES).replace(sites)
-    items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
-    for name, rows in items.items():
-        run.result(name, catalogue.ITEMS[name]).replace(rows)
-    put(run.work / "results" / "catalogue.json", catalogue.exported(sites, items, now, stale_hours).decode())
-    descriptions.unpersist()
 
 
 JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

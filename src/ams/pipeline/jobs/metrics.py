@@ -1,6 +1,5 @@
 """The job `metrics`: who used how much in a month, as a table, as CSV, and as a page with plots."""
 
-from calendar import monthrange
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -130,7 +129,7 @@ class Month:
     def length(self) -> int:
         """How many days it has, those that nothing was published on too."""
         first = first_day(self.name)
-        return monthrange(first.year, first.month)[1]
+        return (following(first) - first).days
 
 
 def count(messages: DataFrame, name: str, publisher: str) -> Month:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Item
 from ams.pipeline.jobs.fields import Record, an_object, join, names, needed, objects, read, text, total, whole
 
 ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
@@ -13,7 +12,7 @@ IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketpla
 FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
 
 
-def described(value: Any) -> Item:
+def described(value: Any) -> Record:
     """Read a description; raises `Broken`, naming the item and the field."""
     items = _items(value)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
@@ -57,7 +56,7 @@ def _merged(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tupl
         yield same[0], sorted(filter(None, users))
 
 
-def _image(item: Record, vos: list[str]) -> Item:
+def _image(item: Record, vos: list[str]) -> Record:
     version = item.get("version")  # some write it as a number
     version = str(version) if isinstance(version, int | float) else text(item, "version")
     system = join(" ", text(item, "distribution") or text(item, "type"), version)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ams.pipeline.jobs.cloud.reading import Item, Vos, by_share
+from ams.pipeline.jobs.cloud.reading import Vos, by_share
 from ams.pipeline.jobs.fields import Record, a_list, an_object, join, names, needed, objects, read, text, total, whole
 
 ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
@@ -27,7 +27,7 @@ SHARE: Final = names(
 FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
-def described(value: Record) -> Item:
+def described(value: Record) -> Record:
     """Read a description; raises `Broken`, naming the item and the field."""
     vos = by_share(
         (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
@@ -54,7 +54,7 @@ def _site(services: list[Record]) -> str | None:
     return next(filter(None, names), None)
 
 
-def _image(item: Record, vos: Vos) -> Item:
+def _image(item: Record, vos: Vos) -> Record:
     return {
         "id": needed(item, "ID"),
         "name": text(item, "Name") or needed(item, "ID"),
@@ -66,7 +66,7 @@ def _image(item: Record, vos: Vos) -> Item:
     }
 
 
-def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Item:
+def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Record:
     own = total((accelerators.get(name) for name in _associated(item, ACCELERATORS)), "Number")
     name = text(item, "Name") or needed(item, "ID")
     return {**read(item, FLAVOUR), "name": name, "accelerators": own, "vos": _vos(item, vos)}

@@ -9,8 +9,8 @@ import re
 from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.reading import Item, by_share
-from ams.pipeline.jobs.fields import Names, names, needed, read, shown, text, total, whole
+from ams.pipeline.jobs.cloud.reading import by_share
+from ams.pipeline.jobs.fields import Names, Record, names, needed, read, shown, text, total, whole
 
 ENDPOINT: Final = names(
     text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
@@ -27,7 +27,7 @@ Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
 
 
-def described(data: bytes) -> Item:
+def described(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
     blocks = _blocks(data)
     vos = by_share(
@@ -93,7 +93,7 @@ def _first(block: Block, name: str) -> str | None:
     return text({name: next(iter(block.get(name.lower(), [])), None)}, name)
 
 
-def _read(block: Block, names: Names) -> Item:
+def _read(block: Block, names: Names) -> Record:
     return read({name: _first(block, name) for name, _ in names.values()}, names)
 
 
@@ -129,23 +129,23 @@ def _sum(blocks: list[Block], name: str) -> int | None:
     return total((whole({name: _first(block, name)}, name) for block in blocks), name)
 
 
-def _share(block: Block, vo: str) -> Item:
+def _share(block: Block, vo: str) -> Record:
     project = _other(block, "project_name") or _other(block, "ProjectID")
     return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read(block, SHARE)}
 
 
-def _endpoint(block: Block) -> Item:
+def _endpoint(block: Block) -> Record:
     return {"id": _id(block, "GLUE2EndpointID"), "authentication": _other(block, "Authn"), **_read(block, ENDPOINT)}
 
 
-def _image(block: Block, vos: list[str]) -> Item:
+def _image(block: Block, vos: list[str]) -> Record:
     """Read an image; LDIF ties it to the service and not to a share, so every VO of the service may use it."""
     found = _id(block, "GLUE2ApplicationEnvironmentID")
     name = _first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or found
     return {"id": found, "name": name, "os": _other(block, "os"), "vos": vos, **_read(block, IMAGE)}
 
 
-def _flavour(block: Block, vos: list[str]) -> Item:
+def _flavour(block: Block, vos: list[str]) -> Record:
     found = _id(block, "GLUE2ResourceID")
     disk = whole({"disk": _other(block, "disk")}, "disk")
     name = _first(block, "GLUE2EntityName") or found

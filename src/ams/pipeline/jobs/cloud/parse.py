@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import cmdb, glue21, ldif
-from ams.pipeline.jobs.cloud.reading import Item
-from ams.pipeline.jobs.fields import json_value
+from ams.pipeline.jobs.fields import Record, json_value
 
 
-def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Item]:
-    """Return the one description that a message holds, by `catalogue.DESCRIPTION`."""
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
+    """Return the one description that a message holds, by `catalogue.DESCRIPTION`; what it does not say is null."""
     return [described(data)]
 
 
-def described(data: bytes) -> Item:
+def described(data: bytes) -> Record:
     """Read a description; raises `Broken` for what is none."""
     start = data.lstrip()[:1]
     if start not in (b"{", b"["):

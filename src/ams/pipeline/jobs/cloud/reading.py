@@ -1,10 +1,7 @@
 """What reading the three shapes of a description has in common."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
-Item = dict[str, Any]
-"""A part of a description, by the columns of `catalogue`; what is not in it is null."""
 Vos = Mapping[str, list[str]]
 """The VOs that may use each share."""
 

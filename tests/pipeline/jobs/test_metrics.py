@@ -4,12 +4,15 @@ import random
 import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import MESSAGES
 from ams.pipeline.errors import WrongOption
@@ -18,9 +21,9 @@ from ams.pipeline.jobs.metrics import (
     BY_DAY,
     BY_MONTH,
     FIGURES,
+    USAGE,
     Month,
     Options,
-    Usage,
     as_csv,
     as_page,
     as_text,
@@ -81,10 +84,10 @@ def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) ->
     for keys, found in ((BY_DAY, month.days), (BY_MONTH, month.totals)):
         duckdb.sql("SET TimeZone = 'UTC'")
         expected = duckdb.sql(ORACLE.format(path=path, keys=", ".join(keys))).fetchall()
-        rows = [tuple(getattr(each, name) for name in (*keys, *FIGURES)) for each in found]
+        rows = list(found[[*keys, *FIGURES]].itertuples(index=False, name=None))
         assert [row[:-2] for row in rows] == [pytest.approx(row[:-2]) for row in expected]
         assert [row[-1].astimezone(UTC) for row in rows] == [row[-1].astimezone(UTC) for row in expected]
-    assert sum(each.messages for each in month.totals) == 3000
+    assert month.totals["messages"].sum() == 3000
 
     lines = as_text(month).splitlines()
     assert lines[0].split("  ")[0] == "PROJECT"
@@ -98,15 +101,23 @@ def test_figures_are_those_of_another_engine(spark: SparkSession, path: Path) ->
 AT = datetime(2024, 2, 29, 10, 20, 30, 123000, tzinfo=UTC)
 
 
-def usage(topic: str, day: int | None, messages: int = 86400, publisher: str = "") -> Usage:
-    return Usage(
-        project="meadow", topic=topic, publisher=publisher, date=day and date(2024, 2, day), messages=messages,
-        bytes=1024 * messages, p95_bytes=1024.5, largest_bytes=2048, busiest_minute=70, first=AT, last=AT,
-    )  # fmt: skip
+def usage(topic: str, day: int, messages: int = 86400, publisher: str = "") -> dict[str, Any]:
+    return {
+        "project": "meadow", "topic": topic, "publisher": publisher, "date": date(2024, 2, day), "messages": messages,
+        "bytes": 1024 * messages, "p95_bytes": 1024.5, "largest_bytes": 2048, "busiest_minute": 70, "first": AT,
+        "last": AT,
+    }  # fmt: skip
+
+
+def february(*rows: dict[str, Any], by_publisher: bool = False) -> Month:
+    """Make a month of which each row is the only one of its topic and publisher."""
+    schema = to_arrow_schema(StructType(USAGE.fields[:-1]), timezone="UTC")
+    days = pa.Table.from_pylist(list(rows), schema).to_pandas()
+    return Month("2024-02", days, days.drop(columns="date"), by_publisher)
 
 
 def test_a_month_as_text() -> None:
-    month = Month("2024-02", [usage("plants", 29)], [usage("plants", None)], by_publisher=False)
+    month = february(usage("plants", 29))
 
     assert as_text(month).splitlines() == [
         "PROJECT  TOPIC   MESSAGES       BYTES  P95 BYTES  LARGEST  PER SECOND  BUSIEST MINUTE",
@@ -115,7 +126,7 @@ def test_a_month_as_text() -> None:
 
 
 def test_a_month_as_csv() -> None:
-    month = Month("2024-02", [usage("plants", 29, publisher='a,"b')], [], by_publisher=True)
+    month = february(usage("plants", 29, publisher='a,"b'), by_publisher=True)
 
     assert as_csv(month).splitlines()[1] == (
         '2024-02-29,meadow,plants,"a,""b",86400,88473600,1024.5,2048,1.0,70,'
@@ -124,9 +135,7 @@ def test_a_month_as_csv() -> None:
 
 
 def test_a_page_names_the_largest_and_puts_the_rest_together() -> None:
-    topics = [f"topic-{number}" for number in range(9)]
-    days = [usage(topic, 1, 100 - number) for number, topic in enumerate(topics)]
-    month = Month("2024-02", days, [usage(topic, None, 100 - number) for number, topic in enumerate(topics)], False)
+    month = february(*(usage(f"topic-{number}", 1, 100 - number) for number in range(9)))
 
     page = as_page(month)
 
@@ -136,16 +145,16 @@ def test_a_page_names_the_largest_and_puts_the_rest_together() -> None:
 
 
 def test_a_month_without_messages_has_a_page_too() -> None:
-    month = Month("2024-02", [], [], by_publisher=False)
+    month = february()
 
     assert "0 messages" in as_page(month)
-    assert len(month.all_days) == 29
+    assert month.length == 29
 
 
 def test_a_page_escapes_what_publishers_call_themselves() -> None:
     evil = usage("plants", 1, publisher="<script>alert(1)</script>")
 
-    assert "<script>" not in as_page(Month("2024-02", [evil], [evil], by_publisher=True))
+    assert "<script>" not in as_page(february(evil, by_publisher=True))
 
 
 def test_the_month_after() -> None:
@@ -180,6 +189,10 @@ def test_the_table_has_each_month_as_it_was_reported_last(spark: SparkSession, t
     keep(spark, archive, 2, datetime(2024, 3, 5, 13, tzinfo=UTC))
     assert report(job, archive, "2024-03") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
     assert report(job, archive, "2024-04") == [february, ("2024-03", "plants", "2024-03-05", 2, 6)]
+    assert rows_of(job, "usage", 'epoch("first")::BIGINT, epoch("last")::BIGINT') == [
+        (1_709_208_000, 1_709_208_000),
+        (1_709_640_000, 1_709_643_600),
+    ]
 
 
 def keep(spark: SparkSession, archive: Path, number: int, time: datetime) -> None:

@@ -8,15 +8,9 @@ from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
 from ams.pipeline.jobs.base import read_options
-from ams.pipeline.jobs.republish import Options, Part, Rule, parts, run
+from ams.pipeline.jobs.republish import Options, Rule, run
 from ams.pipeline.running import Run, quarantine_of
 from tests.pipeline.garden import Garden
-
-
-def test_a_name_is_texts_and_attributes() -> None:
-    assert parts("a-{x}_{topic}") == [Part("a-"), Part("", "x"), Part("_"), Part("", "topic")]
-    assert parts("plain") == [Part("plain")]
-    assert parts("{site name}") == [Part("", "site name")]
 
 
 @pytest.mark.parametrize(
@@ -44,15 +38,15 @@ def test_rules_that_cannot_be_are_told(options: dict[str, object], said: str) ->
 RULES = (
     Rule(attribute="type", values=("heartbeat",)),
     Rule(attribute="site", values=("HILL", "LAKE"), to=("SITE_{site}", "all-of-{topic}")),
-    Rule(attribute="site", to=("SITE_{site}_{service}",)),
+    Rule(attribute="site", to=("SITE_{site}_{service name}",)),
 )
 MESSAGES = [
     Message(b"0", {"site": "HILL"}),
     Message(b"1", {"site": "LAKE", "ams-origin-topic": "elsewhere/old"}, "bed 4"),
     Message(b"2", {"site": "HILL", "type": "heartbeat"}),
-    Message(b"3", {"site": "SEA", "service": "ce"}),
+    Message(b"3", {"site": "SEA", "service name": "ce"}),
     Message(b"4", {"site": "SEA"}),
-    Message(b"5", {"site": "SEA", "service": "a.b"}),
+    Message(b"5", {"site": "SEA", "service name": "a.b"}),
     Message(b"6", {"other": "x"}),
     Message(attributes={"site": "HILL", "n": "7"}),
     Message(b"8", {"site": "LAKE"}),
@@ -76,8 +70,8 @@ def test_rules_decide_where_each_message_goes(spark: SparkSession, garden: Garde
     assert lake.ordering_key == "bed 4"
     assert lake.attributes == {"site": "LAKE", "ams-origin-topic": f"{garden.name}/in", "ams-origin-offset": "1"}
     assert _set_aside(spark, tmp_path) == [
-        (4, "it lacks an attribute that makes the name of the topic SITE_{site}_{service}"),
-        (5, "its attributes make no name of a topic for SITE_{site}_{service}"),
+        (4, "it lacks an attribute that makes the name of the topic SITE_{site}_{service name}"),
+        (5, "its attributes make no name of a topic for SITE_{site}_{service name}"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from math import nan
 from pathlib import Path
 from xml.etree import ElementTree as Xml
 
@@ -13,7 +14,7 @@ from ams.pipeline.report.plots import STATUS_COLOURS, Span, board, stacked_bars,
 MIDNIGHT = datetime(2024, 3, 5, tzinfo=UTC)
 DRAWN = {
     "stacked bars": lambda: stacked_bars({"atlas": [1.0, 2.0], "<cms>": [0.5, 0.0]}, ["SITE-A", "SITE-B"], "hours"),
-    "a board": lambda: board({"SITE-A": [99.5, None], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
+    "a board": lambda: board({"SITE-A": [99.5, nan], "SITE-B": [0.0, 100.0]}, ["5 March", "6 March"]),
     "timelines": lambda: timelines({"ce01.example.org": [Span(MIDNIGHT, MIDNIGHT + timedelta(hours=3), "CRITICAL")]}),
     "nothing": lambda: stacked_bars({}, [], "hours"),
 }

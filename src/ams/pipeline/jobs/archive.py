@@ -1,6 +1,6 @@
 """The jobs `archive` and `archive-check`: topics as a table by project, topic and day, written exactly once."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
 
@@ -27,7 +27,6 @@ ARCHIVE: StructType = from_arrow_schema(messages.ARCHIVE)
 MOST = 1000
 """Steps in offsets that are told, at most."""
 _DAY_MILLISECONDS = 86_400_000
-_MEBIBYTE = 2**20
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,11 +67,8 @@ def run(run: Run, options: Options) -> None:
         run.append(archive, dated(messages), batch_id)
 
     def refresh() -> None:
-        if not options.merge:
-            return
-        days = closed(archive.partitions_since(-1), options.closed_after)
-        merged = archive.merge(days, file_bytes=options.file_mib * _MEBIBYTE)
-        if merged:
+        days = closed(archive.partitions_since(-1), options.closed_after) if options.merge else []
+        if merged := archive.merge(days, file_bytes=options.file_mib * 2**20):
             run.say(f"archive: merged {merged} files of days that are closed")
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
@@ -111,7 +107,7 @@ class Selection(msgspec.Struct, frozen=True):
     def holds(self, partition: Partition) -> bool:
         """Whether a partition is meant."""
         project, topic, date = (partition[name] or "" for name in PARTITIONS)
-        if not fnmatchcase(project, self.project) or not matches(topic, self.topics):
+        if not fnmatchcase(project, self.project) or not any(fnmatchcase(topic, each) for each in self.topics):
             return False
         return (not self.first or self.first <= date) and (not self.last or date <= self.last)
 
@@ -121,15 +117,6 @@ def _day(name: str, text: str) -> str:
         return datetime.strptime(text, "%Y-%m-%d").date().isoformat() if text else ""  # a day has no zone
     except ValueError:
         raise WrongOption(name, f"{text[:20]!r} is no day such as 2024-03-05") from None
-
-
-def matches(name: str, patterns: Collection[str]) -> bool:
-    """Whether a name is one of some, or fits one of the patterns among them.
-
-    >>> matches("metric_data", ["alarms", "metric_*"])
-    True
-    """
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def archived(spark: SparkSession, path: str, selection: Selection | None = None) -> DataFrame:
@@ -158,8 +145,8 @@ class CheckOptions(Selection, frozen=True, kw_only=True):
 def run_check(run: Run, options: CheckOptions) -> None:
     """Tell what an archive holds and everything that is wrong with it; raise `CheckFailed` for anything."""
     found, wrong = check(run.spark, options.archive, options)
-    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
     run.count(sum(file.rows for file in found))
+    rows = [(name, *numbers) for name, numbers in sorted(summary(found).items())]
     print(table(("TOPIC", "MESSAGES", "FIRST", "LAST", "BYTES"), rows), flush=True)
     if wrong:
         print("\n".join(wrong), flush=True)
@@ -210,17 +197,7 @@ def summary(files: Iterable[File]) -> dict[str, tuple[int, int, int, int]]:
     return found
 
 
-JOB = Job(
-    "archive",
-    "Topics to a Delta table, by project, topic and day",
-    Options,
-    run,
-    harmless=frozenset(Options.__struct_fields__) - {"path"},
-)
-CHECK = Job(
-    "archive-check",
-    "Whether an archive has every message once",
-    CheckOptions,
-    run_check,
-    harmless=frozenset(CheckOptions.__struct_fields__),
-)
+HARMLESS = frozenset(Options.__struct_fields__) - {"path"}
+JOB = Job("archive", "Topics to a Delta table, by project, topic and day", Options, run, HARMLESS)
+ALL = frozenset(CheckOptions.__struct_fields__)
+CHECK = Job("archive-check", "Whether an archive has every message once", CheckOptions, run_check, ALL)

@@ -31,7 +31,7 @@ class Job(Generic[O]):
     options: type[O]
     """A frozen Struct of keyword fields with defaults, each with a docstring that the reference repeats."""
     run: Callable[[Run, O], None]
-    harmless: frozenset[str] = frozenset()
+    harmless: frozenset[str] = frozenset({"batch_messages"})
     """Options that may be others at each run: they decide nothing of what tables and results hold."""
 
 

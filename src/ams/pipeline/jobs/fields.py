@@ -3,8 +3,8 @@
 Pure Python, for the parsers of several jobs. Reasons hold field names and at most the beginning of a short value.
 """
 
-import math
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,10 +13,24 @@ import msgspec
 from ams.pipeline.errors import Broken
 
 Record = dict[str, Any]
+Names = Mapping[str, tuple[str, Callable[[Record, str], Any]]]
+"""By columns: the field each is filled from, and how that is read."""
 
 _SHOWN = 40
 """How many characters of a wrong value a reason shows."""
+_WHOLE = re.compile(r"\s*-?[0-9]{1,18}\s*")
 _MAX_LONG = 2**63 - 1
+
+
+def names(**pairs: str) -> Names:
+    """Return a table of names, such as `needed="id=ID", text="url=URL"`: columns and fields by the readers below."""
+    told = ((reader, *pair.split("=")) for reader, words in pairs.items() for pair in words.split())
+    return {column: (name, globals()[reader]) for reader, column, name in told}
+
+
+def read(record: Record, names: Names) -> Record:
+    """Return the columns of a table of names; raises `Broken`, naming the field."""
+    return {column: reader(record, name) for column, (name, reader) in names.items()}
 
 
 def json_value(data: bytes) -> Any:
@@ -58,13 +72,18 @@ def objects(record: Record, name: str) -> list[Record]:
 
 def text(record: Record, name: str) -> str | None:
     """Return a field that has to be text; missing, null and empty are `None`."""
+    value = _text(record, name)
+    if value and "\0" in value:
+        raise Broken(f"{name} holds a NUL character")
+    return value
+
+
+def _text(record: Record, name: str) -> str | None:
     value = record.get(name)
     if value is None or value == "":
         return None
     if not isinstance(value, str):
         raise Broken(f"{name} is not text")
-    if "\0" in value:
-        raise Broken(f"{name} holds a NUL character")
     return value
 
 
@@ -76,50 +95,55 @@ def needed(record: Record, name: str) -> str:
     return value
 
 
+def one_of(word: str, name: str, words: Collection[str]) -> str:
+    """Return a text that has to be one of some words."""
+    if word not in words:
+        raise Broken(f"{name} is none of {', '.join(words)}: {shown(word)}")
+    return word
+
+
 def free_text(record: Record, name: str) -> str | None:
     """Return a text for people, which may hold anything: what databases cannot keep is replaced, not refused."""
-    value = record.get(name)
-    if value is None or value == "":
-        return None
-    if not isinstance(value, str):
-        raise Broken(f"{name} is not text")
-    return value.replace("\0", "\ufffd")
+    value = _text(record, name)
+    return value and value.replace("\0", "\ufffd")
 
 
 def whole(record: Record, name: str) -> int | None:
     """Return a field that has to be a whole number, in digits or as text of digits; missing and null are `None`."""
     value = record.get(name)
-    if isinstance(value, str):
-        return _whole_of_text(value.strip(), name)
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        value = int(value)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_LONG):
-        return value
-    raise Broken(f"{name} is not a whole number: {shown(value)}")
-
-
-def _whole_of_text(value: str, name: str) -> int | None:
-    if value.upper() in ("", "NONE", "NULL"):
+    if value is None or (isinstance(value, str) and value.strip().upper() in ("", "NONE", "NULL")):
         return None
-    digits = value.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 18:
+    is_whole = _WHOLE.fullmatch(value) if isinstance(value, str) else isinstance(value, float) and value.is_integer()
+    number = int(value) if is_whole else value
+    if not isinstance(number, int) or isinstance(number, bool) or abs(number) > _MAX_LONG:
         raise Broken(f"{name} is not a whole number: {shown(value)}")
-    return int(value)
+    return number
 
 
 def moment(record: Record, name: str) -> datetime:
     """Return a time that has to be there: ISO 8601 to the second or finer; without a zone it is UTC."""
     value = needed(record, name)
     try:
-        time = datetime.fromisoformat(value)
+        found = utc(value)
     except ValueError as error:
         raise Broken(f"{name} is not a time: {shown(value)}") from error
     if "T" not in value and " " not in value:
         raise Broken(f"{name} is a day and not a time: {shown(value)}")
+    return found
+
+
+def utc(text: str) -> datetime:
+    """Read a time of ISO 8601; without a zone it is UTC. Raises `ValueError`."""
     try:
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        found = datetime.fromisoformat(text)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except OverflowError as error:
-        raise Broken(f"{name} is not a time: {shown(value)}") from error
+        raise ValueError("beyond the calendar") from error
+
+
+def join(separator: str, *texts: str | None) -> str | None:
+    """Return those texts that there are, as one; None without any."""
+    return separator.join(filter(None, texts)) or None
 
 
 def total(numbers: Iterable[int | None], name: str) -> int | None:

@@ -5,7 +5,6 @@ How far it is, is kept in its folder, slice by slice, so that it goes on where i
 
 import hashlib
 import time
-from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -107,7 +106,10 @@ def run(run: Run, options: Options) -> None:
         if run.stopping.is_set():
             raise Stopped
         end = min(progress.next + options.slice, progress.stop)
-        _publish(run, options, progress, end)
+        rows = selected(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
+        key = f"{progress.replay}/{progress.next}"
+        told = {"topic": options.to, "idempotencyKey": key, "createTopics": str(options.create_topics)}
+        publish(replayed(rows), {**run.source, **told}, ["offset"])
         progress = progress.behind(end)
         keep(run.work, progress)
         run.say(f"replay: offset {end} of {progress.start} to {progress.stop}")
@@ -119,11 +121,14 @@ def selected(spark: SparkSession, options: Options) -> DataFrame:
     """Return the archived messages that are meant."""
     project, topic = options.place
     start, stop = moment(options.start), moment(options.stop)
-    rows = archived(spark, options.archive, Selection(project, (topic,), _day(start), _day(stop)))
-    rows = rows.where(F.col("offset").between(options.from_offset, options.to_offset - 1))
-    if start is not None:
-        rows = rows.where(F.col("publish_time") >= F.lit(start))
-    return rows if stop is None else rows.where(F.col("publish_time") < F.lit(stop))
+    first, last = (each.date().isoformat() if each else "" for each in (start, stop))
+    rows = archived(spark, options.archive, Selection(project, (topic,), first, last))
+    meant = F.col("offset").between(options.from_offset, options.to_offset - 1)
+    if start:
+        meant &= F.col("publish_time") >= F.lit(start)
+    if stop:
+        meant &= F.col("publish_time") < F.lit(stop)
+    return rows.where(meant)
 
 
 def replayed(messages: DataFrame) -> DataFrame:
@@ -166,15 +171,14 @@ def refuse_stale(progress: Progress, window: float) -> None:
 
 def _begun(run: Run, options: Options) -> Progress:
     """Return how far the replay is; the first time, settle what it is."""
-    replay = _identity(options)
+    told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
+    replay = f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
     known = read_progress(run.work, replay)
     if known is not None:
         return known
-    bounds = selected(run.spark, options).agg(F.min("offset"), F.max("offset"), F.count(F.lit(1))).collect()
-    [(first, last, count)] = bounds
-    if not count:
-        first, last = 0, -1
-    progress = Progress(replay=replay, messages=count, start=first, stop=last + 1, next=first, begun=time.time())
+    first, stop = F.coalesce(F.min("offset"), F.lit(0)), F.coalesce(F.max("offset") + 1, F.lit(0))
+    [(start, end, count)] = selected(run.spark, options).agg(first, stop, F.count(F.lit(1))).collect()
+    progress = Progress(replay=replay, messages=count, start=start, stop=end, next=start, begun=time.time())
     keep(run.work, progress)
     return progress
 
@@ -185,26 +189,6 @@ def _left(run: Run, options: Options, progress: Progress) -> int:
         return progress.messages
     between = F.col("offset").between(progress.next, progress.stop - 1)
     return 0 if progress.done else selected(run.spark, options).where(between).count()
-
-
-def _publish(run: Run, options: Options, progress: Progress, end: int) -> None:
-    rows = selected(run.spark, options).where(F.col("offset").between(progress.next, end - 1))
-    told = {
-        "topic": options.to,
-        "idempotencyKey": f"{progress.replay}/{progress.next}",
-        "createTopics": str(options.create_topics),
-    }
-    publish(replayed(rows), {**run.source, **told}, ["offset"])
-
-
-def _identity(options: Options) -> str:
-    """Return what the keys of a replay begin with: others for whatever makes it another replay."""
-    told = {name: value for name, value in msgspec.structs.asdict(options).items() if name not in HARMLESS}
-    return f"{options.name}/{hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]}"
-
-
-def _day(moment: datetime | None) -> str:
-    return moment.date().isoformat() if moment else ""
 
 
 JOB = Job("replay", "Publish archived messages again, marked, also beyond retention", Options, run, harmless=HARMLESS)

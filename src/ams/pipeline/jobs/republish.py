@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 import msgspec
 import pyarrow as pa
@@ -108,7 +108,7 @@ def run(run: Run, options: Options) -> None:
             if rules:
                 judged = fitting(copies, rules, sent_attributes(origin=options.origin)).persist()
             publish(to_publish(judged, origin=options.origin), written, ORDER)
-            run.quarantine(set_aside(judged), batch_id)
+            run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
         finally:
             judged.unpersist()
             copies.unpersist()
@@ -123,37 +123,19 @@ def _barred(options: Options, project: str | None) -> list[str]:
     return [name for owner, _, name in parted if (owner or project) == target]
 
 
-class Part(NamedTuple):
-    """A piece of a name: a text, or what an attribute says."""
-
-    text: str
-    attribute: str | None = None
-
-
-def parts(name: str) -> list[Part]:
-    """Return the pieces of a name; raise `ValueError` for one that can never be a topic's.
-
-    >>> parts("SITE_{site}")
-    [Part(text='SITE_', attribute=None), Part(text='', attribute='site')]
-    """
-    pieces = [Part("", text) if number % 2 else Part(text) for number, text in enumerate(_HOLE.split(name))]
-    if not all(_LITERAL.fullmatch(each.text) for each in pieces):
-        raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
-    if not name:
-        raise ValueError("a topic has a name")
-    return [each for each in pieces if each != Part("")]
-
-
 def check_names(names: Sequence[str]) -> None:
     """Raise `ValueError` for the first that can never be a topic's, or stands there twice."""
     for name in names:
-        parts(name)
+        if not all(_LITERAL.fullmatch(text) for text in _HOLE.split(name)[::2]):
+            raise ValueError(f"{name!r} is no name of a topic: letters, digits, -, _ and {{ATTRIBUTE}}")
+        if not name:
+            raise ValueError("a topic has a name")
     if len(set(names)) < len(names):
         raise ValueError("a topic stands there twice")
 
 
 def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], barred: Sequence[str]) -> DataFrame:
-    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason`.
+    """Return a row for each copy: the columns of a message, `copy` (its number), `to`, and `reason` to set it aside.
 
     `to` is null where `reason` is not. Messages for which no rule holds go to `default`; nothing goes to a topic that
     is `barred`, because the messages come from there and would come again and again.
@@ -169,7 +151,7 @@ def routed(messages: DataFrame, rules: Sequence[Rule], default: Sequence[str], b
 
 def to_publish(copies: DataFrame, *, origin: bool) -> DataFrame:
     """Return the copies that go somewhere, with the columns of the sink and those of `ORDER`."""
-    going = copies.where(F.col("to").isNotNull())
+    going = copies.where("to IS NOT NULL")
     sent = (F.col("to").alias("topic"), "data", sent_attributes(origin=origin).alias("attributes"), "ordering_key")
     return going.select(*sent, _source().alias("source"), "offset", "copy")
 
@@ -184,11 +166,6 @@ def _source() -> Column:
     return F.concat_ws("/", "project", "topic")
 
 
-def set_aside(copies: DataFrame) -> DataFrame:
-    """Return the copies that go nowhere though a rule sends them, as `columns.BROKEN`."""
-    return copies.where(F.col("reason").isNotNull()).select(*BROKEN.names)
-
-
 def _holds(rule: Rule) -> Column:
     if not rule.attribute:
         return F.lit(True)
@@ -197,17 +174,19 @@ def _holds(rule: Rule) -> Column:
 
 
 def _targets(names: Sequence[str]) -> Column:
-    """Return each name with the topic it makes, null when an attribute is missing."""
-    topics = ((name, F.concat(*(_piece(each) for each in parts(name)))) for name in names)
-    return F.array(*(F.struct(F.lit(name).alias("name"), topic.alias("topic")) for name, topic in topics)).cast(
-        _TARGETS
-    )
+    """Return each name with the topic it makes."""
+    targets = (F.struct(F.lit(name).alias("name"), _topic(name).alias("topic")) for name in names)
+    return F.array(*targets).cast(_TARGETS)
 
 
-def _piece(part: Part) -> Column:
-    if part.attribute is None:
-        return F.lit(part.text)
-    return F.col("topic") if part.attribute == SOURCE_TOPIC else F.col("attributes").getItem(part.attribute)
+def _topic(name: str) -> Column:
+    """Return the topic that a name makes, null when an attribute is missing."""
+    texts_and_attributes = enumerate(_HOLE.split(name))  # by turns
+    return F.concat(*(_attribute(piece) if number % 2 else F.lit(piece) for number, piece in texts_and_attributes))
+
+
+def _attribute(name: str) -> Column:
+    return F.col("topic") if name == SOURCE_TOPIC else F.col("attributes").getItem(name)
 
 
 def _reason(name: Column, topic: Column, barred: Sequence[str]) -> Column:
@@ -265,10 +244,6 @@ def _judged(batch: pa.RecordBatch, verdicts: Mapping[str, Verdicts]) -> pa.Recor
     return pa.RecordBatch.from_pydict({**columns, **changed})
 
 
-JOB = Job(
-    "republish",
-    "Publish messages on: to topics by attribute and value, to several, or under another name",
-    Options,
-    run,
-    harmless=frozenset({"create_topics", "batch_messages", "key_window"}),
-)
+SUMMARY = "Publish messages on: to topics by attribute and value, to several, or under another name"
+HARMLESS = frozenset({"create_topics", "batch_messages", "key_window"})
+JOB = Job("republish", SUMMARY, Options, run, HARMLESS)

@@ -15,16 +15,17 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 from pyspark.storagelevel import StorageLevel
 
 from ams.client import wire
 from ams.core.errors import InvalidInput, Overloaded
 from ams.core.messages import message
-from ams.pipeline.columns import MESSAGES
+from ams.pipeline.columns import PLACE
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
+from ams.pipeline.jobs.frames import columns
 from ams.pipeline.options import Given
 from ams.pipeline.report.text import table
 from ams.pipeline.running import Run, Source
@@ -36,7 +37,7 @@ from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
 
 TYPES = ("json", "avro")
-CHECKED = StructType([*MESSAGES.fields[:3], StructField("reason", StringType())])
+CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
 """The place of a message, and why it would be refused; null when it would not."""
 
 
@@ -83,7 +84,7 @@ def run(run: Run, options: Options) -> None:
     found = checked(archived(run.spark, options.archive, options), rules).persist(StorageLevel.DISK_ONLY)
     try:
         counts = counted(found).collect()
-        refused = first_refused(found, options.most).collect()
+        refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
     finally:
         found.unpersist()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
@@ -101,8 +102,8 @@ def checked(messages: DataFrame, rules: Rules) -> DataFrame:
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Verdicts(rules) as verdicts:
             for batch in batches:
-                columns = (batch.column(name).to_pylist() for name in ("offset", "data", "attributes"))
-                reasons = [verdicts.refusal(at, data, dict(told)) for at, data, told in zip(*columns, strict=True)]
+                told = (batch.column(name).to_pylist() for name in ("offset", "data", "attributes"))
+                reasons = [verdicts.refusal(at, data, dict(named)) for at, data, named in zip(*told, strict=True)]
                 places = {name: batch.column(name) for name in CHECKED.names[:3]}
                 yield pa.RecordBatch.from_pydict({**places, "reason": pa.array(reasons, pa.string())})
 
@@ -114,11 +115,6 @@ def counted(verdicts: DataFrame) -> DataFrame:
     topic = F.concat_ws("/", "project", "topic").alias("topic")
     refused = F.count("reason").alias("refused")
     return verdicts.groupBy(topic).agg(F.count("*").alias("checked"), refused).orderBy("topic")
-
-
-def first_refused(verdicts: DataFrame, most: int) -> DataFrame:
-    """Return the first messages that would be refused."""
-    return verdicts.where(F.col("reason").isNotNull()).orderBy("project", "topic", "offset").limit(most)
 
 
 def of_files(kind: str, payload: str, attributes: str) -> Rules:
@@ -167,16 +163,15 @@ class Verdicts:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._compiled = compile_stored(rules.type, rules.payload, rules.attributes)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner = asyncio.Runner()
         self._pool = Pool(1)
 
     def __enter__(self) -> "Verdicts":
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._loop is not None:
-            self._loop.run_until_complete(self._pool.close())
-            self._loop.close()
+        self._runner.run(self._pool.close())
+        self._runner.close()
 
     def refusal(self, offset: int, data: bytes, attributes: Mapping[str, str]) -> str | None:
         """Return why a message would be refused, None when it would not. Never tells what stands in it."""
@@ -195,10 +190,8 @@ class Verdicts:
         fragment = message(base64.b64encode(data).decode("ascii"), attributes, plain=True).fragment
         pieces = [Piece(offset, MESSAGE, fragment)]
         task = Task(self._rules.type, self._rules.payload, self._rules.attributes, pieces, all=False)
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
         try:
-            refused = self._loop.run_until_complete(LongChecks(self._pool).check(None, task))
+            refused = self._runner.run(LongChecks(self._pool).check(None, task))
         except InvalidInput as error:
             return error.message
         except Overloaded as error:
@@ -206,10 +199,5 @@ class Verdicts:
         return refused[0].text if refused else None
 
 
-JOB = Job(
-    "schema-check",
-    "Which archived messages a schema would have refused",
-    Options,
-    run,
-    harmless=frozenset(Options.__struct_fields__),
-)
+SUMMARY = "Which archived messages a schema would have refused"
+JOB = Job("schema-check", SUMMARY, Options, run, harmless=frozenset(Options.__struct_fields__))

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from ams.pipeline.report.text import cell, is_number, numeric
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with what it shows, said in words."""
+    """A plot (of `plots`, which escapes every label) with what it shows, said in words."""
 
     svg: str
     caption: str
@@ -50,7 +49,6 @@ def page(title: str, lead: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters["cell"] = cell
-    environment.filters["svg"] = _svg
     environment.tests["number"] = is_number
     return environment.get_template("page.html").render(title=title, lead=lead, sections=sections)
 
@@ -61,7 +59,3 @@ def put(path: Path, content: str) -> None:
     beside = path.with_name(f".{path.name}.new")
     beside.write_text(content, encoding="utf-8")
     os.replace(beside, path)
-
-
-def _svg(text: str) -> Markup:
-    return Markup(text)  # noqa: S704  # drawn by `plots`, which escapes every label

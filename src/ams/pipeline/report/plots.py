@@ -5,9 +5,10 @@ Colours are those of Okabe and Ito, which people with any kind of colour vision 
 
 import io
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isnan
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib import dates
@@ -28,6 +29,7 @@ STATUS_COLOURS: Mapping[str, str] = {
 }
 _SCALE = LinearSegmentedColormap.from_list("from bad to good", ["#d55e00", "#f0e442", "#009e73"])
 _UNDEFINED = "#dddddd"
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
 _WIDTH = 9.0
 
 
@@ -45,7 +47,8 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     figure, axes = _axes(height=3.2)
     base = [0.0] * len(labels)
     for number, (name, values) in enumerate(series.items()):
-        axes.bar(range(len(labels)), values, bottom=base, label=name, color=_colour(number, name), width=0.7)
+        colour = STATUS_COLOURS.get(name) or COLOURS[number % len(COLOURS)]
+        axes.bar(range(len(labels)), values, bottom=base, label=name, color=colour, width=0.7)
         base = [below + value for below, value in zip(base, values, strict=True)]
     crowded = len(labels) > 6 and max(map(len, labels)) > 2
     axes.set_xticks(range(len(labels)), labels, rotation=30 if crowded else 0, ha="right" if crowded else "center")
@@ -53,23 +56,22 @@ def stacked_bars(series: Mapping[str, Sequence[float]], labels: Sequence[str], u
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     if all(float(value).is_integer() for value in base):
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10]))
-    _legend(axes, len(series))
+    if len(series) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     return _svg(figure)
 
 
-def board(values: Mapping[str, Sequence[float | None]], labels: Sequence[str]) -> str:
-    """Draw a row for each name and a cell for each label, coloured by its percentage; None is undefined."""
+def board(values: Mapping[str, Sequence[float]], labels: Sequence[str]) -> str:
+    """Draw a row for each name and a cell for each label, coloured by its percentage; NaN is undefined."""
     figure, axes = _axes(height=0.9 + 0.32 * max(len(values), 1))
     for row, cells in enumerate(values.values()):
         for column, value in enumerate(cells):
-            colour = _UNDEFINED if value is None else _SCALE(value / 100)
+            colour = _UNDEFINED if isnan(value) else _SCALE(value / 100)
             axes.barh(row, 0.94, left=column - 0.47, height=0.88, color=colour)
-            axes.text(column, row, "-" if value is None else f"{value:.1f}", ha="center", va="center", fontsize=8)
-    axes.set_yticks(range(len(values)), list(values))
+            axes.text(column, row, "-" if isnan(value) else f"{value:.1f}", ha="center", va="center", fontsize=8)
     axes.set_xticks(range(len(labels)), labels)
     axes.set_xlim(-0.5, max(len(labels), 1) - 0.5)
-    axes.invert_yaxis()
-    _bare(axes)
+    _name_rows(axes, list(values))
     return _svg(figure)
 
 
@@ -81,48 +83,33 @@ def timelines(rows: Mapping[str, Sequence[Span]]) -> str:
             width = (span.end - span.begin) / timedelta(days=1)
             left = dates.date2num(span.begin)
             axes.barh(row, width, left=left, height=0.7, color=STATUS_COLOURS.get(span.status, _UNDEFINED))
-    axes.set_yticks(range(len(rows)), list(rows))
     axes.xaxis_date()
     axes.xaxis.set_major_formatter(dates.DateFormatter("%H:%M"))
-    axes.invert_yaxis()
     # Not by bars of no width, which would stand at the beginning of all time and stretch the axis to it.
     known = [Patch(color=colour, label=status) for status, colour in STATUS_COLOURS.items()]
     figure.legend(handles=known, loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
-    _bare(axes)
+    _name_rows(axes, list(rows))
     return _svg(figure)
 
 
-def _style() -> AbstractContextManager[None]:
-    return mpl.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": "ams", "font.size": 9.0, "font.family": "sans-serif"}
-    )
-
-
 def _axes(height: float) -> tuple[Figure, Axes]:
-    with _style():
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 
-def _bare(axes: Axes) -> None:
+def _name_rows(axes: Axes, names: Sequence[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 
 
-def _colour(number: int, name: str) -> str:
-    return STATUS_COLOURS.get(name) or COLOURS[number % len(COLOURS)]
-
-
-def _legend(axes: Axes, entries: int) -> None:
-    if entries > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-
-
 def _svg(figure: Figure) -> str:
     written = io.StringIO()
-    with _style():
+    with mpl.rc_context(_STYLE):
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = written.getvalue()
     return text[text.index("<svg") :]

@@ -12,19 +12,21 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     a         1,200
     long          -
     """
-    body = [[cell(value) for value in row] for row in rows]
-    widths = [max(len(line[at]) for line in [head, *body]) for at in range(len(head))]
-    right = numeric(head, rows)
-    return "\n".join(_line(line, widths, right) for line in [head, *body])
+    lines = [head, *([cell(value) for value in row] for row in rows)]
+    columns = []
+    for texts, to_right in zip(zip(*lines, strict=True), numeric(head, rows), strict=True):
+        width = max(map(len, texts))
+        columns.append([text.rjust(width) if to_right else text.ljust(width) for text in texts])
+    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
 
 
 def cell(value: Any) -> str:
     """Return a value as it is shown: thousands parted, floats with two digits, small ones with four, None as a dash.
 
-    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None)]
-    ['12,000', '1,234.50', '0.0046', '0.00', '-']
+    >>> [cell(value) for value in (12000, 1234.5, 0.0046, 0.0, None, float("nan"))]
+    ['12,000', '1,234.50', '0.0046', '0.00', '-', '-']
     """
-    if value is None:
+    if value is None or value != value:  # as NaN alone is
         return "-"
     if isinstance(value, float):
         return f"{value:.4f}" if 0 < abs(value) < 0.01 else f"{value:,.2f}"
@@ -39,11 +41,3 @@ def is_number(value: Any) -> bool:
 def numeric(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[bool]:
     """Return of each column whether it holds numbers and nothing else."""
     return [all(row[at] is None or is_number(row[at]) for row in rows) for at in range(len(head))]
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    placed = (
-        text.rjust(width) if to_right else text.ljust(width)
-        for text, width, to_right in zip(cells, widths, right, strict=True)
-    )
-    return "  ".join(placed).rstrip()

@@ -70,6 +70,6 @@ def test_of_a_day_the_last_measure_of_a_storage_counts(spark: SparkSession) -> N
         *({**storage, "end_time": datetime(2024, 3, day, hour, tzinfo=UTC), "used": used} for day, hour, used in times),
     )
 
-    [month] = summaries.storage_summaries(summaries.storage_days(records)).collect()
+    [month] = summaries.storage_summaries(records).collect()
 
     assert (month.days, month.last_used, month.most_used, month.average_used) == (2, 201, 201, 151)

@@ -90,13 +90,16 @@ def test_an_alert_is_completed_from_its_resource() -> None:
     ("value", "reason"),
     [
         ({}, "neither an alarm, a status event nor an alert"),
-        ({**ALARM, "status": "BURNING"}, "status is no status: 'BURNING'"),
+        (
+            {**ALARM, "status": "BURNING"},
+            "status is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL: 'BURNING'",
+        ),
         ({**ALARM, "node_name": ""}, "node_name is missing"),
         ({**ALARM, "execution_time": "noon"}, "execution_time is not a time: 'noon'"),
-        ({**EVENT, "type": "planet"}, "type is no level: 'planet'"),
+        ({**EVENT, "type": "planet"}, "type is none of endpoint_group, service, endpoint, metric: 'planet'"),
         ({**EVENT, "service": None}, "service is missing, which the level service needs"),
         ({**ALERT, "attributes": None}, "attributes is not an object"),
-        ({**ALERT, "severity": "red"}, "severity is no status: 'RED'"),
+        ({**ALERT, "severity": "red"}, "severity is none of OK, WARNING, UNKNOWN, MISSING, DOWNTIME, CRITICAL: 'RED'"),
     ],
 )
 def test_what_cannot_be_read_says_why(value: Any, reason: str) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 from fastavro import schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 
-from ams.pipeline.columns import CONTENT, MESSAGES
+from ams.pipeline.columns import CONTENT
 from ams.pipeline.jobs.availability.inputs import Options
-from ams.pipeline.jobs.availability.job import follow
+from ams.pipeline.jobs.availability.job import run
 from ams.pipeline.jobs.availability.parse import RESULT_SCHEMAS, Shape
-from ams.pipeline.running import Run
 from demo.pipeline.samples import Sample
+from tests.pipeline.jobs.recorded import RecordedRun
 
 WORKED = Path(__file__).with_name("worked")
 PROFILES = {
@@ -57,10 +57,9 @@ def feed(batch: DataFrame, folder: Path) -> None:
     batch.coalesce(1).write.mode("append").parquet(str(folder))
 
 
-def catch_up(spark: SparkSession, work: Path, topics: Path, options: Options) -> None:
-    """Run the job over a folder of messages until it has caught up."""
-    stream = spark.readStream.schema(MESSAGES).option("maxFilesPerTrigger", "1").parquet(str(topics))
-    follow(Run(spark, work, {}), options, stream)
+def catch_up(spark: SparkSession, work: Path, options: Options) -> None:
+    """Run the job over the messages in the folder `recorded` of its own until it has caught up."""
+    run(RecordedRun(spark, work, {}), options)
 
 
 def rows(frame: DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -12,10 +12,8 @@ from ams.pipeline.jobs.availability.documents import (
     Defaults,
     Downtime,
     EndpointItem,
-    MetricProfile,
     Place,
     Request,
-    ServiceMetrics,
     Tags,
     overrides,
     sites_of,
@@ -166,8 +164,7 @@ def test_what_holds_on_a_day_is_the_same_value_when_the_file_is_read_again() -> 
 
 def test_a_profile_of_which_nothing_counts_is_passed_over_when_a_message_brought_it() -> None:
     options = Options(**{**PROFILES, "metric_profile": ""}, sync_topic="sync_data")
-    fits = MetricProfile([ServiceMetrics("webdav", ["dav"])])
-    other = MetricProfile([ServiceMetrics("org.example.none", ["x"])])
+    fits, other = {"webdav": ["dav"]}, {"org.example.none": ["x"]}
 
     found = inputs(options, Lists(profiles={"2024-03-05": fits, "2024-03-06": other}))
 

@@ -33,14 +33,14 @@ def test_the_figures_of_made_up_days_are_those_of_the_oracle(spark: SparkSession
     again = random.sample(made, len(made) // 3)
     late, early = made[: len(made) // 3], made[len(made) // 3 :]
     synced = list(sync_messages(7, DAY, sites=2))
-    work, topic = tmp_path / "work", tmp_path / "topic"
+    work, topic = tmp_path / "work", tmp_path / "work" / "recorded"
     options = Options(sync_topic="sync_data", aggregation_profile=paths["aggregation_profile"])
 
     support.feed(support.messages(spark, early), topic)
-    support.catch_up(spark, work, topic, options)
+    support.catch_up(spark, work, options)
     assert not (work / "results").exists()
     support.feed(support.messages(spark, [*late, *again, *synced, *synced], first=len(early)), topic)
-    support.catch_up(spark, work, topic, options)
+    support.catch_up(spark, work, options)
 
     figures = rows_of(spark, work / "results" / "figures").where("type != 'group'")
     for day in (EVE, DAY):

@@ -148,7 +148,7 @@ def test_each_list_is_of_its_day() -> None:
 
     endpoints = [(day, each.tags.monitored) for day, items in came.endpoints.items() for each in items]
     assert endpoints == [("2024-03-05", "1"), ("2024-03-06", "")]
-    assert came.profiles["2024-03-05"].services[0].metrics == ["dav", "tcp"]
+    assert came.profiles == {"2024-03-05": {"webdav": ["dav", "tcp"]}}
     assert [(day, each.subgroup) for day, [each] in came.groups.items()] == [("2024-03-05", "A")]
 
 

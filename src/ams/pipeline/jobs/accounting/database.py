@@ -4,21 +4,18 @@ Groups come and go when records come late (a machine that ran is now completed),
 written in one transaction: readers see the old month or the new one.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
 from ams.pipeline.jobs.accounting import columns
-from ams.pipeline.postgres import address, connected, identifier, load, told, write
+from ams.pipeline.postgres import Rows, address, connected, identifier, load, told, write
 
 if TYPE_CHECKING:
-    from psycopg import Connection
-    from psycopg.rows import TupleRow
+    from ams.pipeline.postgres import Session
 
 TABLES: Final[Mapping[str, StructType]] = {
     name: schema for name, schema in columns.RESULTS.items() if name != "machines"
@@ -51,18 +48,17 @@ def prepared(database: str) -> str:
 
 def replace(frame: DataFrame, to: str, name: str) -> int:
     """Put the rows of a result in the place of those of the same months; return how many there are now."""
+    table, names = f"accounting_{name}", TABLES[name].names
     nested = [each.name for each in TABLES[name] if isinstance(each.dataType, ArrayType | StructType)]
-    flat = frame.withColumns({each: F.to_json(each) for each in nested})
-    return write(flat, to, ["month"], partial(_replace, f"accounting_{name}", TABLES[name].names))
 
+    def put(connection: "Session", rows: Rows) -> int:
+        from psycopg.sql import SQL, Identifier
 
-def _replace(table: str, names: list[str], connection: "Connection[TupleRow]", rows: Iterator[pa.RecordBatch]) -> int:
-    """Write all rows of some months in one transaction."""
-    from psycopg.sql import SQL, Identifier
+        into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
+        with told(f"table {table}"), connection.cursor() as cursor:
+            load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)
+            cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
+            cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
+            return cursor.rowcount
 
-    into = {"table": identifier(table), "columns": SQL(", ").join(map(Identifier, names))}
-    with told(f"table {table}"), connection.cursor() as cursor:
-        load(cursor, SQL("SELECT {columns} FROM {table}").format(**into), names, rows)
-        cursor.execute(SQL("DELETE FROM {table} WHERE month IN (SELECT month FROM incoming)").format(**into))
-        cursor.execute(SQL("INSERT INTO {table} ({columns}) SELECT {columns} FROM incoming").format(**into))
-        return cursor.rowcount
+    return write(frame.select(*names).withColumns({each: F.to_json(each) for each in nested}), to, ["month"], put)

@@ -49,12 +49,9 @@ class Trust:
         """Read all files once; raises `WrongOption` for one that is missing or holds something else."""
         if bool(self.key) != bool(self.certificate):
             raise WrongOption("key" if self.certificate else "certificate", "key and certificate go together")
-        files: tuple[tuple[str, str, Callable[[str], object]], ...] = (
-            ("ca", self.ca, authorities),
-            ("certificate", self.certificate, _certificate),
-            ("key", self.key, _key),
-        )
-        for option, path, read in files:
+        readers: dict[str, Callable[[str], object]] = {"ca": authorities, "certificate": _certificate, "key": _key}
+        for option, read in readers.items():
+            path = getattr(self, option)
             try:
                 if path:
                     read(path)

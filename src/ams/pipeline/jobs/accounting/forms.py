@@ -48,7 +48,7 @@ def fields(shared: Fields = NONE, /, **keys: str) -> Fields:
     found = dict(shared)
     for reader, pairs in keys.items():
         for key, column in (pair.split("=") for pair in pairs.split()):
-            found[key.removesuffix("!")] = Field(column, values.READERS[reader], key.endswith("!"))
+            found[key.removesuffix("!")] = Field(column, getattr(values, reader), key.endswith("!"))
     return found
 
 

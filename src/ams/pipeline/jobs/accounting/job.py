@@ -6,9 +6,7 @@ replace what stood there. So a record that comes twice, late or out of turn chan
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -57,89 +55,69 @@ def run(run: Run, options: Options) -> None:
     trust.check()
     reader = Reader(trust, options.signed_only)
     to = database.prepared(options.database) if options.database or VARIABLE in os.environ else ""
-    results = Results(run, to)
+    records = records_of(run)
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        with parsed(batch, reader, columns.RECORD) as (records, broken):
-            run.append(results.records, records, batch_id)
+        with parsed(batch, reader, columns.RECORD) as (found, broken):
+            run.append(records, found, batch_id)
             run.quarantine(broken, batch_id)
 
     messages = run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages))
-    run.stream(messages, handle, results.refresh)
+    run.stream(messages, handle, lambda: refresh(run, to))
 
 
-JOB = Job(
-    name="accounting",
-    summary="Usage records of jobs, machines and storage, to monthly summaries",
-    options=Options,
-    run=run,
-    harmless=frozenset({"batch_messages"}),
-)
+def records_of(run: Run) -> Table:
+    """Return the table of all records, by kind and month."""
+    return run.table("records", columns.RECORDS, ("kind", "month"))
 
 
-@dataclass(frozen=True, slots=True)
-class Results:
-    """The tables of a run, and how results follow from records."""
+def refresh(run: Run, to: str) -> None:
+    """Compute anew the months that records came for since the last time; results go to a database too, if it is named.
 
-    run: Run
-    database: str
-    """Where results go as well; empty: nowhere."""
+    Args:
+        run: the run.
+        to: the connection string of the database, or empty.
+    """
+    records, mark = records_of(run), run.work / MARK
+    last, touched = records.batch(), defaultdict[str, set[str]](set)
+    for each in records.partitions_since(int(mark.read_text()) if mark.exists() else -1):
+        touched[str(each["kind"])].add(str(each["month"]))
 
-    @property
-    def records(self) -> Table:
-        """All records, by kind and month."""
-        return self.run.table("records", columns.RECORDS, ("kind", "month"))
+    def came(kind: str, months: Iterable[str]) -> DataFrame:
+        return records.read([{"kind": kind, "month": month} for month in sorted(months)])
 
-    def refresh(self) -> None:
-        """Compute anew the months that records came for since the last time."""
-        last = self.records.batch()
-        touched = self._touched()
-        if months := touched["job"]:
-            self._replace("job_summaries", summaries.job_summaries(self._records("job", months)))
-        if months := touched["job_summary"]:
-            self._replace("site_summaries", summaries.site_summaries(self._records("job_summary", months)))
-        if months := touched["job"] | touched["job_summary"] | touched["sync"]:
-            told = self._records("sync", months)
-            partitions = [{"month": month} for month in sorted(months)]
-            came = (self._result(name).read(partitions) for name in ("job_summaries", "site_summaries"))
-            self._replace("sync", summaries.comparison(told, *came))
-        if months := touched["vm"]:
-            self._replace("machines", summaries.machines(self._records("vm", months)))
-            # What a machine used in a month depends on the months before: all from the first one touched follow.
-            usage = summaries.usage(self._result("machines").read()).where(F.col("month") >= min(months))
-            self._replace("vm_summaries", summaries.vm_summaries(usage))
-        if months := touched["vm_summary"]:
-            self._replace("site_vm_summaries", summaries.site_vm_summaries(self._records("vm_summary", months)))
-        if months := touched["storage"]:
-            days = summaries.storage_days(self._records("storage", months))
-            self._replace("storage_summaries", summaries.storage_summaries(days))
-        write_whole(Disk(), str(self._mark), str(last).encode())
+    def result(name: str) -> Table:
+        return run.result(name, columns.RESULTS[name], ("month",))
 
-    def _touched(self) -> Mapping[str, set[str]]:
-        """Return the months of each kind that records came for since the last time."""
-        since = int(self._mark.read_text()) if self._mark.exists() else -1
-        found = defaultdict[str, set[str]](set)
-        for each in self.records.partitions_since(since):
-            found[str(each["kind"])].add(str(each["month"]))
-        return found
-
-    def _records(self, kind: str, months: Iterable[str]) -> DataFrame:
-        return self.records.read([{"kind": kind, "month": month} for month in sorted(months)])
-
-    def _result(self, name: str) -> Table:
-        return self.run.result(name, columns.RESULTS[name], ("month",))
-
-    def _replace(self, name: str, frame: DataFrame) -> None:
-        if not self.database or name not in database.TABLES:
-            self._result(name).replace(frame)
+    def put(name: str, frame: DataFrame) -> None:
+        if not to or name not in database.TABLES:
+            result(name).replace(frame)
             return
         frame = frame.persist()
         try:
-            self._result(name).replace(frame)
-            database.replace(frame, self.database, name)
+            result(name).replace(frame)
+            database.replace(frame, to, name)
         finally:
             frame.unpersist()
 
-    @property
-    def _mark(self) -> Path:
-        return self.run.work / MARK
+    if months := touched["job"]:
+        put("job_summaries", summaries.job_summaries(came("job", months)))
+    if months := touched["job_summary"]:
+        put("site_summaries", summaries.site_summaries(came("job_summary", months)))
+    if months := touched["vm_summary"]:
+        put("site_vm_summaries", summaries.site_vm_summaries(came("vm_summary", months)))
+    if months := touched["storage"]:
+        put("storage_summaries", summaries.storage_summaries(came("storage", months)))
+    if months := touched["job"] | touched["job_summary"] | touched["sync"]:
+        partitions = [{"month": month} for month in sorted(months)]
+        summed = (result(name).read(partitions) for name in ("job_summaries", "site_summaries"))
+        put("sync", summaries.comparison(came("sync", months), *summed))
+    if months := touched["vm"]:
+        put("machines", summaries.machines(came("vm", months)))
+        # What a machine used in a month depends on the months before: all from the first one touched follow.
+        usage = summaries.usage(result("machines").read()).where(F.col("month") >= min(months))
+        put("vm_summaries", summaries.vm_summaries(usage))
+    write_whole(Disk(), str(mark), str(last).encode())
+
+
+JOB = Job("accounting", "Usage records of jobs, machines and storage, to monthly summaries", Options, run)

@@ -12,8 +12,7 @@ from ams.pipeline.jobs.accounting.forms import Form, fields, form
 # What several forms have.
 
 OWNER: Final = fields(
-    text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group VORole=vo_role",
-    long_text="FQAN=fqan",
+    text="LocalUserId=local_user GlobalUserName=user VO=vo VOGroup=vo_group VORole=vo_role", long_text="FQAN=fqan"
 )
 MONTH: Final = fields(whole="Month!=month_number Year!=year")
 LEVEL: Final = fields(text="ServiceLevelType=benchmark_name", long_text="ServiceLevel=service_level")
@@ -23,9 +22,7 @@ WORK: Final = fields(
     whole="Processors=processors NodeCount=node_count",
 )
 JOBS: Final = fields(
-    WORK | OWNER | MONTH,
-    whole="NumberOfJobs!=jobs",
-    moment="EarliestEndTime=earliest_end LatestEndTime=latest_end",
+    WORK | OWNER | MONTH, whole="NumberOfJobs!=jobs", moment="EarliestEndTime=earliest_end LatestEndTime=latest_end"
 )
 CLOUD: Final = fields(text="SiteName!=site CloudType=cloud_type CloudComputeService=cloud_service")
 MACHINE: Final = fields(

@@ -48,8 +48,7 @@ class Reader:
             if isinstance(row, Broken):
                 broken.append(row)
             else:
-                row["signer"] = signer
-                yield row
+                yield {**row, "signer": signer}
         if broken:
             more = f"; and {len(broken) - 1} more of this message" if len(broken) > 1 else ""
             yield Broken(f"{broken[0]}{more}")

@@ -92,7 +92,12 @@ class Signature(NamedTuple):
 def checked(content: bytes, der: bytes) -> Signature:
     """Check a detached signature over `content`; raises `Broken` if it does not hold or cannot be read."""
     try:
-        info, certificates = _signer_info(der), pkcs7.load_der_pkcs7_certificates(der)
+        shell = asn1.decode_der(ContentInfo, der)
+        if shell.kind != SIGNED_DATA:
+            raise Broken("signature: is something else")
+        # The last field is the set of signers; with one signer its content is that signer.
+        info = asn1.decode_der(SignerInfo, bytes(shell.content[-1].data))
+        certificates = pkcs7.load_der_pkcs7_certificates(der)
         attributes = {each.kind: each.values.as_list()[0] for each in _attributes(info)}
         certificate = _certificate_of(info, certificates)
         algorithm = HASHES.get(info.digest[0].parse(x509.ObjectIdentifier).dotted_string)
@@ -114,14 +119,6 @@ def checked(content: bytes, der: bytes) -> Signature:
 def slash_form(name: x509.Name) -> str:
     """Return a distinguished name as `/DC=org/DC=example/CN=ce01.site-a.example`."""
     return "".join(f"/{NAMES.get(each.oid, each.rfc4514_attribute_name)}={each.value!s}" for each in name)
-
-
-def _signer_info(der: bytes) -> SignerInfo:
-    shell = asn1.decode_der(ContentInfo, der)
-    if shell.kind != SIGNED_DATA:
-        raise Broken("signature: is something else")
-    # The last field is the set of signers; with one signer its content is that signer.
-    return asn1.decode_der(SignerInfo, bytes(shell.content[-1].data))
 
 
 def _attributes(info: SignerInfo) -> list[Attribute]:

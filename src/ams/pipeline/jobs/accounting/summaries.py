@@ -1,7 +1,7 @@
 """From records to the results of a month: jobs, virtual machines, storage, and what was lost.
 
 Messages come twice, late and in any order, so which of several records of the same thing counts depends on the records
-alone, never on when they came.
+alone, never on when they came. Results have the columns of `columns.RESULTS`, some also others.
 """
 
 from collections.abc import Sequence
@@ -9,18 +9,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ams.pipeline.jobs.accounting.columns import (
-    JOB_GROUP,
-    JOB_SUMMARIES,
-    SITE_SUMMARIES,
-    SITE_VM_SUMMARIES,
-    STORAGE_GROUP,
-    STORAGE_SUMMARIES,
-    SYNC,
-    VM_GROUP,
-    VM_KEPT,
-    VM_SUMMARIES,
-)
+from ams.pipeline.jobs.accounting.columns import JOB_GROUP, STORAGE_GROUP, VM_GROUP, VM_KEPT, VM_SUMMARIES
+from ams.pipeline.jobs.frames import first
 
 JOB_KEY = ("site", "submit_host", "job_id", "end_time")
 """What makes two records tell of the same job; records of one key are of one month."""
@@ -39,23 +29,21 @@ def kept(
     """
     # A hash passes over nulls, so that it takes their places too.
     digest = F.xxhash64(*content, *(F.col(name).isNull() for name in content))
-    last = [*(F.col(name).desc_nulls_last() for name in order), digest.desc(), *map(F.col, equal)]
-    place = F.row_number().over(Window.partitionBy(*key).orderBy(*last))
-    return records.withColumn("_place", place).where(F.col("_place") == 1).drop("_place")
+    return first(records, key, *map(F.desc_nulls_last, order), digest.desc(), *equal)
 
 
 def job_summaries(records: DataFrame) -> DataFrame:
     """Sum jobs, each once: of two records that differ the one with more wall time counts, then more CPU time."""
     times = ("wall", "cpu", "start_time")
-    jobs = kept(records, ("month", *JOB_KEY), times, (*times, *JOB_GROUP))
-    summed = jobs.groupBy(*JOB_GROUP).agg(
+    jobs = kept(records, ("month", *JOB_KEY), times, (*times, *JOB_GROUP.names))
+    summed = jobs.groupBy(*JOB_GROUP.names).agg(
         F.count(F.lit(1)).alias("jobs"),
         F.min("end_time").alias("earliest_end"),
         F.max("end_time").alias("latest_end"),
         F.try_sum("wall").alias("wall"),
         F.try_sum("cpu").alias("cpu"),
     )
-    return summed.withColumn("normalised", normalised()).select(*JOB_SUMMARIES.names)
+    return summed.withColumn("normalised", normalised())
 
 
 def site_summaries(records: DataFrame) -> DataFrame:
@@ -65,8 +53,8 @@ def site_summaries(records: DataFrame) -> DataFrame:
     again as it grows: the one with more jobs is kept, then the one that reaches further.
     """
     content = ("jobs", "earliest_end", "latest_end", "wall", "cpu", "normalised")
-    found = kept(records, JOB_GROUP, ("jobs", "latest_end", "wall", "cpu"), content, "source")
-    return found.withColumn("normalised", F.coalesce("normalised", normalised())).select(*SITE_SUMMARIES.names)
+    found = kept(records, JOB_GROUP.names, ("jobs", "latest_end", "wall", "cpu"), content, "source")
+    return found.withColumn("normalised", F.coalesce("normalised", normalised()))
 
 
 def normalised() -> Column:
@@ -96,14 +84,10 @@ def comparison(records: DataFrame, job_summaries: DataFrame, site_summaries: Dat
     for each in came:
         told = told.unionByName(each, allowMissingColumns=True)
     sums = (F.coalesce(F.try_sum(name), F.lit(0)).alias(name) for name in ("arrived", "summarised"))
+    found = told.groupBy(*SYNC_KEY).agg(F.max("told").alias("told"), *sums)
     lost = F.col("told") - F.greatest("arrived", "summarised")
-    return (
-        told.groupBy(*SYNC_KEY)
-        .agg(F.max("told").alias("told"), *sums)
-        .withColumn("missing", F.when(lost.isNotNull(), F.greatest(lost, F.lit(0))))
-        .withColumn("surplus", F.when(lost.isNotNull(), F.greatest(-lost, F.lit(0))))
-        .select(*SYNC.names)
-    )
+    differs = {"missing": F.greatest(lost, F.lit(0)), "surplus": F.greatest(-lost, F.lit(0))}
+    return found.withColumns({name: F.when(lost.isNotNull(), number) for name, number in differs.items()})
 
 
 def machines(records: DataFrame) -> DataFrame:
@@ -114,8 +98,7 @@ def machines(records: DataFrame) -> DataFrame:
     """
     ended = records.withColumn("_ended", F.coalesce(F.col("status") == "completed", F.lit(False)))
     content = [name for name in VM_KEPT.names if name != "source"]
-    found = kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
-    return found.select(*VM_KEPT.names)
+    return kept(ended, ("month", "site", "vm_id"), ("_ended", "measured", "created", *USED), content, "source")
 
 
 def usage(machines: DataFrame) -> DataFrame:
@@ -131,19 +114,17 @@ def usage(machines: DataFrame) -> DataFrame:
 
 def vm_summaries(usage: DataFrame) -> DataFrame:
     """Sum what machines used."""
-    summed = usage.groupBy(*VM_GROUP).agg(
+    return usage.groupBy(*VM_GROUP.names).agg(
         F.count(F.lit(1)).alias("vms"),
         F.min("start_time").alias("earliest_start"),
         F.max("start_time").alias("latest_start"),
         *(F.try_sum(name).alias(name) for name in (*USED, "public_ips", "memory", "disk")),
     )
-    return summed.select(*VM_SUMMARIES.names)
 
 
 def site_vm_summaries(records: DataFrame) -> DataFrame:
     """Return the summaries sites made themselves, one for each group: the one with more machines, then more time."""
-    found = kept(records, VM_GROUP, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
-    return found.select(*SITE_VM_SUMMARIES.names)
+    return kept(records, VM_GROUP.names, ("vms", "wall", "cpu"), VM_SUMMARIES.names, "source")
 
 
 def storage_days(records: DataFrame) -> DataFrame:
@@ -154,17 +135,17 @@ def storage_days(records: DataFrame) -> DataFrame:
     """
     order = ("end_time", "created", "used", "files", "allocated")
     content = ("record_id", "start_time", "used", "files", "logical_used", "allocated")
-    return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP, "day"), order, content)
+    return kept(records.withColumn("day", F.to_date("end_time")), (*STORAGE_GROUP.names, "day"), order, content)
 
 
-def storage_summaries(days: DataFrame) -> DataFrame:
+def storage_summaries(records: DataFrame) -> DataFrame:
     """Sum up days to the average and the maximum of the month; averages are whole bytes, rounded half up."""
+    days = storage_days(records)
     last = (F.max_by(name, "end_time").alias(f"last_{name}") for name in ("files", "used", "allocated"))
-    summed = days.groupBy(*STORAGE_GROUP).agg(
+    return days.groupBy(*STORAGE_GROUP.names).agg(
         F.count(F.lit(1)).alias("days"),
         F.max("end_time").alias("last_time"),
         *last,
         F.max("used").alias("most_used"),
         F.round(F.avg(F.col("used").cast("decimal(18,0)")), 0).cast("bigint").alias("average_used"),
     )
-    return summed.select(*STORAGE_SUMMARIES.names)

@@ -4,12 +4,15 @@ Every reader raises `ValueError` with what it wanted; whoever knows the field's 
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
+
+from ams.pipeline.jobs.fields import shown, utc
 
 NOTHING: Final = frozenset({"", "NULL", "None"})
 """Texts that stand for no value."""
@@ -49,11 +52,11 @@ def whole(value: object) -> int:
     """Return a whole number that is not negative."""
     found = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
     if not isinstance(found, int) or isinstance(found, bool):
-        raise ValueError(f"is not a whole number: {_shown(value)}")
+        raise ValueError(f"is not a whole number: {shown(value)}")
     if found < 0:
-        raise ValueError(f"is negative: {_shown(value)}")
+        raise ValueError(f"is negative: {shown(value)}")
     if found > LARGEST:
-        raise ValueError(f"is larger than can be: {_shown(value)}")
+        raise ValueError(f"is larger than can be: {shown(value)}")
     return found
 
 
@@ -61,7 +64,7 @@ def duration(value: object) -> int:
     """Return a duration in seconds."""
     seconds = whole(value)
     if seconds > LONGEST_DURATION:
-        raise ValueError(f"is longer than can be: {_shown(value)}")
+        raise ValueError(f"is longer than can be: {shown(value)}")
     return seconds
 
 
@@ -70,7 +73,7 @@ def iso_duration(value: object) -> int:
     try:
         found = msgspec.convert(text(value), timedelta)
     except msgspec.ValidationError:
-        raise ValueError(f"is not a duration: {_shown(value)}") from None
+        raise ValueError(f"is not a duration: {shown(value)}") from None
     return duration(found // timedelta(seconds=1))
 
 
@@ -78,7 +81,7 @@ def moment(value: object) -> datetime:
     """Return a time given as seconds since 1970."""
     seconds = whole(value)
     if seconds > LAST_SECOND:
-        raise ValueError(f"is not a time: {_shown(value)}")
+        raise ValueError(f"is not a time: {shown(value)}")
     return datetime.fromtimestamp(seconds, UTC)
 
 
@@ -89,14 +92,11 @@ def moment_or_none(value: object) -> datetime | None:
 
 def iso_moment(value: object) -> datetime:
     """Return a time given in ISO 8601, UTC where it names no zone."""
-    try:
-        found = datetime.fromisoformat(text(value))
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise ValueError(f"is not a time: {_shown(value)}") from None
-    if found.year < 1970:
-        raise ValueError(f"is not a time: {_shown(value)}")
-    return found
+    with suppress(ValueError):
+        found = utc(text(value))
+        if found.year >= 1970:
+            return found
+    raise ValueError(f"is not a time: {shown(value)}")
 
 
 def any_moment(value: object) -> datetime:
@@ -110,14 +110,14 @@ def number(value: object) -> float:
         value = float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18:
         return float(value)
-    raise ValueError(f"is not a number: {_shown(value)}")
+    raise ValueError(f"is not a number: {shown(value)}")
 
 
 def level(value: object) -> Decimal:
     """Return what a benchmark gave, with three digits behind the point, the rest rounded."""
     found = number(value)
     if not 0 < found < 1e6:
-        raise ValueError(f"is not a service level: {_shown(value)}")
+        raise ValueError(f"is not a service level: {shown(value)}")
     return Decimal(str(value)).quantize(Decimal("0.001"))
 
 
@@ -129,7 +129,8 @@ def levels(value: object) -> list[dict[str, Any]]:
 def amounts(value: object) -> dict[str, int]:
     """Return the whole numbers of a small map by benchmark, or a plain number in HEP-SPEC06, which older texts mean."""
     pairs = _small_map(value) if isinstance(value, str) and value.startswith("{") else [("hepspec", str(value))]
-    return {name: duration(_rounded(each)) for name, each in pairs}
+    rounded = ((name, Decimal(str(number(each))).quantize(Decimal(1), "ROUND_HALF_UP")) for name, each in pairs)
+    return {name: duration(int(amount)) for name, amount in rounded}
 
 
 def month_of(time: datetime) -> str:
@@ -150,21 +151,7 @@ def _small_map(value: object) -> list[tuple[str, str]]:
     matches = [_LEVEL.fullmatch(each.replace('"', "")) for each in written[1:-1].split(",")]
     pairs = sorted((match[1].lower(), match[2]) for match in matches if match)
     if not (written.startswith("{") and written.endswith("}")) or len(pairs) != len(matches):
-        raise ValueError(f"is not a map of benchmarks: {_shown(value)}")
+        raise ValueError(f"is not a map of benchmarks: {shown(value)}")
     if len(dict(pairs)) != len(pairs):
-        raise ValueError(f"names a benchmark twice: {_shown(value)}")
+        raise ValueError(f"names a benchmark twice: {shown(value)}")
     return pairs
-
-
-def _rounded(value: str) -> int:
-    return int(Decimal(str(number(value))).quantize(Decimal(1), "ROUND_HALF_UP"))
-
-
-def _shown(value: object) -> str:
-    """Return a short value to tell it by; never a payload."""
-    return repr(value if isinstance(value, (int, float)) else str(value)[:40])[:60]
-
-
-_ALL: Final = (text, long_text, whole, duration, iso_duration, moment, moment_or_none, iso_moment, any_moment, number)
-READERS: Final[Mapping[str, Read]] = {each.__name__: each for each in (*_ALL, level, amounts)}
-"""The readers of fields by their names."""

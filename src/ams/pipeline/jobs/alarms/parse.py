@@ -8,10 +8,9 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, an_object, free_text, json_object, moment, needed, shown, text
+from ams.pipeline.jobs.fields import Record, an_object, free_text, join, json_object, names, needed, one_of, read, text
 
 STATUSES = ("OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL")
 """All statuses, the best first. Of two reports of the same second the worse one counts as the later."""
@@ -20,17 +19,36 @@ LEVELS = ("endpoint_group", "service", "endpoint", "metric")
 """What a status may be of, the widest first: each is named by one more of site, service, hostname and metric."""
 _PLACES = ("site", "service", "hostname", "metric")
 
+ALARM = names(
+    needed="service=service_flavour hostname=node_name metric=test_name",
+    moment="at=execution_time",
+    free_text="details=details",
+    text="vo=vo roc=roc url_history=urlhistory url_help=urlhelp",
+)
+EVENT = names(
+    needed="report=report", moment="at=ts_monitored", text="monitoring_host=monitoring_host url_help=url.help"
+)
+ALERT = names(moment="at=_ts_monitored", text="url_history=_alert_url")
+"""Of its attributes."""
 
 LONGEST_NAME = 255
 """Bytes of a name, at most: names stand in an index of the database, which takes no long ones."""
 
 
-def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[dict[str, Any]]:
+def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) -> Iterable[Record]:
     """Return the one report that a message holds, whichever of the three shapes it has; see `REPORT` in `job`.
 
     A report of later than `latest`, in seconds since 1970, is broken: it would stand as the last one for ever.
     """
-    report = _report(json_object(data))
+    record = json_object(data)
+    if "execution_time" in record:
+        report = _of_alarm(record)
+    elif "ts_monitored" in record:
+        report = _of_event(record)
+    elif "resource" in record and "event" in record:
+        report = _of_alert(record)
+    else:
+        raise Broken("neither an alarm, a status event nor an alert")
     if not 0 <= report["at"].timestamp() <= latest:
         raise Broken(f"its time lies {'before 1970' if report['at'].timestamp() < 0 else 'in the future'}")
     for name in ("report", *_PLACES):
@@ -39,54 +57,27 @@ def parse(data: bytes, attributes: Mapping[str, str], latest: float = math.inf) 
     return [report]
 
 
-def _report(record: Record) -> dict[str, Any]:
-    if "execution_time" in record:
-        return _of_alarm(record)
-    if "ts_monitored" in record:
-        return _of_event(record)
-    if "resource" in record and "event" in record:
-        return _of_alert(record)
-    raise Broken("neither an alarm, a status event nor an alert")
+def _of_alarm(record: Record) -> Record:
+    status = one_of(needed(record, "status"), "status", STATUSES)
+    own = {"kind": "alarm", "report": "", "level": "metric", "site": text(record, "site") or "", "status": status}
+    return own | read(record, ALARM)
 
 
-def _of_alarm(record: Record) -> dict[str, Any]:
-    return {
-        "kind": "alarm",
-        "report": "",
-        "level": "metric",
-        "site": text(record, "site") or "",
-        "service": needed(record, "service_flavour"),
-        "hostname": needed(record, "node_name"),
-        "metric": needed(record, "test_name"),
-        "at": moment(record, "execution_time"),
-        "status": _status(needed(record, "status"), "status"),
-        "details": free_text(record, "details"),
-        "vo": text(record, "vo"),
-        "roc": text(record, "roc"),
-        "url_history": text(record, "urlhistory"),
-        "url_help": text(record, "urlhelp"),
-    }
-
-
-def _of_event(record: Record) -> dict[str, Any]:
-    level = _level(needed(record, "type"), "type")
+def _of_event(record: Record) -> Record:
+    level = one_of(needed(record, "type"), "type", LEVELS)
     below = [text(record, name) or "" for name in _PLACES[1:]]
     return {
         "kind": "event",
-        "report": needed(record, "report"),
         **_place(level, [needed(record, "endpoint_group"), *below]),
-        "at": moment(record, "ts_monitored"),
-        "status": _status(needed(record, "status"), "status"),
-        "details": _details(free_text(record, "summary"), free_text(record, "message")),
-        "monitoring_host": text(record, "monitoring_host"),
+        "status": one_of(needed(record, "status"), "status", STATUSES),
+        "details": join("\n", free_text(record, "summary"), free_text(record, "message")),
         "url_history": text(record, "url.history") or text(record, "hostname_url"),
-        "url_help": text(record, "url.help"),
+        **read(record, EVENT),
     }
 
 
-def _of_alert(record: Record) -> dict[str, Any]:
-    event = needed(record, "event")
-    level = _level(event.removesuffix("_status"), "event")
+def _of_alert(record: Record) -> Record:
+    level = one_of(needed(record, "event").removesuffix("_status"), "event", LEVELS)
     told = an_object(record.get("attributes"), "attributes")
     names = [text(told, name) or "" for name in ("_group", "_service", "_endpoint", "_metric")]
     summary = free_text(told, "_mon_summary") or free_text(record, "text")
@@ -94,10 +85,9 @@ def _of_alert(record: Record) -> dict[str, Any]:
         "kind": "alert",
         "report": needed(record, "environment"),
         **_place(level, _completed(names, level, needed(record, "resource"))),
-        "at": moment(told, "_ts_monitored"),
-        "status": _status(needed(record, "severity").upper(), "severity"),
-        "details": _details(summary, free_text(told, "_mon_message")),
-        "url_history": text(told, "_alert_url"),
+        "status": one_of(needed(record, "severity").upper(), "severity", STATUSES),
+        "details": join("\n", summary, free_text(told, "_mon_message")),
+        **read(told, ALERT),
     }
 
 
@@ -119,20 +109,4 @@ def _place(level: str, names: list[str]) -> dict[str, str | None]:
         if not name:
             raise Broken(f"{place} is missing, which the level {level} needs")
     own = dict(zip(_PLACES, [*names[:depth], *[""] * (4 - depth)], strict=True))
-    return {"level": level, **own, "cause": "/".join(filter(None, names[depth:])) or None}
-
-
-def _level(word: str, name: str) -> str:
-    if word not in LEVELS:
-        raise Broken(f"{name} is no level: {shown(word)}")
-    return word
-
-
-def _status(word: str, name: str) -> str:
-    if word not in STATUSES:
-        raise Broken(f"{name} is no status: {shown(word)}")
-    return word
-
-
-def _details(*parts: str | None) -> str | None:
-    return "\n".join(filter(None, parts)) or None
+    return {"level": level, **own, "cause": join("/", *names[depth:])}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import pandas as pd
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -18,47 +19,29 @@ AVAILABILITY, RELIABILITY = 80, 85
 """What sites usually promise, in per cent."""
 
 
-class SiteFigures(NamedTuple):
-    """The figures of a site on a day, in per cent; None where they are not defined."""
-
-    site: str
-    date: str
-    availability: float | None
-    reliability: float | None
-    partial: bool
-
-
 class Board(NamedTuple):
     """What the board shows."""
 
-    figures: Sequence[SiteFigures]
+    figures: pd.DataFrame
+    """Of each site and day: `site`, `date`, `availability`, `reliability`, `partial`; NaN is not defined."""
     timelines: Mapping[str, Sequence[plots.Span]]
     """The statuses of each site on the last day."""
 
     @property
-    def days(self) -> list[str]:
-        """The days, oldest first."""
-        return sorted({each.date for each in self.figures})
-
-    @property
-    def last(self) -> dict[str, SiteFigures]:
-        """The figures of the last day, by site."""
-        return {each.site: each for each in self.figures if each.date == self.days[-1]}
-
-    @property
-    def sites(self) -> list[str]:
-        """The sites, the least available on the last day first, those without figures last."""
-        known = {site: each.availability for site, each in self.last.items() if each.availability is not None}
-        return sorted({each.site for each in self.figures}, key=lambda site: (known.get(site, 101), site))
+    def availability(self) -> pd.DataFrame:
+        """By site and day; the least available on the last day first, those without figures last."""
+        cells = self.figures.pivot(index="site", columns="date", values="availability")
+        return cells.sort_values(cells.columns[-1], kind="stable")
 
 
 def board(figures: DataFrame, statuses: DataFrame) -> Board:
     """Collect what the board shows from `columns.FIGURES` and `columns.STATUSES`."""
-    sites = figures.where("type = 'endpoint_group'")
+    sites = figures.where("type = 'endpoint_group'").withColumnRenamed("endpoint_group", "site")
     days = [row["date"] for row in sites.select("date").distinct().orderBy(F.desc("date")).limit(DAYS).collect()]
-    percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")) for name in ("availability", "reliability"))
-    shown = sites.where(F.col("date").isin(days)).select("endpoint_group", "date", *percents, "partial")
-    return Board([SiteFigures(*row) for row in shown.collect()], _timelines(statuses, days[0]) if days else {})
+    names = ("availability", "reliability")
+    percents = (F.when(F.col(name) >= 0, F.col(name).cast("double")).alias(name) for name in names)
+    shown = sites.where(F.col("date").isin(days)).select("site", "date", *percents, "partial")
+    return Board(shown.toPandas(), _timelines(statuses, days[0]) if days else {})
 
 
 def _timelines(statuses: DataFrame, day: str) -> dict[str, list[plots.Span]]:
@@ -73,17 +56,19 @@ def _timelines(statuses: DataFrame, day: str) -> dict[str, list[plots.Span]]:
 
 def sections(shown: Board) -> list[Section]:
     """Make the parts of a page about the board."""
-    if not shown.figures:
+    if shown.figures.empty:
         return [Section("Availability", "No day has been computed yet.")]
-    days, last, worst = shown.days, shown.last, shown.sites[:SITES]
-    known = {(each.site, each.date): each.availability for each in shown.figures}
-    cells = {site: [known.get((site, day)) for day in days] for site in worst}
+    cells = shown.availability
+    days, worst = list(cells.columns), cells.index[:SITES]
+    last = shown.figures[shown.figures["date"] == days[-1]].set_index("site")
+    last = last.loc[cells.index.intersection(last.index)]
     strips = {site: shown.timelines[site] for site in worst if site in shown.timelines}
     span = f"Availability of sites in per cent, {days[0]} to {days[-1]}, the least available first."
-    body = [(site, last[site].availability, last[site].reliability) for site in shown.sites if site in last]
+    drawn = Figure(plots.board({site: list(cells.loc[site]) for site in worst}, days), span)
+    body = list(last[["availability", "reliability"]].itertuples(name=None))
     table = Rows(("Site", "Availability, %", "Reliability, %"), body, f"All sites on {days[-1]}.")
     return [
-        Section("Availability", _verdict(list(last.values()), days[-1]), [Figure(plots.board(cells, days), span)]),
+        Section("Availability", _verdict(last, days[-1]), [drawn]),
         Section("Statuses", content=[Figure(plots.timelines(strips), f"Statuses of sites on {days[-1]}, UTC.")]),
         Section("Figures", content=[table]),
     ]
@@ -94,8 +79,8 @@ def as_page(shown: Board) -> str:
     return page("Availability and reliability", "What monitoring found of the sites, day by day.", sections(shown))
 
 
-def _verdict(sites: Sequence[SiteFigures], day: str) -> str:
-    met = sum((each.availability or 0) >= AVAILABILITY and (each.reliability or 0) >= RELIABILITY for each in sites)
-    unfinished = " The day is not over." if any(each.partial for each in sites) else ""
+def _verdict(sites: pd.DataFrame, day: str) -> str:
+    met = ((sites["availability"] >= AVAILABILITY) & (sites["reliability"] >= RELIABILITY)).sum()
+    unfinished = " The day is not over." if sites["partial"].any() else ""
     promise = f"{AVAILABILITY} % availability and {RELIABILITY} % reliability"
     return f"{met} of {len(sites)} sites reached {promise} on {day}.{unfinished}"

@@ -20,6 +20,10 @@ _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
 
 
+Profile = Mapping[str, list[str]]
+"""The metrics of each service that count."""
+
+
 class ServiceMetrics(msgspec.Struct, frozen=True):
     """The metrics of a service that count."""
 
@@ -40,11 +44,9 @@ class ServiceOperation(msgspec.Struct, frozen=True):
     operation: str
 
 
-class ServiceGroup(msgspec.Struct, frozen=True):
+class ServiceGroup(ServiceOperation, frozen=True):
     """Services that can stand in for each other, and how they come together."""
 
-    name: str
-    operation: str
     services: list[ServiceOperation]
 
 
@@ -94,10 +96,6 @@ class OperationsProfile(msgspec.Struct, frozen=True):
     operations: tuple[TruthTable, ...] = ()
 
 
-class NothingCounts(ValueError):
-    """A metric profile has no service that is in a group of the aggregation profile."""
-
-
 class Group(NamedTuple):
     """Services that can stand in for each other, with their operations."""
 
@@ -130,11 +128,11 @@ class Rules:
         }
 
     @classmethod
-    def of(cls, metrics: MetricProfile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
-        """Put three profiles together.
+    def of(cls, metrics: Profile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
+        """Put three profiles together; without `metrics` nothing counts.
 
         Raises:
-            ValueError: an operation is named that is not defined, or whose truth table is not complete; nothing counts.
+            ValueError: an operation is named that is not defined, or whose truth table is not complete.
         """
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
@@ -147,15 +145,14 @@ class Rules:
             Group(named(group.operation), {each.name: named(each.operation) for each in group.services})
             for group in aggregation.groups
         )
-        counting = {
-            each.service: tuple(sorted({*each.metrics} - {""})) for each in metrics.services if any(each.metrics)
-        }
         grouped = {service for group in groups for service in group.services}
-        both = {service: counting[service] for service in sorted(counting.keys() & grouped)}
-        if not both:
-            raise NothingCounts("no service is both in the metric profile and in a group of the aggregation profile")
+        counting = {
+            service: tuple(sorted({*names} - {""}))
+            for service, names in metrics.items()
+            if service in grouped and any(names)
+        }
         return cls(
-            both,
+            dict(sorted(counting.items())),
             named(aggregation.metric_operation),
             named(aggregation.profile_operation),
             groups,

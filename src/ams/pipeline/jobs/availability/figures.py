@@ -76,10 +76,8 @@ def results_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[Place, list[
     held: dict[str, dict[Place, list[Result]]] = {}
     for row in rows:
         if row["date"] is not None:
-            place, result = (
-                Place(*(row[name] for name in _METRIC)),
-                Result(row["second"], *(row[name] for name in _TOLD)),
-            )
+            place = Place(*(row[name] for name in _METRIC))
+            result = Result(row["second"], *(row[name] for name in _TOLD))
             held.setdefault(row["date"], {}).setdefault(place, []).append(result)
     return held
 
@@ -108,9 +106,8 @@ def site_rows(
 
 def statuses(rows: DataFrame, report: str) -> DataFrame:
     """Pick the stretches of statuses out of `columns.ROWS`. Returns: `columns.STATUSES`."""
-    times = {
-        name: F.timestamp_seconds(F.unix_timestamp("date", "yyyy-MM-dd") + F.col(name)) for name in ("start", "end")
-    }
+    midnight = F.unix_timestamp("date", "yyyy-MM-dd")
+    times = {name: F.timestamp_seconds(midnight + F.col(name)) for name in ("start", "end")}
     return rows.where("event IS NULL").withColumns({"report": F.lit(report), **times}).select(*STATUSES.names)
 
 
@@ -126,14 +123,12 @@ def figures(rows: DataFrame, report: str) -> DataFrame:
         *(F.sum(name).cast("int").alias(name) for name in _SECONDS)
     )
     up, unknown, down = (F.col(name) for name in _SECONDS)
-    known, day = DAY - unknown, F.lit(DAY)
+    known = DAY - unknown
     found = {
         "report": F.lit(report),
         "availability": ratio(up, known, 100),
         "reliability": ratio(up, known - down, 100),
-        "up": ratio(up, day),
-        "unknown": ratio(unknown, day),
-        "down": ratio(down, day),
+        **{name.removesuffix("_seconds"): ratio(F.col(name), F.lit(DAY)) for name in _SECONDS},
     }
     return counted.withColumns(found).select(*FIGURES.names)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.availability import documents
-from ams.pipeline.jobs.availability.documents import MetricProfile, Place, Rules, midnight
+from ams.pipeline.jobs.availability.documents import Place, Profile, Rules, midnight
 from ams.pipeline.jobs.availability.parse import Lists, Shape
 from ams.pipeline.jobs.availability.timelines import DAY, Span
 
@@ -159,29 +159,30 @@ def day_before(day: str, days: int = 1) -> str:
 
 def _files(options: Options) -> Lists:
     profile, downtimes = options.metric_profile, options.downtimes
+    services = _single("metric_profile", profile, documents.MetricProfile).services if profile else []
     return Lists(
         _by_date(_listed("topology", options.topology, documents.EndpointItem)),
         _by_date(_listed("groups", options.groups, documents.GroupItem)),
-        {"": _single("metric_profile", profile, MetricProfile)} if profile else {},
+        {"": {each.service: each.metrics for each in services}} if profile else {},
         {"": _listed("downtimes", downtimes, documents.Downtime)} if downtimes else {},
     )
 
 
-def _rules(options: Options, profiles: Mapping[str, MetricProfile]) -> dict[str, Rules]:
+def _rules(options: Options, profiles: Mapping[str, Profile]) -> dict[str, Rules]:
     """Return the rules by each metric profile; of those from messages only where something counts: none ends a run."""
     aggregation = _single("aggregation_profile", options.aggregation_profile, documents.AggregationProfile)
     option, operations = "aggregation_profile", documents.OperationsProfile()
     if options.operations_profile:
         option = "operations_profile"
         operations = _single(option, options.operations_profile, documents.OperationsProfile)
-    found = {}
-    for day, profile in profiles.items():
-        try:
-            found[day] = Rules.of(profile, aggregation, operations)
-        except ValueError as error:
-            if options.metric_profile or not isinstance(error, documents.NothingCounts):
-                raise WrongOption(option, str(error)) from error
-    return found
+    try:
+        found = {day: Rules.of(profile, aggregation, operations) for day, profile in profiles.items()}
+    except ValueError as error:
+        raise WrongOption(option, str(error)) from error
+    counting = {day: rules for day, rules in found.items() if rules.metrics}
+    if options.metric_profile and not counting:
+        raise WrongOption(option, "no service is both in the metric profile and in a group of the aggregation profile")
+    return counting
 
 
 def _by_date(items: Iterable[Dated]) -> dict[str, list[Dated]]:

@@ -9,7 +9,6 @@ request and after its withdrawal, and after a kill in the middle.
 import hashlib
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -19,7 +18,7 @@ from ams.pipeline.jobs.availability.board import as_page, board
 from ams.pipeline.jobs.availability.columns import DAYS, EVENTS, FIGURES, RESULTS, STATUSES, SYNCED
 from ams.pipeline.jobs.availability.figures import computed, events, figures, figures_of_groups, statuses
 from ams.pipeline.jobs.availability.inputs import DayInputs, Inputs, Options, day_before, inputs
-from ams.pipeline.jobs.availability.parse import Lists, lists, parse_lists, parse_results
+from ams.pipeline.jobs.availability.parse import lists, parse_lists, parse_results
 from ams.pipeline.jobs.availability.telling import Outbox
 from ams.pipeline.jobs.availability.timelines import DAY
 from ams.pipeline.jobs.base import Job
@@ -34,98 +33,77 @@ AT_ONCE = 7
 
 
 def run(run: Run, options: Options) -> None:
-    """Store the results of the topic by day, and keep the tables of the board right."""
-    topics = [each for each in (options.topic, options.sync_topic) if each]
-    follow(run, options, run.topic(*topics, maxOffsetsPerTrigger=str(options.batch_messages)))
-
-
-def follow(run: Run, options: Options, messages: DataFrame) -> None:
-    """Do the job over any stream of messages (`columns.MESSAGES`)."""
+    """Store the results of the topic by day, and compute the days that have news."""
     inputs(options)  # what is wrong in a file is said before anything is read
-    job = Availability(run, options)
-    run.stream(messages, job.handle, job.refresh)
+    stored, synced = run.table("results", RESULTS, ("date",)), run.table("synced", SYNCED)
 
-
-@dataclass(frozen=True, slots=True)
-class Availability:
-    """The two halves of the job: storing what came, and computing from what is stored."""
-
-    run: Run
-    options: Options
-
-    def handle(self, batch: DataFrame, batch_id: int) -> None:
-        """Store a batch of messages; what is none of what it should be is set aside."""
-        sync = F.col("topic") == self.options.sync_topic
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        sync = F.col("topic") == options.sync_topic
         latest = time.time() + DAY  # clocks differ, but not by a day
-        items = split(rows_of(batch.where(sync), parse_lists(self.options.report), SYNCED), SYNCED)
-        with parsed(batch.where(~sync), parse_results(self.options.shape, latest), RESULTS) as found:
-            self.run.append(self._stored, with_source(found.records), batch_id)
-            if self.options.sync_topic:
-                self.run.append(self._synced, with_source(items.records), batch_id)
-            self.run.quarantine(found.broken.unionByName(items.broken), batch_id)
+        items = split(rows_of(batch.where(sync), parse_lists(options.report), SYNCED), SYNCED)
+        with parsed(batch.where(~sync), parse_results(options.shape, latest), RESULTS) as found:
+            run.append(stored, with_source(found.records), batch_id)
+            if options.sync_topic:
+                run.append(synced, with_source(items.records), batch_id)
+            run.quarantine(found.broken.unionByName(items.broken), batch_id)
 
-    def refresh(self) -> None:
-        """Compute the days that are not as they should be, a few at a time."""
-        known = inputs(self.options, self._lists())
+    def refresh() -> None:
+        came = synced.read(columns=SYNCED.names[:3]).distinct().collect() if options.sync_topic else []
+        known = inputs(options, lists(map(tuple, came)))
         if known.unfit:
-            self.run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
-        if not known.rules:
-            self.run.say(f"no metric profile has come in {self.options.sync_topic} yet: nothing to compute")
-            return
-        outbox = Outbox.of(self.run, self.options.events_topic) if self.options.events_topic else None
-        before = {row["date"]: row["fingerprint"] for row in self._days.read().collect()}
-        every = fingerprints(self._stored.files(), known, self.options, int(time.time()))
-        due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
-        for start in range(0, len(due), AT_ONCE):
-            self._compute(due[start : start + AT_ONCE], outbox)
-        if outbox:
-            outbox.send()
-        if due and self.run.every is None:
-            shown = board(self._result("figures", FIGURES).read(), self._result("statuses", STATUSES).read())
-            put(self.run.work / "board.html", as_page(shown))
-        self.run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
+            run.say(f"metric profiles of which nothing counts, passed over: {', '.join(known.unfit)}")
+        if known.rules:
+            compute_due(run, options, stored, known)
+        else:
+            run.say(f"no metric profile has come in {options.sync_topic} yet: nothing to compute")
 
-    def _compute(self, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None) -> None:
-        """Compute some days; they count as computed, by their fingerprints, when all the rest is written."""
-        report, days = self.options.report, [day for day, _ in due]
-        by_day: list[Partition] = [{"date": day.day} for day in days]
-        needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
-        results = self._stored.read([{"date": date} for date in needed])
-        rows = computed(results, days, report, self.options.repeat_hours * 3600).persist()
-        try:
-            rows.count()  # fills the cache with all cores; each result below is written by one task
-            self._result("statuses", STATUSES).replace(statuses(rows, report), by_day)
-            counted = figures(rows, report)
-            of_groups = figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
-            self._result("figures", FIGURES).replace(counted.unionByName(of_groups), by_day)
-            told = self._result("events", EVENTS)
-            told.replace(events(rows), by_day)
-        finally:
-            rows.unpersist()
-        if outbox:
-            outbox.put(told.read(by_day))
-        self._days.replace(self.run.spark.createDataFrame([(print_of, day.day) for day, print_of in due], DAYS))
+    topics = [each for each in (options.topic, options.sync_topic) if each]
+    run.stream(run.topic(*topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
-    def _lists(self) -> Lists:
-        if not self.options.sync_topic:
-            return Lists()
-        return lists([tuple(row) for row in self._synced.read(columns=SYNCED.names[:3]).distinct().collect()])
 
-    @property
-    def _stored(self) -> Table:
-        return self.run.table("results", RESULTS, ("date",))
+def compute_due(run: Run, options: Options, stored: Table, known: Inputs) -> None:
+    """Compute the days that are not as they should be, a few at a time, publish their events, and draw the board."""
+    outbox = Outbox.of(run, options.events_topic) if options.events_topic else None
+    before = {row["date"]: row["fingerprint"] for row in daily(run, "days", DAYS).read().collect()}
+    every = fingerprints(stored.files(), known, options, int(time.time()))
+    due = [(day, print_of) for day, print_of in every if before.get(day.day) != print_of]
+    for start in range(0, len(due), AT_ONCE):
+        compute(run, options, stored, due[start : start + AT_ONCE], outbox)
+    if outbox:
+        outbox.send()
+    if due and run.every is None:
+        shown = board(daily(run, "figures", FIGURES).read(), daily(run, "statuses", STATUSES).read())
+        put(run.work / "board.html", as_page(shown))
+    run.say(f"computed {', '.join(day.day for day, _ in due)}" if due else "nothing to compute")
 
-    @property
-    def _synced(self) -> Table:
-        return self.run.table("synced", SYNCED)
 
-    @property
-    def _days(self) -> Table:
-        return self._result("days", DAYS)
+def compute(
+    run: Run, options: Options, stored: Table, due: Sequence[tuple[DayInputs, str]], outbox: Outbox | None
+) -> None:
+    """Compute some days; they count as computed, by their fingerprints, when all the rest is written."""
+    report, days = options.report, [day for day, _ in due]
+    by_day: list[Partition] = [{"date": day.day} for day in days]
+    needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
+    results = stored.read([{"date": date} for date in needed])
+    rows = computed(results, days, report, options.repeat_hours * 3600).persist()
+    told = daily(run, "events", EVENTS)
+    try:
+        rows.count()  # fills the cache with all cores; each result below is written by one task
+        daily(run, "statuses", STATUSES).replace(statuses(rows, report), by_day)
+        counted = figures(rows, report)
+        of_groups = figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
+        daily(run, "figures", FIGURES).replace(counted.unionByName(of_groups), by_day)
+        told.replace(events(rows), by_day)
+    finally:
+        rows.unpersist()
+    if outbox:
+        outbox.put(told.read(by_day))
+    daily(run, "days", DAYS).replace(run.spark.createDataFrame([(print_of, day.day) for day, print_of in due], DAYS))
 
-    def _result(self, name: str, schema: StructType) -> Table:
-        """Return a table with one partition a day, which is replaced whole."""
-        return self.run.result(name, schema, ("date",))
+
+def daily(run: Run, name: str, schema: StructType) -> Table:
+    """Return a table with one partition a day, which is replaced whole."""
+    return run.result(name, schema, ("date",))
 
 
 def with_source(records: DataFrame) -> DataFrame:
@@ -155,16 +133,12 @@ def _extent(files: Collection[File]) -> tuple[int, int]:
     return sum(each.rows for each in files), max(batches, default=-1)
 
 
+FILES = {"metric_profile", "aggregation_profile", "operations_profile", "topology", "groups", "downtimes"}
 JOB = Job(
-    name="availability",
-    summary="Daily availability and reliability of sites, services and endpoints, from monitoring results",
-    options=Options,
-    run=run,
+    "availability",
+    "Daily availability and reliability of sites, services and endpoints, from monitoring results",
+    Options,
+    run,
     # Days are computed again when one of these says something else; so they may say it from another file, too.
-    harmless=frozenset(
-        {
-            *("metric_profile", "aggregation_profile", "operations_profile", "topology", "groups"),
-            *("downtimes", "recomputations", "repeat_hours", "batch_messages"),
-        }
-    ),
+    harmless=frozenset({*FILES, "recomputations", "repeat_hours", "batch_messages"}),
 )

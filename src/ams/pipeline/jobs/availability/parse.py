@@ -16,14 +16,7 @@ import msgspec
 from fastavro import parse_schema, schemaless_reader
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.availability.documents import (
-    Downtime,
-    EndpointItem,
-    GroupItem,
-    MetricProfile,
-    ServiceMetrics,
-    moment,
-)
+from ams.pipeline.jobs.availability.documents import Downtime, EndpointItem, GroupItem, Profile, moment
 from ams.pipeline.jobs.availability.timelines import STATUSES
 
 Shape = Literal["current", "without_actual_data", "actual_data_last"]
@@ -38,16 +31,15 @@ def _schema(name: str, words: Iterable[str], others: Mapping[str, Any]) -> Any:
 
 
 _WORDS = ("timestamp", "service", "hostname", "metric", "status")
-_TEXTS = ("monitoring_host", "actual_data", "summary", "message", "tags")
-_ORDERS: Mapping[Shape, tuple[str, ...]] = {
-    "current": _TEXTS,
-    "without_actual_data": tuple(name for name in _TEXTS if name != "actual_data"),
-    "actual_data_last": (*(name for name in _TEXTS if name != "actual_data"), "actual_data"),
+_SHAPES: Mapping[Shape, str] = {
+    "current": "monitoring_host actual_data summary message tags",
+    "without_actual_data": "monitoring_host summary message tags",
+    "actual_data_last": "monitoring_host summary message tags actual_data",
 }
 _TAGS = {"tags": {"type": "map", "values": ["null", "string"]}}
 RESULT_SCHEMAS: Mapping[Shape, Any] = {
-    shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names, "string"), **_TAGS})
-    for shape, names in _ORDERS.items()
+    shape: _schema("metric_data", _WORDS, {**dict.fromkeys(names.split(), "string"), **_TAGS})
+    for shape, names in _SHAPES.items()
 }
 """The schemas of results by the names that the job's option has for them."""
 
@@ -70,8 +62,6 @@ LIST_SCHEMAS: Mapping[str, Any] = {
     for kind, (_, words) in _KINDS.items()
 }
 """The schemas of lists by the type that the attributes name."""
-UNUSED = ("weights",)
-"""A type that is sent as well, and that no figure here depends on."""
 
 _UNREADABLE = (EOFError, IndexError, KeyError, MemoryError, OverflowError, StopIteration, TypeError, ValueError)
 """What the Avro reader raises at bytes that are not a datum of the schema."""
@@ -99,13 +89,13 @@ def parse_results(shape: Shape, latest: float = math.inf) -> Parse:
 def parse_lists(report: str) -> Parse:
     """Make the parser of messages with lists.
 
-    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or an unused type. It
+    It yields `type`, `partition_date` and `item` (JSON) of each record, none for another report or for weights. It
     raises `Broken` for a message that is not datums of its type from beginning to end; nothing of it is used then.
     """
 
     def parse(data: bytes, attributes: Mapping[str, str]) -> Iterator[dict[str, str]]:
         kind = attributes.get("type", "")
-        if attributes.get("report", report) != report or kind in UNUSED:
+        if attributes.get("report", report) != report or kind == "weights":  # on which no figure here depends
             return
         if kind not in _KINDS:
             raise Broken(f"type {kind[:30]!r} is none of {', '.join(_KINDS)}")
@@ -193,7 +183,7 @@ class Lists(NamedTuple):
 
     endpoints: Mapping[str, list[EndpointItem]] = {}
     groups: Mapping[str, list[GroupItem]] = {}
-    profiles: Mapping[str, MetricProfile] = {}
+    profiles: Mapping[str, Profile] = {}
     downtimes: Mapping[str, list[Downtime]] = {}
 
 
@@ -209,13 +199,13 @@ def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
     return Lists(
         held["group_endpoints"],
         held["group_groups"],
-        {day: _profile(metrics) for day, metrics in held["metric_profile"].items()},
+        {day: _profile(each) for day, each in held["metric_profile"].items()},
         held["downtimes"],
     )
 
 
-def _profile(metrics: Iterable[Metric]) -> MetricProfile:
+def _profile(metrics: Iterable[Metric]) -> Profile:
     services: dict[str, list[str]] = {}
     for each in metrics:
         services.setdefault(each.service, []).append(each.metric)
-    return MetricProfile([ServiceMetrics(service, names) for service, names in services.items()])
+    return services

@@ -14,16 +14,7 @@ from typing import Any, NamedTuple
 
 from ams.pipeline.jobs.availability.documents import Place, midnight
 from ams.pipeline.jobs.availability.inputs import DayInputs
-from ams.pipeline.jobs.availability.timelines import (
-    DAY,
-    SEVERITY,
-    Change,
-    Timeline,
-    combined,
-    holding,
-    joined,
-    overridden,
-)
+from ams.pipeline.jobs.availability.timelines import SEVERITY, Change, Timeline, combined, holding, joined, overridden
 
 
 class Result(NamedTuple):
@@ -143,7 +134,8 @@ class _Teller:
     def event(self, place: Place, happening: Happening) -> dict[str, Any]:
         second, repeat = happening.second, str(happening.reminder).lower()
         cause = self._cause(place, happening)
-        result = self._result(cause, second)
+        found = [each for each in self.results.get(cause, ()) if each.second == second]
+        result = max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
         return {
             "report": self.report,
             "type": place.level,
@@ -176,19 +168,14 @@ class _Teller:
         number = self.lines[place].number(second)
         return changes[number], changes[max(number - 1, 0)]
 
-    def _result(self, place: Place, second: int) -> Result:
-        found = [each for each in self.results.get(place, ()) if each.second == second]
-        return max(found, key=lambda each: SEVERITY[each.status], default=Result(second, ""))
-
     def _fours(self, cause: Place, second: int) -> dict[str, list[str]]:
         """Tell of each level from the cause on up: status, previous status, and since when each."""
-        levels = {"metric": "metric", "endpoint": "endpoint", "service": "service", "egroup": "endpoint_group"}
-        pairs = zip(levels.items(), cause.above(), strict=True)
-        return {f"status_{name}": self._four(at, second) if at.level == level else [] for (name, level), at in pairs}
-
-    def _four(self, place: Place, second: int) -> list[str]:
-        now, previous = self._last_two(place, second)
-        return [now.status, previous.status, self._time(now.second), self._time(previous.second)]
+        fours: dict[str, list[str]] = {f"status_{name}": [] for name in ("metric", "endpoint", "service", "egroup")}
+        for place in cause.above():
+            now, previous = self._last_two(place, second)
+            four = [now.status, previous.status, self._time(now.second), self._time(previous.second)]
+            fours["status_egroup" if place == Place() else f"status_{place.level}"] = four
+        return fours
 
     def _neighbours(self, place: Place, cause: Place, second: int) -> dict[str, Sequence[str]]:
         """Tell the metrics of the endpoint, and on the level of the site all its endpoints."""
@@ -206,7 +193,7 @@ class _Teller:
         return _written(self.inputs.day, second)
 
 
-@lru_cache(maxsize=DAY)
+@lru_cache(maxsize=100_000)
 def _written(day: str, second: int) -> str:
     """Write a second of a day as a time; the same few are written over and over."""
     return f"{datetime.fromtimestamp(midnight(day) + second, UTC):%Y-%m-%dT%H:%M:%SZ}"

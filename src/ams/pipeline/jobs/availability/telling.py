@@ -4,17 +4,16 @@ What is to be published is first put into a table of its own, numbered, and then
 a kill in between publishes the same under the same name once more, which the service answers without storing it again.
 """
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from ams.pipeline.checkpoint import CHECKPOINT, write
+from ams.pipeline.checkpoint import CHECKPOINT, read, write
 from ams.pipeline.jobs.availability.columns import EVENT, OUTBOX
 from ams.pipeline.running import Run
 from ams.pipeline.sink import publish
@@ -58,14 +57,20 @@ class Outbox:
 
     def send(self) -> int:
         """Publish what has not been, oldest first; returns how many numbers that were."""
-        sent = msgspec.json.decode(self.marker.read_bytes(), type=Sent).number if self.marker.exists() else -1
-        pending = range(sent + 1, self.table.batch() + 1)
-        for number in pending:
-            rows = self.table.read().where(F.col("number") == number)
-            with outside_of_batches(self.table.spark):
+        sent = read(self.marker, Sent) or Sent(-1)
+        pending = range(sent.number + 1, self.table.batch() + 1)
+        context = self.table.spark.sparkContext
+        batch = context.getLocalProperty(BATCH_ID)
+        # Under the given name alone: which batch is at work when something is sent again is a matter of chance.
+        context.setLocalProperty(BATCH_ID, None)  # type: ignore[arg-type]  # null takes a property away
+        try:
+            for number in pending:
+                rows = self.table.read().where(F.col("number") == number)
                 key = {"idempotencyKey": f"events-{self.name}-{number}"}
                 publish(_messages(rows), {**self.options, **key}, ("order_by",))
-            write(self.marker, Sent(number))
+                write(self.marker, Sent(number))
+        finally:
+            context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent
         return len(pending)
 
 
@@ -75,15 +80,3 @@ def _messages(rows: DataFrame) -> DataFrame:
     attributes = F.create_map(*(part for name, column in named.items() for part in (F.lit(name), F.col(column))))
     order = F.concat_ws(" ", "ts_monitored", *(name for name in EVENT if name != "ts_monitored"))
     return rows.select("data", attributes.alias("attributes"), order.alias("order_by"))
-
-
-@contextlib.contextmanager
-def outside_of_batches(spark: SparkSession) -> Iterator[None]:
-    """Publish under the given name alone: which batch is at work when something is sent again is a matter of chance."""
-    context = spark.sparkContext
-    batch = context.getLocalProperty(BATCH_ID)
-    context.setLocalProperty(BATCH_ID, None)  # type: ignore[arg-type]  # null takes a property away
-    try:
-        yield
-    finally:
-        context.setLocalProperty(BATCH_ID, batch)  # type: ignore[arg-type]  # it may have been absent

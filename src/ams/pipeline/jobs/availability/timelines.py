@@ -40,14 +40,11 @@ class Operation:
         for a, b in product(STATUSES, repeat=2):
             if (a, b) not in self.table:
                 raise ValueError(f"operation {self.name} does not say what {a} and {b} give")
-        for a, b, c in product(STATUSES, repeat=3):
-            if not self._is_lawful(a, b, c):
-                raise ValueError(f"operation {self.name} gives another outcome for {a}, {b}, {c} in another order")
-
-    def _is_lawful(self, a: str, b: str, c: str) -> bool:
         table = self.table
-        same = table[a, a] == a and table[a, b] == table[b, a]
-        return same and table[table[a, b], c] == table[a, table[b, c]]
+        for a, b, c in product(STATUSES, repeat=3):
+            same = table[a, a] == a and table[a, b] == table[b, a]
+            if not same or table[table[a, b], c] != table[a, table[b, c]]:
+                raise ValueError(f"operation {self.name} gives another outcome for {a}, {b}, {c} in another order")
 
     def over(self, statuses: Iterable[str]) -> str:
         """Join the statuses, at least one; how often each occurs and in which order does not matter."""

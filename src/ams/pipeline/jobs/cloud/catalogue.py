@@ -3,125 +3,97 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType
 
 from ams.pipeline.columns import PLACE
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
+from ams.pipeline.jobs.frames import columns, first
 
 _TOPIC = r"^SITE_(.+)_ENDPOINT_([^_]+)$"
 """Topics of sites: the site's name, and the id of its endpoint in the configuration database."""
 
+CAPACITY = columns(("bigint", "cores ram_mb storage_gb"))
+"""How much there is in all."""
+ENDPOINT = columns(
+    ("string", "id url interface interface_version implementation implementation_version"),
+    ("string", "authentication health serving"),
+)
+"""Where a cloud is spoken to; an interface is such as `org.openstack.nova`."""
+SHARE = columns(("string", "id vo project"), ("bigint", "max_instances instances max_cpus max_ram_mb"))
+"""What a VO (virtual organisation) may use at a site.
 
-def _type(of: Any) -> DataType:
-    """Return the type of a column by that of a field: text, whole numbers, structs, lists of them, or none."""
-    if of in (str, int):
-        return StringType() if of is str else LongType()
-    if get_origin(of) is tuple:
-        return ArrayType(_type(get_args(of)[0]))
-    return _type(get_args(of)[0]) if get_args(of) else _struct(of)
+`project` is the site's own name or id of the place its members work in, `instances` how many there are now, running or
+not; the most CPUs and memory are of one instance.
+"""
+IMAGE = columns(("string", "id name version os platform marketplace"))
+"""A system that instances can be started with; `marketplace` is where the federation knows it: a URL or a name."""
+FLAVOUR = columns(("string", "id name"), ("bigint", "cpus ram_mb disk_gb accelerators"))
+"""A size that instances can have."""
+_VOS = ("array<string>", "vos")
 
-
-def _struct(of: type[msgspec.Struct]) -> StructType:
-    return StructType([StructField(each.name, _type(each.type)) for each in msgspec.structs.fields(of)])
-
-
-def _columns(kind: DataType, names: str) -> list[StructField]:
-    return [StructField(name, kind) for name in names.split()]
-
-
-DESCRIPTION = _struct(Description)
-"""What one message says; `parse` makes these."""
-
-LATEST = StructType([*PLACE.fields, StructField("endpoint_id", StringType()), *DESCRIPTION.fields])
+DESCRIPTION = columns(
+    ("string", "shape site"),
+    (CAPACITY, "capacity"),
+    (ArrayType(ENDPOINT), "endpoints"),
+    (ArrayType(SHARE), "shares"),
+    (ArrayType(columns(IMAGE, _VOS)), "images"),
+    (ArrayType(columns(FLAVOUR, _VOS)), "flavours"),
+)
+"""What one message says, by `parse`: `shape` is `glue2-ldif`, `glue21-json` or `cmdb-json`, `site` what it calls its
+site; the topic has the name that counts."""
+LATEST = columns(PLACE, ("string", "endpoint_id"), DESCRIPTION)
 """A description and where it stands. `site` and `endpoint_id` are those of the topic's name, where it has them."""
 
-_AT = StructType([*_columns(StringType(), "site endpoint_id topic"), StructField("offset", LongType())])
+_AT = columns(("string", "site endpoint_id topic"), ("bigint", "offset"))
 """Whose description a row is of, and by topic and offset which message that was."""
-SITES = StructType(
-    [
-        *_AT.fields,
-        StructField("published", TimestampType()),
-        StructField("silent_hours", DoubleType()),
-        StructField("stale", BooleanType()),
-        StructField("shape", StringType()),
-        *_columns(ArrayType(StringType()), "vos"),
-        *_columns(LongType(), "endpoints images flavours"),
-        *_struct(Capacity).fields,
-    ]
+SITES = columns(
+    _AT,
+    ("timestamp", "published"),
+    ("double", "silent_hours"),
+    ("boolean", "stale"),
+    ("string", "shape"),
+    _VOS,
+    ("bigint", "endpoints images flavours"),
+    CAPACITY,
 )
 """A row for each topic, hours to two digits. The three counts are of different ones."""
-_VO = _columns(StringType(), "vo")
 ITEMS = {
-    "endpoints": StructType([*_AT.fields, *_struct(Endpoint).fields]),
-    "shares": StructType([*_AT.fields, *_struct(Share).fields]),
-    "images": StructType([*_VO, *_AT.fields, *_struct(Image).fields[:-1]]),
-    "flavours": StructType([*_VO, *_AT.fields, *_struct(Flavour).fields[:-1]]),
+    "endpoints": columns(_AT, ENDPOINT),
+    "shares": columns(_AT, SHARE),
+    "images": columns(("string", "vo"), _AT, IMAGE),
+    "flavours": columns(("string", "vo"), _AT, FLAVOUR),
 }
 """A row for each item of each topic; of images and flavours for each VO that may use it."""
 
 
 def placed(descriptions: DataFrame) -> DataFrame:
     """Return descriptions (`DESCRIPTION` and `source`) with their place."""
-    topic = F.col("source.topic")
-    named = F.nullif(F.regexp_extract(topic, _TOPIC, 1), F.lit(""))
-    return descriptions.select(
-        *(F.col(f"source.{name}").alias(name) for name in PLACE.names),
-        F.nullif(F.regexp_extract(topic, _TOPIC, 2), F.lit("")).alias("endpoint_id"),
-        "shape",
-        F.coalesce(named, "site", topic).alias("site"),
-        *DESCRIPTION.names[2:],
-    ).select(*LATEST.names)
+    site, endpoint = (F.nullif(F.regexp_extract("source.topic", _TOPIC, part), F.lit("")) for part in (1, 2))
+    named = {"site": F.coalesce(site, "site", "source.topic"), "endpoint_id": endpoint}
+    return descriptions.withColumns(named).select("*", "source.*").select(*LATEST.names)
 
 
 def latest(descriptions: DataFrame) -> DataFrame:
     """Keep of each topic the description published last, whichever comes first here."""
-    newest = Window.partitionBy("project", "topic").orderBy(F.desc("publish_time"), F.desc("offset"))
-    ranked = descriptions.withColumn("_rank", F.row_number().over(newest))
-    return ranked.where(F.col("_rank") == 1).select(*LATEST.names)
+    return first(descriptions, ("project", "topic"), F.desc("publish_time"), F.desc("offset"))
 
 
 def sites(descriptions: DataFrame, now: datetime, stale_hours: float) -> DataFrame:
     """Return a row for each topic, by its latest description; `stale` if that is older than so many hours at `now`."""
     seconds = F.lit(now).cast("double") - F.col("publish_time").cast("double")
-    return descriptions.select(
-        "site",
-        "endpoint_id",
-        "topic",
-        "offset",
-        F.col("publish_time").alias("published"),
-        F.round(seconds / 3600, 2).alias("silent_hours"),
-        (seconds > stale_hours * 3600).alias("stale"),
-        "shape",
-        _vos().alias("vos"),
-        *(_different(name).alias(name) for name in ("endpoints", "images", "flavours")),
-        *(F.col(f"capacity.{name}").alias(name) for name in Capacity.__struct_fields__),
-    ).select(*SITES.names)
-
-
-def _different(name: str) -> Column:
-    """Count the different items of a list."""
-    return F.size(F.array_distinct(F.col(f"{name}.id"))).cast("long")
-
-
-def _vos() -> Column:
-    """Return all VOs that a description names."""
-    named = F.concat(F.col("shares.vo"), F.flatten(F.col("images.vos")), F.flatten(F.col("flavours.vos")))
-    return F.array_sort(F.array_distinct(named))
+    vos = F.concat("shares.vo", F.flatten("images.vos"), F.flatten("flavours.vos"))
+    found = {
+        "published": F.col("publish_time"),
+        "silent_hours": F.round(seconds / 3600, 2),
+        "stale": seconds > stale_hours * 3600,
+        "vos": F.array_sort(F.array_distinct(vos)),
+        **{name: F.size(F.array_distinct(f"{name}.id")).cast("long") for name in ("endpoints", "images", "flavours")},
+    }
+    return descriptions.withColumns(found).select("*", "capacity.*").select(*SITES.names)
 
 
 def items(descriptions: DataFrame, name: str) -> DataFrame:

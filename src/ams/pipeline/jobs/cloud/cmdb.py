@@ -1,32 +1,36 @@
 """CMDB as JSON: a list of typed items (provider, service, tenant, flavor, image), or an object with only `images`."""
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
-from ams.pipeline.jobs.cloud.reading import distinct, joined, named, read
-from ams.pipeline.jobs.fields import Record, an_object, needed, objects, text, total, whole
+from ams.pipeline.jobs.fields import Record, an_object, join, names, needed, objects, read, text, total, whole
 
-ENDPOINT: Final = named(Endpoint, "id=id url=endpoint interface=service_type")
-SHARE: Final = named(Share, "id=tenant_id vo=user_group project=tenant_name")
-IMAGE: Final = named(Image, "id=image_id platform=architecture marketplace=image_marketplace_id")
-FLAVOUR: Final = named(Flavour, "id=flavor_id cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
+ENDPOINT: Final = names(needed="id=id", text="url=endpoint interface=service_type")
+SHARE: Final = names(needed="id=tenant_id vo=user_group", text="project=tenant_name")
+IMAGE: Final = names(needed="id=image_id", text="platform=architecture marketplace=image_marketplace_id")
+FLAVOUR: Final = names(needed="id=flavor_id", whole="cpus=num_vcpus ram_mb=ram disk_gb=disk accelerators=num_gpus")
 
 
-def described(value: Any) -> Description:
+def described(value: Any) -> Record:
     """Read a description; raises `Broken`, naming the item and the field."""
     items = _items(value)
     vos = {needed(each, "tenant_id"): needed(each, "user_group") for each in items.get("tenant", [])}
     services = items.get("service", [])
-    return Description(
-        shape="cmdb-json",
-        site=next((text(each, "name") for each in items.get("provider", [])), None),
-        capacity=_capacity(services),
-        endpoints=tuple(Endpoint(**read(each, ENDPOINT)) for each in services),
-        shares=tuple(Share(**read(each, SHARE)) for each in items.get("tenant", [])),
-        images=_merged(items.get("image", []), "image_id", vos, _image),
-        flavours=_merged(items.get("flavor", []), "flavor_id", vos, _flavour),
-    )
+    told = [an_object(service.get("properties") or {}, "properties") for service in services]
+    cores, ram = (total((whole(each, name) for each in told), name) for name in ("num_cpus", "mem_total"))
+    return {
+        "shape": "cmdb-json",
+        "site": next((text(each, "name") for each in items.get("provider", [])), None),
+        "capacity": {"cores": cores, "ram_mb": ram},
+        "endpoints": [read(each, ENDPOINT) for each in services],
+        "shares": [read(each, SHARE) for each in items.get("tenant", [])],
+        "images": [_image(*each) for each in _merged(items.get("image", []), "image_id", vos)],
+        "flavours": [
+            {**read(item, FLAVOUR), "name": text(item, "flavor_name") or item["flavor_id"], "vos": users}
+            for item, users in _merged(items.get("flavor", []), "flavor_id", vos)
+        ],
+    }
 
 
 def _items(value: Any) -> dict[str, list[Record]]:
@@ -42,30 +46,18 @@ def _items(value: Any) -> dict[str, list[Record]]:
     return found
 
 
-def _merged(items: list[Record], key: str, vos: dict[str, str], make: Any) -> tuple[Any, ...]:
-    """Make one value of the items with the same id, which stand there once for each tenant."""
-    users: dict[str, set[str]] = {}
-    first: dict[str, Record] = {}
+def _merged(items: list[Record], key: str, vos: dict[str, str]) -> Iterator[tuple[Record, list[str]]]:
+    """Give the first item of each id, which stands there once for each tenant, and the VOs of all."""
+    alike: dict[str, list[Record]] = {}
     for item in items:
-        name = needed(item, key)
-        first.setdefault(name, item)
-        vo = vos.get(text(item, "tenant_id") or "") or text(item, "tenant_name")
-        users.setdefault(name, set()).update([vo] if vo else [])
-    return tuple(make(name, item, distinct(users[name])) for name, item in first.items())
+        alike.setdefault(needed(item, key), []).append(item)
+    for same in alike.values():
+        users = {vos.get(text(item, "tenant_id") or "") or text(item, "tenant_name") for item in same}
+        yield same[0], sorted(filter(None, users))
 
 
-def _image(name: str, item: Record, vos: tuple[str, ...]) -> Image:
+def _image(item: Record, vos: list[str]) -> Record:
     version = item.get("version")  # some write it as a number
     version = str(version) if isinstance(version, int | float) else text(item, "version")
-    system = joined(text(item, "distribution") or text(item, "type"), version)
-    return Image(**read(item, IMAGE), name=text(item, "image_name") or name, os=system, vos=vos)
-
-
-def _flavour(name: str, item: Record, vos: tuple[str, ...]) -> Flavour:
-    return Flavour(**read(item, FLAVOUR), name=text(item, "flavor_name") or name, vos=vos)
-
-
-def _capacity(services: list[Record]) -> Capacity:
-    told = [an_object(service.get("properties") or {}, "properties") for service in services]
-    cores, ram = (total((whole(each, name) for each in told), name) for name in ("num_cpus", "mem_total"))
-    return Capacity(cores=cores, ram_mb=ram)
+    system = join(" ", text(item, "distribution") or text(item, "type"), version)
+    return {**read(item, IMAGE), "name": text(item, "image_name") or item["image_id"], "os": system, "vos": vos}

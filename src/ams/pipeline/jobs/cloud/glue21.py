@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Final
 
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
-from ams.pipeline.jobs.cloud.reading import by_share, distinct, joined, named, read, ruled
-from ams.pipeline.jobs.fields import Record, a_list, an_object, needed, objects, text, total, whole
+from ams.pipeline.jobs.cloud.reading import Vos, by_share
+from ams.pipeline.jobs.fields import Record, a_list, an_object, join, names, needed, objects, read, text, total, whole
 
 ACCELERATORS: Final = "CloudComputingVirtualAccelerator"
 LISTS: Final = (
@@ -14,82 +13,68 @@ LISTS: Final = (
 )
 """The lists of which at least one makes an object a description."""
 
-ENDPOINT: Final = named(
-    Endpoint,
-    "id=ID url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
+ENDPOINT: Final = names(
+    needed="id=ID",
+    text="url=URL interface=InterfaceName interface_version=InterfaceVersion implementation=ImplementationName"
     " implementation_version=ImplementationVersion authentication=Authentication health=HealthState"
     " serving=ServingState",
 )
-SHARE: Final = named(
-    Share,
-    "id=ID project=ProjectID max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
+SHARE: Final = names(
+    needed="id=ID",
+    text="project=ProjectID",
+    whole="max_instances=MaxVM instances=TotalVM max_cpus=InstanceMaxCPU max_ram_mb=InstanceMaxRAM",
 )
-IMAGE: Final = named(Image, "id=ID platform=OSPlatform")
-FLAVOUR: Final = named(Flavour, "id=ID cpus=CPU ram_mb=RAM disk_gb=Disk")
-
-Vos = Mapping[str, tuple[str, ...]]
-"""The VOs of each share."""
+FLAVOUR: Final = names(needed="id=ID", whole="cpus=CPU ram_mb=RAM disk_gb=Disk")
 
 
-def described(value: Record) -> Description:
+def described(value: Record) -> Record:
     """Read a description; raises `Broken`, naming the item and the field."""
-    vos = _vos_of_shares(value)
-    accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
-    shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
-    return Description(
-        shape="glue21-json",
-        site=_site(value),
-        capacity=_capacity(value),
-        endpoints=tuple(Endpoint(**read(item, ENDPOINT)) for item in objects(value, "CloudComputingEndpoint")),
-        shares=tuple(Share(**read(item, SHARE), vo=vo) for item, vo in shares),
-        images=tuple(_image(item, vos) for item in objects(value, "CloudComputingImage")),
-        flavours=tuple(_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")),
-    )
-
-
-def _vos_of_shares(value: Record) -> Vos:
-    """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    return by_share(
-        (share, ruled(_names(policy, "Rule")) or _associated(policy, "PolicyUserDomain"))
+    vos = by_share(
+        (share, _names(policy, "Rule"), _associated(policy, "PolicyUserDomain"))
         for policy in objects(value, "MappingPolicy")
         for share in _associated(policy, "Share")
     )
-
-
-def _site(value: Record) -> str | None:
-    for service in objects(value, "CloudComputingService"):
-        site = text(_other(service), "site_name") or next(iter(_associated(service, "AdminDomain")), None)
-        if site:
-            return site
-    return None
-
-
-def _capacity(value: Record) -> Capacity:
+    accelerators = {needed(item, "ID"): whole(item, "Number") for item in objects(value, ACCELERATORS)}
+    shares = ((item, vo) for item in objects(value, "Share") for vo in vos.get(needed(item, "ID"), ()))
     managers = objects(value, "CloudComputingManager")
     cores, ram = (total((whole(item, name) for item in managers), name) for name in ("TotalCores", "TotalRAM"))
-    return Capacity(cores=cores, ram_mb=ram)
+    return {
+        "shape": "glue21-json",
+        "site": _site(objects(value, "CloudComputingService")),
+        "capacity": {"cores": cores, "ram_mb": ram},
+        "endpoints": [read(item, ENDPOINT) for item in objects(value, "CloudComputingEndpoint")],
+        "shares": [{**read(item, SHARE), "vo": vo} for item, vo in shares],
+        "images": [_image(item, vos) for item in objects(value, "CloudComputingImage")],
+        "flavours": [_flavour(item, vos, accelerators) for item in objects(value, "CloudComputingInstanceType")],
+    }
 
 
-def _image(item: Record, vos: Vos) -> Image:
-    return Image(
-        **read(item, IMAGE),
-        name=text(item, "Name") or needed(item, "ID"),
-        version=text(_other(item), "eu.egi.cloud.tag"),
-        os=joined(text(item, "OSName"), text(item, "OSVersion")),
-        marketplace=text(item, "MarketplaceURL") or text(item, "MarketPlaceURL"),
-        vos=_vos(item, vos),
-    )
+def _site(services: list[Record]) -> str | None:
+    names = (text(_other(each), "site_name") or next(iter(_associated(each, "AdminDomain")), None) for each in services)
+    return next(filter(None, names), None)
 
 
-def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Flavour:
-    own = [accelerators.get(name) for name in _associated(item, ACCELERATORS)]
+def _image(item: Record, vos: Vos) -> Record:
+    return {
+        "id": needed(item, "ID"),
+        "name": text(item, "Name") or needed(item, "ID"),
+        "version": text(_other(item), "eu.egi.cloud.tag"),
+        "os": join(" ", text(item, "OSName"), text(item, "OSVersion")),
+        "platform": text(item, "OSPlatform"),
+        "marketplace": text(item, "MarketplaceURL") or text(item, "MarketPlaceURL"),
+        "vos": _vos(item, vos),
+    }
+
+
+def _flavour(item: Record, vos: Vos, accelerators: Mapping[str, int | None]) -> Record:
+    own = total((accelerators.get(name) for name in _associated(item, ACCELERATORS)), "Number")
     name = text(item, "Name") or needed(item, "ID")
-    return Flavour(**read(item, FLAVOUR), name=name, accelerators=total(own, "Number"), vos=_vos(item, vos))
+    return {**read(item, FLAVOUR), "name": name, "accelerators": own, "vos": _vos(item, vos)}
 
 
-def _vos(item: Record, vos: Vos) -> tuple[str, ...]:
+def _vos(item: Record, vos: Vos) -> list[str]:
     """Return the VOs that may use an item: those of its shares."""
-    return distinct(vo for share in _associated(item, "Share") for vo in vos.get(share, ()))
+    return sorted({vo for share in _associated(item, "Share") for vo in vos.get(share, ())})
 
 
 def _associated(item: Record, kind: str) -> list[str]:

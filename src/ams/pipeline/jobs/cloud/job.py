@@ -14,6 +14,7 @@ from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.cloud import catalogue
 from ams.pipeline.jobs.cloud.parse import parse
+from ams.pipeline.options import moment
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
@@ -36,12 +37,17 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Raise `WrongOption` for what cannot be."""
         if self.stale_hours <= 0:
             raise WrongOption("stale_hours", "is no number of hours above 0")
-        moment_of(self)
+        if self.now and self.moment is None:
+            raise WrongOption("now", f"{self.now!r} is no time such as 2024-03-05T12:00:00Z")
+
+    @property
+    def moment(self) -> datetime | None:
+        """The time that `now` names, of UTC where it names no zone."""
+        return moment(self.now) or moment(f"{self.now}Z")
 
 
 def run(run: Run, options: Options) -> None:
     """Keep the latest description of each topic, and make the catalogue of all."""
-    moment = moment_of(options)
     kept = run.result("descriptions", catalogue.LATEST, ("project", "topic"))
 
     def handle(messages: DataFrame, batch_id: int) -> None:
@@ -50,45 +56,25 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
-        make_catalogue(run, kept.read().persist(), moment or datetime.now(UTC), options.stale_hours)
+        descriptions, now = kept.read().persist(), options.moment or datetime.now(UTC)
+        sites = catalogue.sites(descriptions, now, options.stale_hours)
+        items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
+        run.result("sites", catalogue.SITES).replace(sites)
+        for name, rows in items.items():
+            run.result(name, catalogue.ITEMS[name]).replace(rows)
+        exported = catalogue.exported(sites, items, now, options.stale_hours)
+        put(run.work / "results" / "catalogue.json", exported.decode())
+        descriptions.unpersist()
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
-
-
-def moment_of(options: Options) -> datetime | None:
-    """Read the option `now`; None is the time of the run."""
-    if not options.now:
-        return None
-    try:
-        moment = datetime.fromisoformat(options.now)
-    except ValueError as error:
-        raise WrongOption("now", f"{options.now!r} is no time such as 2024-03-05T12:00:00Z") from error
-    return moment.replace(tzinfo=moment.tzinfo or UTC)
 
 
 def renew(kept: Table, arrived: DataFrame) -> None:
     """Put descriptions in the place of those of their topics that are older."""
     arrived = arrived.persist()
     before = kept.read().join(arrived.select("project", "topic"), ["project", "topic"], "left_semi")
-    kept.replace(catalogue.latest(before.select(*catalogue.LATEST.names).unionByName(arrived)))
+    kept.replace(catalogue.latest(before.unionByName(arrived)))
     arrived.unpersist()
 
 
-def make_catalogue(run: Run, descriptions: DataFrame, now: datetime, stale_hours: float) -> None:
-    """Write the tables and the file that follow from the latest descriptions, in the place of those before."""
-    sites = catalogue.sites(descriptions, now, stale_hours)
-    run.result("sites", catalogue.SITES).replace(sites)
-    items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
-    for name, rows in items.items():
-        run.result(name, catalogue.ITEMS[name]).replace(rows)
-    put(run.work / "results" / "catalogue.json", catalogue.exported(sites, items, now, stale_hours).decode())
-    descriptions.unpersist()
-
-
-JOB = Job(
-    "cloud-info",
-    "A catalogue of clouds: which VO finds which images and sizes where",
-    Options,
-    run,
-    harmless=frozenset({"batch_messages"}),
-)
+JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

@@ -5,96 +5,84 @@ Of LDIF (RFC 2849) is read what a description needs: comments, lines that go on 
 """
 
 import base64
-from collections.abc import Iterator
-from typing import Any, Final
+import re
+from typing import Final
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.cloud.description import Capacity, Description, Endpoint, Flavour, Image, Share
-from ams.pipeline.jobs.cloud.reading import Names, by_share, distinct, named, read, ruled
-from ams.pipeline.jobs.fields import needed, shown, text, total, whole
+from ams.pipeline.jobs.cloud.reading import by_share
+from ams.pipeline.jobs.fields import Names, Record, names, needed, read, shown, text, total, whole
 
-ENDPOINT: Final = named(
-    Endpoint,
-    "url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
+ENDPOINT: Final = names(
+    text="url=GLUE2EndpointURL interface=GLUE2EndpointInterfaceName interface_version=GLUE2EndpointInterfaceVersion"
     " implementation=GLUE2EndpointImplementationName implementation_version=GLUE2EndpointImplementationVersion"
     " health=GLUE2EndpointHealthState serving=GLUE2EndpointServingState",
 )
-SHARE: Final = named(Share, "max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
-IMAGE: Final = named(
-    Image, "version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
+SHARE: Final = names(whole="max_instances=GLUE2ComputingShareMaxRunningJobs instances=GLUE2ComputingShareTotalJobs")
+IMAGE: Final = names(
+    text="version=GLUE2ApplicationEnvironmentAppVersion marketplace=GLUE2ApplicationEnvironmentRepository"
 )
-FLAVOUR: Final = named(
-    Flavour, "cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize"
-)
+FLAVOUR: Final = names(whole="cpus=GLUE2ExecutionEnvironmentLogicalCPUs ram_mb=GLUE2ExecutionEnvironmentMainMemorySize")
 
 Block = dict[str, list[str]]
 """The values of an object's attributes, by their names in small letters."""
 
 
-def described(data: bytes) -> Description:
+def described(data: bytes) -> Record:
     """Read a description; raises `Broken`, naming the line or the field."""
-    blocks = list(_blocks(data))
-    vos = _vos_of_shares(blocks)
-    everyone = distinct(vo for each in vos.values() for vo in each)
-    shares = [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
-    return Description(
-        shape="glue2-ldif",
-        site=_site(blocks),
-        capacity=_capacity(blocks),
-        endpoints=tuple(_endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint")),
-        shares=tuple(_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())),
-        images=tuple(_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")),
-        flavours=tuple(_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")),
+    blocks = _blocks(data)
+    vos = by_share(
+        (share, policy.get("glue2policyrule", []), policy.get("glue2policyuserdomainforeignkey", []))
+        for policy in _of(blocks, "GLUE2MappingPolicy")
+        if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
     )
+    everyone = sorted({vo for each in vos.values() for vo in each})
+    shares = [block for kind in ("GLUE2ComputingShare", "GLUE2CloudComputingShare") for block in _of(blocks, kind)]
+    managers, stores = (_of(blocks, kind) for kind in ("GLUE2ComputingManager", "GLUE2StorageServiceCapacity"))
+    return {
+        "shape": "glue2-ldif",
+        "site": _site(blocks),
+        "capacity": {
+            "cores": _sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs"),
+            "ram_mb": _sum(managers, "GLUE2ComputingManagerWorkingAreaTotal"),
+            "storage_gb": _sum(stores, "GLUE2StorageServiceCapacityTotalSize"),
+        },
+        "endpoints": [_endpoint(block) for block in _of(blocks, "GLUE2ComputingEndpoint")],
+        "shares": [_share(block, vo) for block in shares for vo in vos.get(_id(block, "GLUE2ShareID"), ())],
+        "images": [_image(block, everyone) for block in _of(blocks, "GLUE2ApplicationEnvironment")],
+        "flavours": [_flavour(block, everyone) for block in _of(blocks, "GLUE2ExecutionEnvironment")],
+    }
 
 
-def _blocks(data: bytes) -> Iterator[Block]:
+def _blocks(data: bytes) -> list[Block]:
     try:
-        lines = data.decode().split("\n")
+        unfolded = data.decode().replace("\r\n", "\n").replace("\n ", "")
     except UnicodeDecodeError as error:
         raise Broken("neither JSON nor text in UTF-8") from error
-    found = False
-    block: Block = {}
-    for number, line in [*_unfolded(lines), (len(lines), "")]:
-        if line:
-            name, value = _attribute(number, line)
-            block.setdefault(name, []).append(value)
-        elif block:
-            if "dn" not in block:
-                raise Broken(f"the block before line {number + 1} has no dn")
-            found = True
-            yield block
-            block = {}
-    if not found:
+    blocks = []
+    for lines in re.split(r"\n\s*\n", unfolded):
+        block: Block = {}
+        for line in lines.split("\n"):
+            if line.strip() and not line.startswith("#"):
+                name, value = _attribute(line)
+                block.setdefault(name, []).append(value)
+        if block and "dn" not in block:
+            raise Broken(f"a block has no dn: {shown(lines)}")
+        blocks += [block] if block else []
+    if not blocks:
         raise Broken("neither JSON nor LDIF: no block with a dn")
+    return blocks
 
 
-def _unfolded(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, comments left out, and those that begin with a blank added to the one before."""
-    number, whole_line = 0, ""
-    for place, line in enumerate(lines):
-        if line.startswith(" ") and whole_line:
-            whole_line += line[1:]
-            continue
-        if whole_line and not whole_line.startswith("#"):
-            yield number, whole_line
-        if not line.strip():
-            yield place, ""
-        number, whole_line = place, line.rstrip()
-    if whole_line and not whole_line.startswith("#"):
-        yield number, whole_line
-
-
-def _attribute(number: int, line: str) -> tuple[str, str]:
+def _attribute(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or not name or " " in name:
-        raise Broken(f"line {number + 1} is not `name: value`: {shown(line)}")
+        raise Broken(f"a line is not `name: value`: {shown(line)}")
     if not value.startswith(":"):
         return name.lower(), value.strip()
     try:
         return name.lower(), base64.b64decode(value[1:].strip(), validate=True).decode()
     except ValueError as error:
-        raise Broken(f"line {number + 1} is not base64 of text") from error
+        raise Broken(f"{name[:40]} is not base64 of text") from error
 
 
 def _of(blocks: list[Block], kind: str) -> list[Block]:
@@ -105,7 +93,7 @@ def _first(block: Block, name: str) -> str | None:
     return text({name: next(iter(block.get(name.lower(), [])), None)}, name)
 
 
-def _read(block: Block, names: Names) -> dict[str, Any]:
+def _read(block: Block, names: Names) -> Record:
     return read({name: _first(block, name) for name, _ in names.values()}, names)
 
 
@@ -137,46 +125,28 @@ def _site(blocks: list[Block]) -> str | None:
     return next(filter(None, names), None)
 
 
-def _capacity(blocks: list[Block]) -> Capacity:
-    managers, stores = (_of(blocks, kind) for kind in ("GLUE2ComputingManager", "GLUE2StorageServiceCapacity"))
-    return Capacity(
-        cores=_sum(managers, "GLUE2ComputingManagerTotalLogicalCPUs"),
-        ram_mb=_sum(managers, "GLUE2ComputingManagerWorkingAreaTotal"),
-        storage_gb=_sum(stores, "GLUE2StorageServiceCapacityTotalSize"),
-    )
-
-
 def _sum(blocks: list[Block], name: str) -> int | None:
     return total((whole({name: _first(block, name)}, name) for block in blocks), name)
 
 
-def _vos_of_shares(blocks: list[Block]) -> dict[str, tuple[str, ...]]:
-    """Return the VOs of each share: a mapping policy says which share it is of, and which VO may use it."""
-    return by_share(
-        (share, ruled(policy.get("glue2policyrule", [])) or policy.get("glue2policyuserdomainforeignkey", []))
-        for policy in _of(blocks, "GLUE2MappingPolicy")
-        if (share := _first(policy, "GLUE2MappingPolicyShareForeignKey"))
-    )
-
-
-def _share(block: Block, vo: str) -> Share:
+def _share(block: Block, vo: str) -> Record:
     project = _other(block, "project_name") or _other(block, "ProjectID")
-    return Share(id=_id(block, "GLUE2ShareID"), vo=vo, project=project, **_read(block, SHARE))
+    return {"id": _id(block, "GLUE2ShareID"), "vo": vo, "project": project, **_read(block, SHARE)}
 
 
-def _endpoint(block: Block) -> Endpoint:
-    return Endpoint(id=_id(block, "GLUE2EndpointID"), authentication=_other(block, "Authn"), **_read(block, ENDPOINT))
+def _endpoint(block: Block) -> Record:
+    return {"id": _id(block, "GLUE2EndpointID"), "authentication": _other(block, "Authn"), **_read(block, ENDPOINT)}
 
 
-def _image(block: Block, vos: tuple[str, ...]) -> Image:
+def _image(block: Block, vos: list[str]) -> Record:
     """Read an image; LDIF ties it to the service and not to a share, so every VO of the service may use it."""
     found = _id(block, "GLUE2ApplicationEnvironmentID")
     name = _first(block, "GLUE2ApplicationEnvironmentAppName") or _first(block, "GLUE2EntityName") or found
-    return Image(id=found, name=name, os=_other(block, "os"), vos=vos, **_read(block, IMAGE))
+    return {"id": found, "name": name, "os": _other(block, "os"), "vos": vos, **_read(block, IMAGE)}
 
 
-def _flavour(block: Block, vos: tuple[str, ...]) -> Flavour:
+def _flavour(block: Block, vos: list[str]) -> Record:
     found = _id(block, "GLUE2ResourceID")
     disk = whole({"disk": _other(block, "disk")}, "disk")
     name = _first(block, "GLUE2EntityName") or found
-    return Flavour(id=found, name=name, disk_gb=disk, vos=vos, **_read(block, FLAVOUR))
+    return {"id": found, "name": name, "disk_gb": disk, "vos": vos, **_read(block, FLAVOUR)}

@@ -4,22 +4,18 @@ A message is read whole or not at all: of a description that is half right, the 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
-
-import msgspec
 
 from ams.pipeline.errors import Broken
 from ams.pipeline.jobs.cloud import cmdb, glue21, ldif
-from ams.pipeline.jobs.cloud.description import Description
-from ams.pipeline.jobs.fields import json_value
+from ams.pipeline.jobs.fields import Record, json_value
 
 
-def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
-    """Return the one description that a message holds, as nested columns."""
-    return [msgspec.to_builtins(described(data))]
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
+    """Return the one description that a message holds, by `catalogue.DESCRIPTION`; what it does not say is null."""
+    return [described(data)]
 
 
-def described(data: bytes) -> Description:
+def described(data: bytes) -> Record:
     """Read a description; raises `Broken` for what is none."""
     start = data.lstrip()[:1]
     if start not in (b"{", b"["):

@@ -13,13 +13,15 @@ from typing import Any
 import msgspec
 
 from ams.pipeline.errors import Broken
-from ams.pipeline.jobs.fields import Record, free_text, json_object, needed, shown, text, whole
+from ams.pipeline.jobs.fields import Record, free_text, json_object, names, needed, one_of, read, text, whole
 
 MASK = "***"
 _WORDS = ("secret", "password", "private_key")
-_WHOLE = frozenset({"jwks", "access_token", "registration_access_token"})
+_WHOLE = ("jwks", "access_token", "registration_access_token")
 """Fields without such a word that may hold a key; lifetimes of tokens are none."""
-_ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *sorted(_WHOLE))).encode(), re.IGNORECASE)
+_SECRET = re.compile(rf"{'|'.join(_WORDS)}|^({'|'.join(_WHOLE)})\Z", re.IGNORECASE)
+"""What the names of fields have that may hold a secret."""
+_ANY = re.compile("|".join("\0*".join(word) for word in (*_WORDS, *_WHOLE)).encode(), re.IGNORECASE)
 """Any of these, also in an encoding of two or four bytes a letter."""
 
 
@@ -29,13 +31,7 @@ def masked(value: Any) -> Any:
         return [masked(each) for each in value]
     if not isinstance(value, dict):
         return value
-    return {name: MASK if inner and is_secret(name) else masked(inner) for name, inner in value.items()}
-
-
-def is_secret(name: str) -> bool:
-    """Whether a field's name says that it may hold a secret."""
-    name = name.lower()
-    return name in _WHOLE or any(word in name for word in _WORDS)
+    return {name: MASK if inner and _SECRET.search(name) else masked(inner) for name, inner in value.items()}
 
 
 def redacted(data: bytes) -> bytes:
@@ -44,84 +40,53 @@ def redacted(data: bytes) -> bytes:
         value = msgspec.json.decode(data)
         safe = masked(value)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _cut(data)
+        value = None
     if not isinstance(value, dict | list):
-        return _cut(data)
+        found = _ANY.search(data)
+        return data[: found.start()] if found else data
     # Of a field that stands there twice the first one is not among what was decoded.
     harmless = safe == value and not _ANY.search(data) and b"\\" not in data
     return data if harmless else msgspec.json.encode(safe)
 
 
-def _cut(data: bytes) -> bytes:
-    found = _ANY.search(data)
-    return data[: found.start()] if found else data
-
-
-DEPLOYMENT_TYPES = ("create", "edit", "delete")
-PROTOCOLS = ("oidc", "saml")
-STATES = ("deployed", "error")
+CONFIGURATION = names(
+    text="tenant=tenant environment=integration_environment service_name=service_name protocol=protocol"
+)
+ANSWER = names(whole="status_code=status_code", text="client=client_id")
 _ERROR_CHARACTERS = 500
 
 
-def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+def parse(data: bytes, attributes: Mapping[str, str]) -> Iterable[Record]:
     """Return the one configuration or answer that a message holds; no secret of it is kept."""
     record = json_object(data)
-    if "deployment_type" in record:
-        return [_configuration(record)]
-    if "state" in record:
-        return [_answer(record)]
-    raise Broken("neither a configuration nor an answer")
-
-
-def _configuration(record: Record) -> dict[str, Any]:
-    kind = _one_of(record, "deployment_type", DEPLOYMENT_TYPES)
-    deleting = kind == "delete"
-    return {
-        "kind": "configuration",
-        "id": _id(record),
-        "deployment_type": kind,
-        "protocol": text(record, "protocol") if deleting else _one_of(record, "protocol", PROTOCOLS),
-        "tenant": text(record, "tenant"),
-        "environment": text(record, "integration_environment"),
-        "service_name": text(record, "service_name"),
-        "client": text(record, "client_id") or text(record, "entity_id"),
-        "external_id": _external_id(record),
-        "digest": _digest(record),
-    }
-
-
-def _answer(record: Record) -> dict[str, Any]:
-    described = free_text(record, "error_description")
-    return {
-        "kind": "answer",
-        "id": _id(record),
-        "state": _one_of(record, "state", STATES),
-        "status_code": whole(record, "status_code"),
-        "deployer": text(record, "deployer_name") or "",
-        "client": text(record, "client_id"),
-        "external_id": _external_id(record),
-        "error": described[:_ERROR_CHARACTERS] if described else None,
-    }
-
-
-def _id(record: Record) -> int:
-    number = whole(record, "id")
+    if "deployment_type" not in record and "state" not in record:
+        raise Broken("neither a configuration nor an answer")
+    found = _configuration(record) if "deployment_type" in record else _answer(record)
+    number, external = whole(record, "id"), record.get("external_id")
     if number is None:
         raise Broken("id is missing")
-    return number
+    # The id that the identity server knows the service by is a number with some, a text with others.
+    external = str(external) if type(external) is int else text(record, "external_id")
+    return [{**found, "id": number, "external_id": external}]
 
 
-def _external_id(record: Record) -> str | None:
-    """Return the id that the identity server knows the service by: a number with some, a text with others."""
-    value = record.get("external_id")
-    return str(value) if type(value) is int else text(record, "external_id")
+def _configuration(record: Record) -> Record:
+    kind = one_of(needed(record, "deployment_type"), "deployment_type", ("create", "edit", "delete"))
+    if kind != "delete":
+        one_of(needed(record, "protocol"), "protocol", ("oidc", "saml"))
+    client = text(record, "client_id") or text(record, "entity_id")
+    own = {"kind": "configuration", "deployment_type": kind, "client": client, "digest": _digest(record)}
+    return own | read(record, CONFIGURATION)
 
 
-def _one_of(record: Record, name: str, words: tuple[str, ...]) -> str:
-    word = needed(record, name)
-    if word not in words:
-        raise Broken(f"{name} is none of {', '.join(words)}: {shown(word)}")
-    return word
+def _answer(record: Record) -> Record:
+    own = {
+        "kind": "answer",
+        "state": one_of(needed(record, "state"), "state", ("deployed", "error")),
+        "deployer": text(record, "deployer_name") or "",
+        "error": (free_text(record, "error_description") or "")[:_ERROR_CHARACTERS] or None,
+    }
+    return own | read(record, ANSWER)
 
 
 def _digest(record: Record) -> str:

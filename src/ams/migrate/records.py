@@ -1,9 +1,10 @@
 """The reference's messages in Kafka: partition 0 of `PROJECT_UUID.TOPIC`, whose offsets are the ids of messages."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Stored, batch_of_base64, message
 from ams.core.names import Offset
 from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
+from ams.migrate.reading import MESSAGES, Batches, Part, Readers, part_of
 from ams.storage.export_format import Message
 
 AT_ONCE = 2_000
@@ -34,6 +36,7 @@ class Kafka:
         self._servers = servers
         self._consumers: list[AIOKafkaConsumer] = []
         self._idle: list[AIOKafkaConsumer] = []
+        self._readers: Readers | None = None
         self._bounds: dict[str, Bounds] = {}
         self.other_partitions: dict[str, int] = {}
         """Messages outside partition 0, which nobody could ever read, by topic."""
@@ -50,6 +53,12 @@ class Kafka:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._readers:
+            self._readers.close()
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Let go of the brokers."""
         for each in self._consumers:
             with contextlib.suppress(KafkaError):
                 await each.stop()
@@ -83,11 +92,22 @@ class Kafka:
             elif end > first:
                 self.other_partitions[each.topic] = self.other_partitions.get(each.topic, 0) + end - first
 
-    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
         """Yield the messages of a topic from offset `start` up to `end`, in order; what cannot be read is left out.
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
+        read = self._in_processes if end - start > MESSAGES else self.read
+        async for batch in read(topic, start, end, earliest):
+            yield batch
+
+    async def _in_processes(self, topic: str, start: int, end: int, earliest: int) -> Batches:
+        self._readers = readers = self._readers or Readers()
+        async for batch in readers.batches(partial(read_part, self._servers, topic), start, end, earliest):
+            yield batch
+
+    async def read(self, topic: str, start: int, end: int, earliest: int = 0) -> Batches:
+        """Do what `batches` does, in this process."""
         place = TopicPartition(topic, 0)
         async with self._reader() as consumer:
             consumer.assign([place])
@@ -124,6 +144,19 @@ class Kafka:
         except KafkaError as error:
             raise Unavailable(f"Kafka cannot be read: {error}") from None
         return consumer
+
+
+def read_part(servers: str, topic: str, start: int, end: int) -> Part:
+    """Read some messages of a topic, in a process of its own."""
+
+    async def read() -> Part:
+        kafka = Kafka(servers)
+        try:
+            return await part_of(kafka.read(topic, start, end), end)
+        finally:
+            await kafka.stop()
+
+    return asyncio.run(read())
 
 
 async def _next(consumer: AIOKafkaConsumer, place: TopicPartition) -> Sequence[Any]:

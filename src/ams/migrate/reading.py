@@ -1,0 +1,99 @@
+"""Reading long topics in processes of their own: that takes as long as storing, which goes on meanwhile."""
+
+import asyncio
+import multiprocessing
+from array import array
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from itertools import starmap
+from typing import NamedTuple
+
+from ams.core.clock import Milliseconds
+from ams.core.errors import Unavailable
+from ams.core.messages import Fragment, Stored
+from ams.core.names import Offset
+
+PROCESSES = 2
+MESSAGES = 50_000
+"""In a part, which one process reads at a time."""
+BYTES = 32 * 2**20
+"""Of a part's messages, after which it ends early."""
+
+Batches = AsyncIterator[Sequence[Stored]]
+
+
+class Part(NamedTuple):
+    """Messages, as columns, which cross from one process to another in a fraction of the time of rows."""
+
+    offsets: "array[int]"
+    times: "array[int]"
+    fragments: list[Fragment]
+    following: int
+    """The offset behind it."""
+
+
+class Readers:
+    """Processes that each call `read(START, END)`, a function of a module with its arguments, for part after part."""
+
+    def __init__(self) -> None:
+        self._pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+
+    async def batches(self, read: Callable[[int, int], Part], start: int, end: int, earliest: int) -> Batches:
+        """Yield the messages from `start` up to `end`, in order, none with a time before `earliest`."""
+        loop = asyncio.get_running_loop()
+        bounds = deque((first, min(first + MESSAGES, end)) for first in range(start, end, MESSAGES))
+        under_way: deque[tuple[int, asyncio.Future[Part]]] = deque()
+
+        def begin(first: int, last: int) -> asyncio.Future[Part]:
+            return loop.run_in_executor(self._pool, read, first, last)
+
+        try:
+            while bounds or under_way:
+                while bounds and len(under_way) <= PROCESSES:
+                    first, last = bounds.popleft()
+                    under_way.append((last, begin(first, last)))
+                last, future = under_way.popleft()
+                part = await future
+                while True:
+                    batch = _stored(part, earliest)
+                    if batch:
+                        earliest = batch[-1].time
+                        yield batch
+                    if part.following >= last:
+                        break
+                    part = await begin(part.following, last)
+        except BrokenProcessPool:
+            raise Unavailable("a process that reads messages ended") from None
+        finally:
+            for _, future in under_way:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+async def part_of(batches: Batches, end: int) -> Part:
+    """Return the first of the messages up to `end`, as many as a part takes."""
+    part, size = Part(array("q"), array("q"), [], end), 0
+    async for batch in batches:
+        for offset, time, fragment in batch:
+            part.offsets.append(offset)
+            part.times.append(time)
+            part.fragments.append(fragment)
+            size += len(fragment)
+        if size >= BYTES:
+            return part._replace(following=part.offsets[-1] + 1)
+    return part
+
+
+def _stored(part: Part, earliest: int) -> list[Stored]:
+    """Return rows; times that are before those of the part before are raised."""
+    times = part.times
+    for number, time in enumerate(times):
+        if time >= earliest:
+            break
+        times[number] = earliest
+    return list(starmap(Stored, zip(map(Offset, part.offsets), map(Milliseconds, times), part.fragments, strict=True)))

@@ -18,10 +18,10 @@ beforeEach(async () => {
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as AddressInfo;
-  session.set({ service: `http://127.0.0.1:${port}`, token: "old", user });
+  session.value = { service: `http://127.0.0.1:${port}`, token: "old", user };
 });
 afterEach(() => {
-  tokenWanted.set(null);
+  tokenWanted.value = null;
   server.closeAllConnections();
   server.close();
 });
@@ -41,14 +41,14 @@ test("an error has the API's words and the id of the request", async () => {
 });
 
 test("a service that is not there is said, and not a crash", async () => {
-  session.set({ service: "http://127.0.0.1:1", token: "t", user });
+  session.value = { service: "http://127.0.0.1:1", token: "t", user };
   await assert.rejects(call("/x"), (error: ApiError) => error instanceof ApiError && error.code === 0);
 });
 
 test("after a 429 it waits as long as it is asked to, says so, and asks again", async () => {
   let turn = 0;
   const said: string[] = [];
-  const stop = waiting.follow((text) => said.push(text));
+  const stop = waiting.subscribe((text) => said.push(text));
   answers = (_, answer) =>
     turn++ === 0
       ? say(answer, 429, refused("Too many"), { "Retry-After": "1" })
@@ -57,7 +57,7 @@ test("after a 429 it waits as long as it is asked to, says so, and asks again", 
   assert.deepEqual(await call("/x", { method: "POST", body: {} }), { messageIds: ["1"] });
   stop();
   assert.ok(Date.now() - started >= 990);
-  assert.deepEqual(said, ["The service asks to wait 1 s: Too many", ""]);
+  assert.deepEqual(said, ["", "The service asks to wait 1 s: Too many", ""]);
 });
 
 test("a change that was answered 503 is not sent again by itself", async () => {
@@ -72,7 +72,7 @@ test("a token that ended is asked for once, and all that waited goes on with the
       ? say(answer, 200, user)
       : say(answer, 401, refused("It has expired"));
   const reasons: string[] = [];
-  const stop = tokenWanted.follow((wanted) => {
+  const stop = tokenWanted.subscribe((wanted) => {
     if (!wanted) return;
     reasons.push(wanted.reason);
     setTimeout(() => wanted.answer(reasons.length === 1 ? "wrong" : "new"));
@@ -81,24 +81,24 @@ test("a token that ended is asked for once, and all that waited goes on with the
   stop();
   assert.deepEqual(both, [user, user]);
   assert.deepEqual(reasons, ["It has expired", "It has expired"]);
-  assert.equal(session.get()?.token, "new");
+  assert.equal(session.peek()?.token, "new");
 });
 
 test("a token that can be fetched anew is not asked for", async () => {
-  const now = session.get();
-  if (now) session.set({ ...now, refresh: async () => "new" });
+  const now = session.peek();
+  if (now) session.value = { ...now, refresh: async () => "new" };
   answers = (request, answer) =>
     request.headers.authorization === "Bearer new" ? say(answer, 200, {}) : say(answer, 401, refused("It has expired"));
   await call("/x");
-  assert.equal(tokenWanted.get(), null);
-  assert.equal(session.get()?.token, "new");
+  assert.equal(tokenWanted.peek(), null);
+  assert.equal(session.peek()?.token, "new");
 });
 
 test("a 401 of a project one is no member of asks for no token", async () => {
   answers = (request, answer) =>
     request.url === "/v1/users/profile" ? say(answer, 200, user) : say(answer, 401, refused("Unauthorized"));
   await assert.rejects(call("/projects/mill"), (error: ApiError) => error.code === 401);
-  assert.equal(tokenWanted.get(), null);
+  assert.equal(tokenWanted.peek(), null);
 });
 
 test("the token is in a header and never in the address", async () => {

@@ -2,8 +2,8 @@
  * Requests to the service: the token in a header, errors in the API's own words, waiting where it asks to wait, and a new
  * token where the old one has ended, so that nothing typed on a page is lost.
  */
-import { store } from "./store";
-import type { User } from "./types";
+import { signal } from "@preact/signals";
+import type { User } from "./wire";
 
 export interface Session {
   /** Where the service is, without `/v1`. */
@@ -26,13 +26,13 @@ export class ApiError extends Error {
   }
 }
 
-export const session = store<Session | null>(null);
+export const session = signal<Session | null>(null);
 /** Why a new token is asked for while somebody is at work; null while none is. */
-export const tokenWanted = store<{ reason: string; answer: (token: string | null) => void } | null>(null);
+export const tokenWanted = signal<{ reason: string; answer: (token: string | null) => void } | null>(null);
 /** What is being waited for, in a sentence; empty for nothing. */
-export const waiting = store("");
+export const waiting = signal("");
 /** How much later the service's clock is than ours, in milliseconds. */
-export const clockSkew = store(0);
+export const clockSkew = signal(0);
 
 export interface Request {
   method?: string;
@@ -52,6 +52,11 @@ export async function call<T>(path: string, request: Request = {}): Promise<T> {
   return (text ? JSON.parse(text) : {}) as T;
 }
 
+/** What is asked for most: something made, something put in a place or deleted. */
+export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "POST", body });
+export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
+export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
+
 async function read(answer: Response): Promise<string> {
   try {
     return await answer.text();
@@ -63,7 +68,7 @@ async function read(answer: Response): Promise<string> {
 /** Ask the API; return the answer with its body still to be read, or raise `ApiError`. */
 export async function open(path: string, request: Request = {}): Promise<Response> {
   for (let turn = 0; ; turn++) {
-    const now = session.get();
+    const now = session.peek();
     if (!now) throw new ApiError(401, "Nobody is logged in");
     try {
       return await send(now.service, now.token, path, request);
@@ -89,9 +94,9 @@ function isToBeRepeated(error: ApiError, request: Request): boolean {
 
 async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
   const seconds = Math.min(LONGEST_WAIT, Math.max(1, error.retryAfter));
-  waiting.set(`The service asks to wait ${seconds} s: ${error.message}`);
+  waiting.value = `The service asks to wait ${seconds} s: ${error.message}`;
   await new Promise((done) => setTimeout(done, seconds * 1000));
-  waiting.set("");
+  waiting.value = "";
   signal?.throwIfAborted();
 }
 
@@ -143,12 +148,12 @@ async function refusal(answer: Response): Promise<ApiError> {
 
 function noteClock(answer: Response): void {
   const date = Date.parse(answer.headers.get("Date") ?? "");
-  if (!Number.isNaN(date)) clockSkew.set(date - Date.now());
+  if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
 }
 
 /** Time by the service's clock, which what it answers is measured by. */
 export function serviceNow(): number {
-  const skew = clockSkew.get();
+  const skew = clockSkew.peek();
   return Date.now() + (Math.abs(skew) > 2000 ? skew : 0);
 }
 
@@ -156,7 +161,7 @@ let renewing: Promise<void> | null = null;
 
 /** Ask for a new token, once for all requests that wait for one; raise the error where the token is not to blame. */
 export async function renew(from: Session, error: ApiError): Promise<void> {
-  if (session.get()?.token !== from.token) return;
+  if (session.peek()?.token !== from.token) return;
   renewing ??= askForToken(from, error).finally(() => {
     renewing = null;
   });
@@ -172,22 +177,26 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
     if (!(second instanceof ApiError) || second.code !== 401 || second === error) throw second;
   }
   const fresh = await from.refresh?.().catch(() => null);
-  if (fresh) return session.set({ ...from, token: fresh });
+  if (fresh) {
+    session.value = { ...from, token: fresh };
+    return;
+  }
   let reason = error.message === "Unauthorized" ? "The token is not good any more" : error.message;
-  for (;;) {
-    const token = await new Promise<string | null>((answer) => tokenWanted.set({ reason, answer }));
-    if (token === null) {
-      tokenWanted.set(null);
-      throw error;
+  try {
+    for (;;) {
+      const token = await new Promise<string | null>((answer) => {
+        tokenWanted.value = { reason, answer };
+      });
+      if (token === null) throw error;
+      const user = await profile(from.service, token).catch((refused: Error) => refused);
+      if (!(user instanceof Error)) {
+        session.value = { ...from, token, user };
+        return;
+      }
+      reason = user.message;
     }
-    try {
-      const user = await profile(from.service, token);
-      session.set({ ...from, token, user });
-      tokenWanted.set(null);
-      return;
-    } catch (refused) {
-      reason = refused instanceof Error ? refused.message : String(refused);
-    }
+  } finally {
+    tokenWanted.value = null;
   }
 }
 

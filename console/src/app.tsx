@@ -5,18 +5,17 @@ import { span } from "./format";
 import { type Config, logOut } from "./login";
 import { PAGES, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
+import { Dialog } from "./parts/actions";
 import { Button, Link, Note, Page } from "./parts/basics";
-import { Dialog } from "./parts/dialog";
-import { Field, Form } from "./parts/form";
+import { Form } from "./parts/form";
 import { href, useRoute } from "./router";
-import { useStore } from "./store";
 import { visible } from "./text";
-import type { User } from "./types";
+import type { User } from "./wire";
 
 const SKEW_TO_NAME = 60_000;
 
 export function App(props: { config: Config; problem: Error | null }) {
-  const now = useStore(session);
+  const now = session.value;
   if (!now) return <Login {...props} />;
   return (
     <>
@@ -41,6 +40,8 @@ function Frame(props: { user: User; version: string | undefined }) {
     // A new page is read from its heading on; the first one is where the browser puts the focus.
     if (shown.current !== place) main.current?.querySelector("h1")?.focus();
     shown.current = place;
+    // On a narrow page the navigation is one line that scrolls.
+    document.querySelector(".side [aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
   }, [place]);
   const may = found?.entry.may(props.user, project) ?? false;
   const Shown = found?.entry.page;
@@ -105,8 +106,8 @@ function Navigation(props: { user: User; project: string; place: string }) {
 }
 
 function Notices() {
-  const wait = useStore(waiting);
-  const skew = useStore(clockSkew);
+  const wait = waiting.value;
+  const skew = clockSkew.value;
   return (
     <>
       {wait && <Note tone="warn">{wait}</Note>}
@@ -122,7 +123,7 @@ function Notices() {
 
 /** Asks for a new token over the page, which stays as it is with all that was typed. */
 function TokenDialog(props: { user: User }) {
-  const wanted = useStore(tokenWanted);
+  const wanted = tokenWanted.value;
   if (!wanted) return null;
   return (
     <Dialog title="Please log in again" onClose={() => wanted.answer(null)}>
@@ -134,9 +135,9 @@ function TokenDialog(props: { user: User }) {
       <Form
         button="Go on"
         onSubmit={async ({ token = "" }) => wanted.answer(token.trim())}
-        onCancel={() => wanted.answer(null)}>
-        <Field name="token" label="Token" type="password" required autofocus />
-      </Form>
+        onCancel={() => wanted.answer(null)}
+        fields={[{ name: "token", label: "Token", type: "password", required: true, autofocus: true }]}
+      />
     </Dialog>
   );
 }

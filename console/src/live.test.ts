@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sampleOf } from "./live";
-import type { Counts } from "./types";
+import type { Counts } from "./wire";
 
 const START = Date.parse("2026-01-01T00:00:00Z");
 const at = (seconds: number, messages: number, age?: number): Counts => ({
@@ -33,4 +33,13 @@ test("what is of no use any more is forgotten", () => {
 test("ages grow while nothing is sent", () => {
   assert.equal(sampleOf([at(0, 0, 5)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, 12);
   assert.equal(sampleOf([at(0, 0)], START + 7000)?.counts.subscriptions.s?.oldestUnackedSeconds, undefined);
+});
+
+test("what a subscription takes is what came in and does not wait any more", () => {
+  const of = (seconds: number, end: number, lag: number): Counts => ({
+    ...at(seconds, end),
+    subscriptions: { s: { current: end - lag, end, lag } },
+  });
+  assert.equal(sampleOf([of(0, 100, 50), of(5, 120, 20)], START + 5000)?.taken.s, 10);
+  assert.equal(sampleOf([of(0, 100, 0), of(5, 100, 80)], START + 5000)?.taken.s, 0);
 });

@@ -2,7 +2,7 @@
 import { createParser } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { isFinal, open, serviceNow } from "./api";
-import type { Counts, Message } from "./types";
+import type { Counts, PulledMessage } from "./wire";
 
 /** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
 async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
@@ -62,31 +62,27 @@ export function useEvents(path: string, query: Record<string, string> | null, on
 
 export interface Sample {
   counts: Counts;
-  /** Messages a second of each topic, over the last ten seconds. */
+  /** Messages a second of each topic, over the last ten seconds; and those that each subscription took. */
   rates: Record<string, number>;
+  taken: Record<string, number>;
 }
 
 const WINDOW = 10;
+/** Topics and subscriptions that one stream may be of. */
+export const MOST_WATCHED = 100;
 
 /** The counts of some topics and subscriptions, at most 100 in all, as they change. */
-export function useCounts(
-  project: string,
-  topics: string[],
-  subscriptions: string[],
-): Live & { sample: Sample | null } {
+export function useCounts(project: string, topics: string[], subscriptions: string[]) {
   const [sample, setSample] = useState<Sample | null>(null);
   const seen = useRef<Counts[]>([]);
   const names = { topics: topics.toSorted().join(","), subscriptions: subscriptions.toSorted().join(",") };
   const tell = () => setSample(sampleOf(seen.current, serviceNow()));
-  const live = useEvents(
-    `/projects/${project}:watch`,
-    names.topics || names.subscriptions ? names : null,
-    (event, data) => {
-      if (event !== "counts") return;
-      seen.current.push(data as Counts);
-      tell();
-    },
-  );
+  const query = names.topics || names.subscriptions ? names : null;
+  const live = useEvents(`/projects/${project}:watch`, query, (event, data) => {
+    if (event !== "counts") return;
+    seen.current.push(data as Counts);
+    tell();
+  });
   // Nothing is sent while nothing changes: rates fall and ages grow by themselves.
   useEffect(() => {
     const timer = setInterval(tell, 2000);
@@ -104,21 +100,29 @@ export function sampleOf(seen: Counts[], now: number): Sample | null {
   seen.splice(0, Math.max(0, seen.findLastIndex(before)));
   const [base = newest] = seen;
   const seconds = Math.min(WINDOW, Math.max(1, (now - Date.parse(base.time)) / 1000));
-  const rates = Object.entries(newest.topics).map(([name, { messages }]) => {
-    const earlier = base.topics[name]?.messages ?? messages;
-    return [name, Math.max(0, messages - earlier) / seconds];
-  });
+  const rates = <T>(now: Record<string, T>, before: Record<string, T>, count: (of: T) => number) =>
+    Object.fromEntries(
+      Object.entries(now).map(([name, of]) => {
+        const earlier = before[name];
+        return [name, earlier === undefined ? 0 : Math.max(0, count(of) - count(earlier)) / seconds];
+      }),
+    );
   const since = Math.max(0, (now - Date.parse(newest.time)) / 1000);
   const older = Object.entries(newest.subscriptions).map(([name, { oldestUnackedSeconds: age, ...rest }]) => {
     return [name, age === undefined ? rest : { ...rest, oldestUnackedSeconds: age + since }];
   });
   const counts = { ...newest, subscriptions: Object.fromEntries(older) };
-  return { counts, rates: Object.fromEntries(rates) };
+  return {
+    counts,
+    rates: rates(newest.topics, base.topics, ({ messages }) => messages),
+    // What came in and does not wait any more; a move looks like it for ten seconds.
+    taken: rates(newest.subscriptions, base.subscriptions, ({ end, lag }) => end - lag),
+  };
 }
 
 export interface Tailed {
   offset: number;
-  message: Message;
+  message: PulledMessage;
 }
 
 /** The newest messages of a topic as they come, the newest first, at most `most` of them. */

@@ -1,7 +1,6 @@
 /** What pages load: asked when shown, again when told to, and kept while a newer answer is on its way. */
 import { useCallback, useEffect, useState } from "preact/hooks";
 import { type ApiError, call, isFinal, session } from "./api";
-import { useStore } from "./store";
 
 export interface Loaded<T> {
   data: T | null;
@@ -11,16 +10,13 @@ export interface Loaded<T> {
   reload: () => void;
 }
 
+type State<T> = { key: string | null; data: T | null; error: Error | null };
+
 /** Load by a function of one's own; `key` says what is loaded, null: nothing. `every`: again after so many seconds. */
 export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
-  const [state, setState] = useState<{ key: string | null; data: T | null; error: Error | null }>({
-    key,
-    data: null,
-    error: null,
-  });
+  const [state, setState] = useState<State<T>>({ key, data: null, error: null });
   const [turn, setTurn] = useState(0);
-  useStore(session);
-  const token = session.get()?.token;
+  const token = session.value?.token;
   useEffect(() => {
     if (key === null) return;
     const leaving = new AbortController();

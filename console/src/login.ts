@@ -34,8 +34,8 @@ export async function resume(config: Config, hash: string): Promise<boolean> {
   const back = await finishLogin();
   if (back) {
     await logIn(back.service, back.token, false);
-    const now = session.get();
-    if (now && back.refresh) session.set({ ...now, refresh: back.refresh });
+    const now = session.peek();
+    if (now && back.refresh) session.value = { ...now, refresh: back.refresh };
     return true;
   }
   const kept = localStorage.getItem(KEPT);
@@ -53,7 +53,7 @@ export function tokenOfAddress(hash: string): { token: string; project: string }
 
 export async function logIn(service: string, token: string, keep: boolean, project = ""): Promise<boolean> {
   const user = await profile(service, token);
-  session.set({ service, token, user });
+  session.value = { service, token, user };
   if (keep) localStorage.setItem(KEPT, JSON.stringify({ service, token }));
   if (project) go(["p", project]);
   return true;
@@ -61,12 +61,12 @@ export async function logIn(service: string, token: string, keep: boolean, proje
 
 export function logOut(): void {
   localStorage.removeItem(KEPT);
-  session.set(null);
+  session.value = null;
 }
 
 /** A token that was given in the middle of work takes the place of the kept one. */
 export function keepRenewed(): void {
-  session.follow((now) => {
+  session.subscribe((now) => {
     if (now && localStorage.getItem(KEPT)) {
       localStorage.setItem(KEPT, JSON.stringify({ service: now.service, token: now.token }));
     }

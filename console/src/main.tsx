@@ -20,6 +20,7 @@ async function start(): Promise<void> {
   }
   startRouter();
   keepRenewed();
+  place.replaceChildren(); // what was shown meanwhile
   render(<App config={config} problem={problem} />, place);
 }
 

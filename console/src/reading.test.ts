@@ -27,7 +27,7 @@ before(async () => {
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const service = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   const user = { uuid: "", name: "", email: "", service_roles: [], created_on: "", modified_on: "" };
-  session.set({ service, token: "t", user });
+  session.value = { service, token: "t", user };
 });
 after(() => {
   server.closeAllConnections();

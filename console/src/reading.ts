@@ -1,6 +1,6 @@
 /** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
 import { call, open } from "./api";
-import type { Message, Offsets, ReadMessage } from "./types";
+import type { Offsets, PulledMessage, ReadMessage } from "./wire";
 
 export interface Range {
   messages: ReadMessage[];
@@ -52,7 +52,7 @@ export async function readRange(
   return { messages, next: whole ? Math.max(said, (last?.offset ?? -1) + 1) : (last?.offset ?? from) + 1 };
 }
 
-export type Wanted = (message: Message) => boolean;
+export type Wanted = (message: PulledMessage) => boolean;
 
 export interface Found {
   messages: ReadMessage[];

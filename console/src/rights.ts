@@ -1,7 +1,6 @@
 /** Which pages a user has: the service decides each request anyway, this only leaves out what it would refuse. */
 import { session } from "./api";
-import { useStore } from "./store";
-import type { User } from "./types";
+import type { User } from "./wire";
 
 export function isServiceAdmin(user: User): boolean {
   return user.service_roles.includes("service_admin");
@@ -35,5 +34,5 @@ export function consumes(user: User, project: string): boolean {
 
 /** Who is logged in; for pages, which are shown to nobody else. */
 export function useUser(): User {
-  return useStore(session)?.user as User;
+  return session.value?.user as User;
 }

@@ -1,9 +1,14 @@
 /** The address says which page is shown and how: `#/p/PROJECT/topics/TOPIC?tab=messages&from=3`. */
-import { store, useStore } from "./store";
+import { signal } from "@preact/signals";
 
 export interface Route {
   path: string[];
   query: URLSearchParams;
+}
+
+/** What a page is given: the parts of its address that have a name, as the project. */
+export interface PageProps {
+  params: Record<string, string>;
 }
 
 export function parse(hash: string): Route {
@@ -25,16 +30,18 @@ export function href(path: string[], query: Record<string, string> = {}): string
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
-export const route = store<Route>(parse(location.hash));
+export const route = signal<Route>(parse(location.hash));
 
 export function startRouter(): void {
-  const follow = () => route.set(parse(location.hash));
+  const follow = () => {
+    route.value = parse(location.hash);
+  };
   addEventListener("hashchange", follow);
   follow();
 }
 
 export function useRoute(): Route {
-  return useStore(route);
+  return route.value;
 }
 
 export function go(path: string[], query: Record<string, string> = {}): void {
@@ -50,7 +57,7 @@ export function setQuery(change: Record<string, string | null>): void {
     else next.set(name, value);
   }
   history.replaceState(null, "", href(path, Object.fromEntries(next)));
-  route.set({ path, query: next });
+  route.value = { path, query: next };
 }
 
 /** A part of the query with a default that is not written out. */

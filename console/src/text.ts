@@ -56,3 +56,15 @@ export function asHex(data: Uint8Array, most = 4096): string {
   }
   return lines.join("\n");
 }
+
+/** `name=value` lines as a map; raises an `Error` for a line that is neither empty nor such. */
+export function attributesOf(lines: string): Record<string, string> {
+  const pairs = lines.split("\n").filter((line) => line.trim() !== "");
+  return Object.fromEntries(
+    pairs.map((line) => {
+      const at = line.indexOf("=");
+      if (at < 1) throw new Error(`An attribute is written name=value; this is not: ${line.slice(0, 80)}`);
+      return [line.slice(0, at).trim(), line.slice(at + 1)];
+    }),
+  );
+}

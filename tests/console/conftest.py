@@ -28,7 +28,8 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
     for what in ("packages", "build"):
         subprocess.run(["scripts/console", what], cwd=ROOT, check=True, timeout=100, stdout=subprocess.DEVNULL)
     data = tmp_path_factory.mktemp("console") / "ams-data"
-    with live_service(data, "--min-free-bytes", "0", "--reserve-bytes", "0") as running:
+    flags = ("--min-free-bytes", "0", "--reserve-bytes", "0", "--max-message-bytes", "16MB")
+    with live_service(data, *flags) as running:
         yield running
 
 

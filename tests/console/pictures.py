@@ -18,8 +18,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ams.client import Client, Message
 from ams.client.wire.projects import create_member, create_project
+from ams.client.wire.subscriptions import create_subscription
 from ams.client.wire.topics import create_schema, update_schema
 from ams.client.wire.users import register
+from ams.wire.push import PushConfigBody
 from ams.wire.users import UserBody
 from tests.support.service import LiveService, live_service
 
@@ -31,6 +33,7 @@ MODES: Mapping[str, dict[str, Any]] = {
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
 TOPIC, SUBSCRIPTION = f"p/{PROJECT}/topics/readings", f"p/{PROJECT}/subscriptions/archive"
+PUSHED = f"p/{PROJECT}/subscriptions/alerts"
 PAGES: Mapping[str, str] = {
     "projects": "",
     "overview": f"p/{PROJECT}",
@@ -40,7 +43,6 @@ PAGES: Mapping[str, str] = {
     "publish": f"{TOPIC}?tab=publish",
     "schema": f"{TOPIC}?tab=schema",
     "topic-access": f"{TOPIC}?tab=access",
-    "topic-settings": f"{TOPIC}?tab=settings",
     "subscriptions": f"p/{PROJECT}/subscriptions",
     "subscription": SUBSCRIPTION,
     "seek": f"{SUBSCRIPTION}?tab=seek",
@@ -62,7 +64,8 @@ PAGES: Mapping[str, str] = {
     "audit": "audit",
     "service": "service",
     "usage": "usage",
-    "subscription-settings": f"{SUBSCRIPTION}?tab=settings",
+    "push-unverified": f"{PUSHED}?tab=push",
+    "dead-letters": f"{PUSHED}?tab=dead",
 }
 SETTLED = 1.5
 """Seconds until a page has drawn what it loaded."""
@@ -105,6 +108,9 @@ def _work(service: LiveService, seconds: float) -> None:
         archive, watering = project.subscription("archive"), project.subscription("watering")
         archive.create("readings")
         watering.create("readings")
+        push = PushConfigBody("http_endpoint", "https://receiver.garden.example/alarms", dead_letter_topic="put-aside")
+        project.topic("put-aside").create()
+        client.call(create_subscription(PROJECT, "alerts", "alarms", push=push))
         until, number = time.monotonic() + seconds, 0
         while time.monotonic() < until:
             wave = 10 + 8 * (int(time.monotonic() / 20) % 4)

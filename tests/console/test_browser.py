@@ -33,7 +33,7 @@ def test_a_new_user_logs_in_makes_a_topic_publishes_and_sees_it_come(
     page.get_by_role("link", name="Topics", exact=True).click()
     button(page, "New topic")
     page.get_by_label("Name").fill("readings")
-    button(page, "Make it")
+    button(page.get_by_role("dialog"), "New topic")
     expect(page.get_by_role("heading", name="readings")).to_be_visible()
 
     page.get_by_role("tab", name="Messages").click()
@@ -62,7 +62,7 @@ def test_no_page_breaks_the_rules_of_accessibility(opened: Opened, api: Api, pro
         )
     api("POST", "/registrations", {"name": f"{project}-new"})
     page = opened(color_scheme=scheme)
-    tabs = ["", "?tab=messages", "?tab=publish", "?tab=schema", "?tab=access", "?tab=settings"]
+    tabs = ["", "?tab=messages", "?tab=publish", "?tab=schema", "?tab=access"]
     places = [
         "", f"p/{project}", f"p/{project}/topics", f"p/{project}/subscriptions", f"p/{project}/schemas",
         *(f"p/{project}/schemas/x{tab}" for tab in ("", "?tab=revisions", "?tab=try")), f"p/{project}/members",
@@ -193,7 +193,7 @@ def test_all_of_it_is_small(service: LiveService) -> None:
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000
 
 
-@pytest.mark.xfail(strict=True, reason="the pages of administrators brought it to 5,000 lines")
+@pytest.mark.xfail(strict=True, reason="4,500 lines, of which 4,000 are neither empty nor comments")
 def test_our_own_part_can_be_read() -> None:
     written = (path for path in (ROOT / "console" / "src").rglob("*.ts*") if path.name != "wire.d.ts")
     sources = [path for path in written if "test" not in path.name]

@@ -12,6 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from cluster.link import Link
 from tests.console.conftest import ROOT, Api, Opened
 from tests.console.test_browser import button, data
+from tests.support import shape
 from tests.support.receiving import Receiving, received
 from tests.support.service import LiveService, live_service
 
@@ -102,9 +103,10 @@ def test_a_delivery_breaks_is_seen_to_break_and_is_repaired(
     [came] = endpoints.wait(1, "/ok/repaired")
     assert data(b"hello") in came.body
 
-    button(page, "Make a new one")
-    secret = page.locator("code.secret").inner_text()
-    page.get_by_role("tab", name="Overview").click()
+    button(page, "New signing secret")
+    once = page.get_by_role("dialog", name="The secret")
+    secret = once.locator("code").inner_text()
+    once.get_by_role("button", name="Close").click()
     assert len(secret) > 20
     assert secret not in page.content()
 
@@ -210,6 +212,15 @@ def test_what_the_service_cannot_take_now_is_said_and_nothing_typed_is_lost(
     expect(page.get_by_label("Body", exact=True)).to_have_value("typed before")
     button(page, "Publish")
     expect(page.get_by_text("It has the id 0.")).to_be_visible()
+
+
+@pytest.mark.skipif(not shape.is_cluster(), reason="one process is no node")
+def test_nodes_that_share_an_installation_stand_on_the_page_of_the_service(opened: Opened) -> None:
+    page = opened("service")
+
+    nodes = page.get_by_role("region", name="Nodes that live")
+    expect(nodes.get_by_role("listitem")).to_have_count(1)
+    expect(nodes.get_by_text("answered")).to_be_visible()
 
 
 def test_a_clock_that_is_wrong_is_said(opened: Opened, project: str) -> None:

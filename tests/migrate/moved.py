@@ -5,10 +5,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ams.core.clock import DAY
+from ams.core.clock import DAY, Milliseconds
+from ams.core.messages import Stored
+from ams.core.messages import message as made_message
+from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.storage.export_format import (
     FORMAT,
@@ -100,3 +103,31 @@ def counts(found: Converted) -> Mapping[str, int]:
         "messages": sum(each.bounds.end - each.bounds.first for each in found.topics),
         "subscriptions": len(found.subscriptions),
     }
+
+
+class Kept:
+    """The messages, as what holds them at the old side gives them."""
+
+    other_partitions: Mapping[str, int] = {}
+
+    def __init__(self, found: Converted) -> None:
+        self._topics = {each.kafka: (number, each) for number, each in enumerate(found.topics)}
+        self.changed: dict[str, dict[int, str]] = {}
+        """By topic and offset, data that is another."""
+
+    def bounds(self, topic: str) -> Bounds:
+        return self._topics[topic][1].bounds
+
+    async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
+        number, _ = self._topics[topic]
+        changed = self.changed.get(topic, {})
+        for first in range(start, end, 1000):
+            yield [
+                Stored(
+                    Offset(offset),
+                    Milliseconds(each.time),
+                    made_message(changed.get(offset, each.data), each.attributes).fragment,
+                )
+                for offset in range(first, min(first + 1000, end))
+                for each in [message(number, offset)]
+            ]

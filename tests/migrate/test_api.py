@@ -19,6 +19,7 @@ from ams.migrate.converting import Bounds, Converted, kafka_topic, project_uuid
 from ams.migrate.documents import Documents
 from ams.migrate.sources import Place, opened
 from ams.migrate.writing import plan
+from tests.migrate.test_cutting import Starter
 from tests.support.old_api import BACKEND, OldApi, old_api
 from tests.support.service import LiveService, live_service
 
@@ -90,7 +91,7 @@ async def read(service: LiveService, old: OldApi, **options: Any) -> tuple[Docum
     async with opened(place) as source:
         documents = await source.documents()
         found = plan(documents, source.messages).found
-        first, end, _ = source.messages.bounds(READINGS)
+        first, end, *_ = source.messages.bounds(READINGS)
         batches = [batch async for batch in source.messages.batches(READINGS, first, end)]
         return documents, found, [each for batch in batches for each in batch]
 
@@ -252,6 +253,39 @@ def test_a_move_by_the_api_alone_gives_a_service_that_is_the_same(service: LiveS
         same = run("migrate", "verify", "--api", service.base_url, "-o", "json", **known, **asked)
     assert same.returncode == 0, same.stdout + same.stderr
     assert json.loads(same.stdout)["messages"] == MESSAGES + 1
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[Starter]:
+    made = Starter(tmp_path / "new")
+    yield made
+    made.end()
+
+
+def test_a_cut_reads_by_the_api_until_all_is_copied_and_stops_the_old_service_then(
+    starter: Starter, tmp_path: Path
+) -> None:
+    free = ("--min-free-bytes", "0", "--reserve-bytes", "0")
+    with live_service(tmp_path / "old", *free) as original:
+        ask(original, "POST", "/projects/EGI", {})
+        for name in ("readings", "silent"):
+            ask(original, "PUT", f"/projects/EGI/topics/{name}")
+        ask(original, "PUT", "/projects/EGI/subscriptions/s", {"topic": "projects/EGI/topics/readings"})
+        ask(original, "POST", "/projects/EGI/topics/readings:publish", {"messages": [{"data": b64("1")}] * 3})
+        done = run(
+            "migrate", "cut", "--api", original.base_url, "--data", str(tmp_path / "new"), "--start", starter.command,
+            "--stop", f"kill {original.process.pid}", "--patience", "60",
+            AMS_MIGRATE_TOKEN=original.token, AMS_TOKEN=original.token, AMS_ENDPOINT=starter.endpoint,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        original.process.wait(timeout=30)
+    steps = done.stderr.partition("copying the rest")
+    assert "stopping the old service" in steps[2]
+    headers = {"x-api-key": original.token}
+    offsets = httpx.get(
+        f"{starter.endpoint}/v1/projects/EGI/subscriptions/s:offsets", headers=headers, trust_env=False
+    ).json()
+    assert (offsets["min"], offsets["max"], offsets["current"]) == (0, 3, 0)
 
 
 def test_without_a_token_or_with_a_wrong_one_it_is_one_clear_line(service: LiveService) -> None:

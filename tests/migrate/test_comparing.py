@@ -101,6 +101,20 @@ def test_a_kind_is_told_once_with_both_sides() -> None:
     ]
 
 
+def test_of_several_of_a_name_the_nearest_is_compared() -> None:
+    old = {"users": [{"name": "a", "email": "1"}, {"name": "b"}, {"name": "a", "email": "2"}]}
+
+    assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "1"}]}) == []
+    assert wheres("users:list", old, {"users": [{"name": "b"}, {"name": "a", "email": "3"}]}) == ["users[].email"]
+
+
+@pytest.mark.parametrize("depth", [100, 600, 5000])
+def test_bodies_of_any_depth_are_compared_or_said_to_be_too_deep(depth: int) -> None:
+    one, other = (Answer(200, JSON_TYPE, b'{"a":' * depth + last + b"}" * depth) for last in (b"1", b"2"))
+
+    assert len(different("users:list", one, other)) == 1
+
+
 def test_true_is_not_1_and_a_number_is_no_text() -> None:
     assert wheres("topics:show", {"a": 1, "b": 1, "c": 2}, {"a": True, "b": "1", "c": 2.0}) == ["a", "b"]
 
@@ -170,6 +184,8 @@ EXAMPLES: list[tuple[str, str, Any, Any]] = [
     ("U11", "topics:list", {"topics": [{"name": "T"}, {"name": "T"}]}, {"topics": [{"name": "T"}]}),
     ("U11", "topics:list", {"topics": [{"name": "T"}, {"name": "T"}], "totalSize": 2},
      {"topics": [{"name": "T"}], "totalSize": 1}),
+    ("U11", "users:show", {"projects": [{"project": "P", "topics": ["a", "a"]}]},
+     {"projects": [{"project": "P", "topics": ["a"]}]}),
     ("U5", "registrations:list", {"user_registrations": [{"name": "a", "uuid": "1", "registered_at": ""}]},
      {"user_registrations": []}),
     ("A11", "subscriptions:show", {"pushConfig": {"type": "mattermost", "authorizationHeader": {"type": "autogen"}}},
@@ -181,6 +197,15 @@ EXAMPLES: list[tuple[str, str, Any, Any]] = [
     ("how-to move-from-the-reference", "users:show", {"uuid": "an_admin"}, {"uuid": "b"}),
     ("how-to move-from-the-reference", "topics:list", {"topics": [{"name": "/projects/P/topics/a b"}]},
      {"topics": [{"name": "/projects/P/topics/a_b"}]}),
+    ("how-to move-from-the-reference", "users:list", {"users": [{"name": "a", "projects": [{"project": "b/c d"}]}]},
+     {"users": [{"name": "a", "projects": [{"project": "b_c_d"}]}]}),
+    ("how-to move-from-the-reference", "users:profile", {"name": "a b"}, {"name": "a_b_2"}),
+    ("how-to move-from-the-reference", "users:show", {"name": "a"}, {"name": "a", "token": "b"}),
+    ("how-to move-from-the-reference", "users:list",
+     {"users": [{"name": "a", "token": "b"}, {"name": "c", "token": "b"}]}, {"users": [{"name": "a", "token": "b"}]}),
+    ("how-to move-from-the-reference", "subscriptions:show",
+     {"pushConfig": {"type": "http_endpoint", "pushEndpoint": "http://a.example"}},
+     {"pushConfig": {"type": "", "pushEndpoint": ""}}),
     ("how-to compare-with-the-reference", "subscriptions:offsets", {"max": 3}, {"max": 4}),
     ("how-to compare-with-the-reference", "subscriptions:timeToOffset", {"offset": 3}, {"offset": 4}),
     ("how-to compare-with-the-reference", "subscriptions:timeToOffset", answer({}), answer({}, 409)),

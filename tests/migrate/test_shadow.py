@@ -6,21 +6,20 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from ams.migrate.shadow import AT_ONCE
+from ams.migrate.side import AT_ONCE
 from cluster.deployed import DEPLOY
 from cluster.haproxy import check, program
 from cluster.ports import LOOPBACK, free_port, listening
 from tests.migrate.moved import converted, imported, token
+from tests.migrate.old import Old, passing
 from tests.support.service import LiveService, live_service
 
 START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
@@ -34,62 +33,10 @@ def new(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
         yield running
 
 
-class Old(ThreadingHTTPServer):
-    """What the new service answers, but for what is planted; it stands for the old one."""
-
-    daemon_threads = True
-
-    def __init__(self, new: str) -> None:
-        super().__init__((LOOPBACK, 0), Passing)
-        self.new = httpx.Client(base_url=new, trust_env=False)
-        self.changes: list[tuple[bytes, bytes]] = []
-        self.asked: list[str] = []
-        self.tokens: list[str] = []
-        self.in_query = False
-        """Whether tokens in headers are passed over, as by the reference unless told otherwise."""
-
-    @property
-    def url(self) -> str:
-        return f"http://{LOOPBACK}:{self.server_port}"
-
-    def server_close(self) -> None:
-        super().server_close()
-        self.new.close()
-
-
-class Passing(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Old
-
-    def do_GET(self) -> None:
-        headers = {"x-api-key": self.headers.get("x-api-key", "")}
-        if self.server.in_query:
-            headers = {}
-        self.server.asked.append(self.path)
-        self.server.tokens.append(headers.get("x-api-key", ""))
-        came = self.server.new.get(self.path, headers=headers)
-        body = came.content
-        for one, other in self.server.changes:
-            body = body.replace(one, other)
-        self.send_response(came.status_code)
-        self.send_header("Content-Type", came.headers["content-type"])
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
 @pytest.fixture
 def old(new: LiveService) -> Iterator[Old]:
-    served = Old(new.base_url)
-    thread = threading.Thread(target=served.serve_forever)
-    thread.start()
-    yield served
-    served.shutdown()
-    thread.join()
-    served.server_close()
+    with passing(new.base_url) as served:
+        yield served
 
 
 def lines(*requests: str) -> str:
@@ -229,20 +176,16 @@ def test_what_cannot_be_is_one_clear_line(old: Old, new: LiveService, tmp_path: 
 
 
 def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> None:
-    old = Old(new.base_url)
-    thread = threading.Thread(target=old.serve_forever)
-    thread.start()
-    with subprocess.Popen(
-        command(old.url, "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    with contextlib.ExitStack() as stack, subprocess.Popen(
+        command((old := stack.enter_context(passing(new.base_url))).url, "-"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(new.base_url),
     ) as process:  # fmt: skip
         assert process.stdin is not None
         process.stdin.write(lines("GET /v1/users/user1"))
         process.stdin.flush()
         _until(lambda: "/v1/users/user1" in old.asked)
-        old.shutdown()
-        thread.join()
-        old.server_close()
+        stack.close()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(lines(*["GET /v1/users/user1"] * 50))
             process.stdin.flush()

@@ -7,9 +7,11 @@ import pytest
 from ams.client import Client
 from ams.client.errors import Unreachable
 from ams.migrate.converting import Bounds, Converted
-from ams.migrate.verifying import Verified, quick
+from ams.migrate.side import Side
+from ams.migrate.verifying import Verified, quick, verify
 from ams.storage.export_format import Membership, Subscription, User
-from tests.migrate.moved import converted, counts, imported, token
+from tests.migrate.moved import Kept, converted, counts, imported, token
+from tests.migrate.old import passing
 from tests.support.service import LiveService, live_service
 
 
@@ -87,3 +89,50 @@ async def test_a_quick_look_finds_topics_and_subscriptions_that_are_not_where_th
 async def test_a_service_that_is_away_is_an_error_and_no_list_of_differences(found: Converted) -> None:
     with Client("http://127.0.0.1:1", token(0), retry=None) as client, pytest.raises(Unreachable):
         await quick(found, client, None)
+
+
+async def wholly(moved: LiveService, found: Converted, kept: Kept, old: str = "") -> Verified:
+    with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
+        if not old:
+            return await verify(found, kept, client, str(moved.ca))
+        async with Side(old, token(0)) as one, Side(moved.base_url, token(0)) as other:
+            return await verify(found, kept, client, str(moved.ca), (one, other))
+
+
+async def test_whole_contents_are_the_same_until_a_message_is_not(moved: LiveService, found: Converted) -> None:
+    kept = Kept(found)
+    same = await wholly(moved, found, kept)
+
+    assert same == Verified(**counts(found), differences=[])
+    kept.changed["project1.topic1"] = {7: "b3RoZXI="}
+    found.topics[2].line.name = "gone"
+    object.__setattr__(found.topics[3], "bounds", Bounds(4, 15, young=5))  # of old age the new one dropped 4
+    object.__setattr__(found.topics[4], "bounds", Bounds(4, 15, young=4))
+    other = await wholly(moved, found, kept)
+    assert [(each.what, each.old.split(",")[0], each.new.split(",")[0]) for each in other.differences] == [
+        ("topic project1/topic1", "10 messages", "10 messages"),
+        ("topic project0/gone", "5 to 15", "Topic doesn't exist"),
+        ("topic project0/topic4", "11 messages", "10 messages"),
+    ]
+
+
+async def test_both_services_are_asked_by_every_token_and_for_all_in_the_projects(
+    moved: LiveService, found: Converted
+) -> None:
+    with passing(moved.base_url) as old:
+        same = await wholly(moved, found, Kept(found), old.url)
+
+        assert (same.differences, same.answers) == ([], 20 + 2 * 5 + 6 + 6)
+        found.renamed = {"project1", "topic2"}  # the old service knows them by other names
+        assert (await wholly(moved, found, Kept(found), old.url)).answers == 20 + 5 + 2 + 3
+        found.renamed = set()
+        old.changes = [
+            (b'"description":"of a day"', b'"description":"x"'),
+            (b'"name":"user4"', b'"name":"%s"' % token(4).encode()),
+        ]
+        other = await wholly(moved, found, Kept(found), old.url)
+    assert {each.what for each in other.differences} == {
+        "token of user user4: name", "projects/project0: description", "projects/project1: description",
+        "projects/project0/members?details=true: users[]",
+    }  # fmt: skip
+    assert token(4) not in repr(other)

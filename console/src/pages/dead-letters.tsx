@@ -5,23 +5,21 @@ import { useLoad } from "../load";
 import { Badge, Card, Empty, Shown } from "../parts/basics";
 import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
-import { find, redrive } from "../reading";
+import { find, redrive, type Wanted } from "../reading";
 import { visible } from "../text";
-import type { Offsets, ReadMessage } from "../types";
-import { deadLetterTopic, type SubscriptionProps } from "./subscription";
+import type { Offsets, ReadMessage } from "../wire";
+import type { SubscriptionProps } from "./subscriptions";
 
 const AT_ONCE = 25;
 
-export function DeadLetters(props: SubscriptionProps) {
-  const { project, name, subscription } = props;
-  const source = deadLetterTopic(subscription);
+/** `source` is the topic they are in. */
+export function DeadLetters({ project, name, subscription, source }: SubscriptionProps & { source: string }) {
   const target = shortName(subscription.topic);
   const base = `/projects/${project}/topics/${source}`;
-  const own = `projects/${project}/subscriptions/${name}`;
+  const ours: Wanted = ({ attributes }) =>
+    attributes?.deadLetterSubscription === `projects/${project}/subscriptions/${name}`;
   const loaded = useLoad(`dead letters of ${base}`, async (signal) => {
     const bounds = await call<Offsets>(`${base}:offsets`, { signal });
-    const ours = (message: { attributes?: Record<string, string> }) =>
-      message.attributes?.deadLetterSubscription === own;
     return find(base, bounds, bounds.max, true, AT_ONCE, ours, signal);
   });
   const again = async (letters: ReadMessage[]) => {
@@ -29,15 +27,17 @@ export function DeadLetters(props: SubscriptionProps) {
     for (const letter of letters) await redrive(project, source, target, letter);
     return `Published to ${target}.`;
   };
+  const none = (
+    <Empty command={`ams dead list ${name} --project ${project}`}>
+      Nothing of this subscription is in {source}. In a terminal:
+    </Empty>
+  );
   return (
     <Shown of={loaded}>
-      {({ messages }) =>
-        messages.length === 0 ? (
-          <Empty command={`ams dead list ${name} --project ${project}`}>
-            Nothing of this subscription is in {source}. In a terminal:
-          </Empty>
-        ) : (
-          <>
+      {({ messages }) => (
+        <>
+          {messages.length === 0 && none}
+          {messages.length > 0 && (
             <Card wide>
               <p>
                 The newest {plural(messages.length, "dead letter")} of {source}. What is published again goes to{" "}
@@ -45,25 +45,18 @@ export function DeadLetters(props: SubscriptionProps) {
               </p>
               <Act label="Publish all of these again" act={() => again(messages)} />
             </Card>
-            {messages.toReversed().map((letter) => (
-              <MessageCard
-                key={letter.offset}
-                message={letter}
-                view="auto"
-                notes={
-                  <>
-                    <Badge tone="bad">
-                      {letter.attributes?.deadLetterStatus} after {letter.attributes?.deadLetterAttempts}
-                    </Badge>
-                    <span>{visible((letter.attributes?.deadLetterReason ?? "").slice(0, 200))}</span>
-                    <Act label="Publish again" act={() => again([letter])} />
-                  </>
-                }
-              />
-            ))}
-          </>
-        )
-      }
+          )}
+          {messages.toReversed().map((letter) => (
+            <MessageCard key={letter.offset} message={letter} view="auto">
+              <Badge tone="bad">
+                {letter.attributes?.deadLetterStatus} after {letter.attributes?.deadLetterAttempts}
+              </Badge>
+              <span>{visible((letter.attributes?.deadLetterReason ?? "").slice(0, 200))}</span>
+              <Act label="Publish again" act={() => again([letter])} />
+            </MessageCard>
+          ))}
+        </>
+      )}
     </Shown>
   );
 }

@@ -4,7 +4,8 @@
  */
 import type { ComponentType } from "preact";
 import { administers, administersAny, consumes, isServiceAdmin, mayLook, publishes } from "../rights";
-import type { User } from "../types";
+import type { PageProps } from "../router";
+import type { User } from "../wire";
 import { Overview } from "./overview";
 import { Members, OwnTokens, Registrations, UserPage, Users } from "./people";
 import { Projects } from "./projects";
@@ -15,15 +16,13 @@ import { Subscriptions } from "./subscriptions";
 import { TopicPage } from "./topic";
 import { Topics } from "./topics";
 
-export type Params = Record<string, string>;
-
 export interface PageEntry {
   path: string;
   /** What it is called in the navigation; without it, it is reached from another page. */
   label?: string;
   /** Whether this user has the page; `project` is empty for pages of no project. */
   may: (user: User, project: string) => boolean;
-  page: ComponentType<{ params: Params }>;
+  page: ComponentType<PageProps>;
 }
 
 const everybody = () => true;
@@ -48,16 +47,19 @@ export const PAGES: PageEntry[] = [
   { path: "usage", label: "Usage", may: administersAny, page: Usage },
 ];
 
+/** What is no name is no part of an address: with a slash in it, a request would go elsewhere. */
+const NAME = /^[\w-]+$/;
+
 /** The page of an address, and what its path says. */
-export function pageAt(path: string[]): { entry: PageEntry; params: Params } | null {
+export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["params"] } | null {
   for (const entry of PAGES) {
     const parts = entry.path.split("/").filter(Boolean);
     if (parts.length !== path.length) continue;
-    const params: Params = {};
+    const params: PageProps["params"] = {};
     const fits = parts.every((part, at) => {
       const said = path[at] ?? "";
       if (part.startsWith(":")) params[part.slice(1)] = said;
-      return part.startsWith(":") || part === said;
+      return part.startsWith(":") ? NAME.test(said) : part === said;
     });
     if (fits) return { entry, params };
   }

@@ -2,7 +2,9 @@
 import { type Config, logIn, ownService } from "../login";
 import { startLogin } from "../oidc";
 import { Card, ErrorNote } from "../parts/basics";
-import { Act, Check, Field, Form, type Values } from "../parts/form";
+import { Act, Form, type Values } from "../parts/form";
+
+const WHERE = "Its address, without /v1";
 
 export function Login(props: { config: Config; problem: Error | null }) {
   const { config } = props;
@@ -26,13 +28,15 @@ export function Login(props: { config: Config; problem: Error | null }) {
         </Card>
       )}
       <Card>
-        <Form button="Log in" onSubmit={submit}>
-          <Field name="token" label="Token" type="password" required autofocus />
-          {elsewhere && (
-            <Field name="service" label="Service" type="url" value={own} required hint="Its address, without /v1" />
-          )}
-          <Check name="keep" label="Keep it in this browser until I log out" />
-        </Form>
+        <Form
+          button="Log in"
+          onSubmit={submit}
+          fields={[
+            { name: "token", label: "Token", type: "password", required: true, autofocus: true },
+            elsewhere && { name: "service", label: "Service", type: "url", value: own, required: true, hint: WHERE },
+            { name: "keep", tick: "Keep it in this browser until I log out" },
+          ]}
+        />
       </Card>
       <p class="quiet">
         No token at hand? <code>ams open</code> opens this page with a new one that lasts eight hours. The

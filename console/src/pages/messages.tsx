@@ -1,54 +1,56 @@
-/** The message browser of a topic: by id, by attribute, or as they come. */
+/** The message browser of a topic: by id, by time, by attribute, or as they come. */
 import { call } from "../api";
 import { number, plural } from "../format";
 import { useTail } from "../live";
 import { useGet, useLoad } from "../load";
 import { Button, Empty, ErrorNote, Note, Shown } from "../parts/basics";
-import { Field, Form, type Values } from "../parts/form";
+import { Form, type Values } from "../parts/form";
 import { MessageCard, VIEWS, type View } from "../parts/message";
 import { attributeFilter, find } from "../reading";
 import { setQuery, useQuery } from "../router";
-import type { Offsets, Schema, Topic } from "../types";
+import type { Offsets, Revision, Topic } from "../wire";
 
 const AT_ONCE = 25;
 const TAILED = 200;
 
-export function Messages(props: { project: string; topic: Topic; name: string }) {
-  const base = `/projects/${props.project}/topics/${props.name}`;
-  const [view] = useQuery("view", "auto");
-  const [tail] = useQuery("tail");
-  const schema = useGet<Schema>(props.topic.schema ? `/${props.topic.schema}` : null);
-  const shown = { view: view as View, schema: schema.data };
-  return (
-    <>
-      <Controls base={base} />
-      {tail ? (
-        <Tail {...props} {...shown} />
-      ) : (
-        <Browse base={base} project={props.project} name={props.name} {...shown} />
-      )}
-    </>
-  );
+interface Props {
+  project: string;
+  name: string;
+  base: string;
+}
+interface Showing extends Props {
+  view: View;
+  revisions: Revision[] | undefined;
 }
 
-function Controls({ base }: { base: string }) {
+export function Messages({ topic, ...props }: Props & { topic: Topic }) {
   const [from] = useQuery("from");
-  const [attributes] = useQuery("attr");
+  const [attr] = useQuery("attr");
   const [view, setView] = useQuery("view", "auto");
   const [tail] = useQuery("tail");
+  const { data } = useGet<{ revisions: Revision[] }>(topic.schema ? `/${topic.schema}:revisions` : null);
   const show = async ({ id = "", time, attr = "" }: Values) => {
-    const at = time ? await offsetAt(base, new Date(time)) : id.trim();
+    const at = time ? await offsetAt(props.base, new Date(time)) : id.trim();
     setQuery({ from: at, before: null, attr: attr.trim(), tail: null });
   };
   const follow = () => setQuery({ tail: tail ? null : "1", from: null, before: null });
+  const Shows = tail ? Tail : Browse;
   return (
-    <Form inline button="Show" onSubmit={show}>
-      <Field name="id" label="From id" type="number" min={0} value={from} placeholder="newest" />
-      <Field name="time" label="From a time" type="datetime-local" />
-      <Field name="attr" label="Attributes" value={attributes} placeholder="lang=en site" />
-      <Field name="view" label="Show bodies" value={view} onInput={setView} options={VIEWS} />
-      <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
-    </Form>
+    <>
+      <Form
+        inline
+        button="Show"
+        onSubmit={show}
+        fields={[
+          { name: "id", label: "From id", type: "number", min: 0, value: from, placeholder: "newest" },
+          { name: "time", label: "From a time", type: "datetime-local" },
+          { name: "attr", label: "Attributes", value: attr, placeholder: "lang=en site" },
+          { name: "view", label: "Show bodies", value: view, onInput: setView, options: VIEWS },
+        ]}>
+        <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
+      </Form>
+      <Shows {...props} view={view as View} revisions={data?.revisions} />
+    </>
   );
 }
 
@@ -57,21 +59,14 @@ async function offsetAt(base: string, time: Date): Promise<string> {
   return String(found.offset);
 }
 
-interface Showing {
-  view: View;
-  schema: Schema | null;
-}
-
-function Browse(props: Showing & { base: string; project: string; name: string }) {
-  const { base } = props;
+function Browse({ project, name, base, ...showing }: Showing) {
   const [from] = useQuery("from");
   const [before] = useQuery("before");
   const [attr] = useQuery("attr");
   const loaded = useLoad([base, from, before, attr].join(" "), async (signal) => {
     const bounds = await call<Offsets>(`${base}:offsets`, { signal });
-    const backward = from === "";
-    const at = backward ? (before === "" ? bounds.max : Number(before)) : Number(from);
-    return { bounds, ...(await find(base, bounds, at, backward, AT_ONCE, attributeFilter(attr), signal)) };
+    const at = from !== "" ? Number(from) : before !== "" ? Number(before) : bounds.max;
+    return { bounds, ...(await find(base, bounds, at, from === "", AT_ONCE, attributeFilter(attr), signal)) };
   });
   return (
     <Shown of={loaded}>
@@ -89,11 +84,11 @@ function Browse(props: Showing & { base: string; project: string; name: string }
             <Button label="Newest" onClick={() => (from || before ? show({}) : loaded.reload())} />
           </nav>
           {messages.toReversed().map((message) => (
-            <MessageCard key={message.offset} message={message} {...props} />
+            <MessageCard key={message.offset} message={message} {...showing} />
           ))}
           {messages.length === 0 &&
             (bounds.max === bounds.min ? (
-              <Empty command={`ams publish ${props.name} --project ${props.project} --data "hello"`}>
+              <Empty command={`ams publish ${name} --project ${project} --data "hello"`}>
                 There are no messages in this topic now. Publish one on the tab beside, or in a terminal:
               </Empty>
             ) : (
@@ -110,22 +105,21 @@ function show({ from, before }: { from?: number; before?: number }): void {
   setQuery({ from: from === undefined ? null : String(from), before: before === undefined ? null : String(before) });
 }
 
-function Tail(props: Showing & { project: string; name: string }) {
+function Tail({ project, name, view, revisions }: Showing) {
   const [attr] = useQuery("attr");
-  const tail = useTail(props.project, props.name, true, TAILED);
+  const tail = useTail(project, name, true, TAILED);
   const wanted = attributeFilter(attr);
   const shown = wanted ? tail.messages.filter(({ message }) => wanted(message)) : tail.messages;
+  const said = "Following: messages appear here as they are published, the newest first.";
   return (
     <>
       {tail.error && <ErrorNote error={tail.error} />}
       <p class="quiet" role="status">
-        {tail.state === "connecting"
-          ? "Connecting…"
-          : "Following: messages appear here as they are published, the newest first."}
+        {tail.state === "connecting" ? "Connecting…" : said}
       </p>
       {tail.skipped > 0 && <Note tone="warn">{plural(tail.skipped, "message")} came too fast to be shown here.</Note>}
       {shown.map(({ offset, message }) => (
-        <MessageCard key={offset} message={message} {...props} />
+        <MessageCard key={offset} message={message} view={view} revisions={revisions} />
       ))}
     </>
   );

@@ -2,15 +2,15 @@
 import { useMemo } from "preact/hooks";
 import { call } from "../api";
 import { number, plural, rate, short, shortName, span } from "../format";
-import { useCounts } from "../live";
+import { type Sample, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
-import { Badge, Card, Empty, Link, Page, Stat } from "../parts/basics";
+import { Badge, Card, Empty, Link, linked, Page, Stat } from "../parts/basics";
 import { Plots, rateLine } from "../parts/history";
 import type { Line } from "../parts/plot";
 import { administers, consumes, publishes, useUser } from "../rights";
+import type { PageProps } from "../router";
 import { visible } from "../text";
-import type { Counts, Doctor, History, Subscription, Topic } from "../types";
-import type { Params } from ".";
+import type { Counts, Diagnosis, History, Subscription, SubscriptionCounts, Topic } from "../wire";
 
 /** How long the oldest message may wait before a subscription is looked at. */
 const LONG_WAIT = 600;
@@ -20,44 +20,33 @@ const MOST_SHOWN = 50;
 /** States of delivery that say nothing bad; it has none where messages are pulled. */
 const FINE = ["active", "unknown", undefined];
 
-export function Overview(props: { params: Params }) {
-  const project = props.params.project ?? "";
+export function Overview({ params: { project = "" } }: PageProps) {
   const user = useUser();
-  const topics = useGet<{ topics: Topic[] }>(publishes(user, project) ? `/projects/${project}/topics` : null);
-  const subscriptions = useGet<{ subscriptions: Subscription[] }>(
-    consumes(user, project) ? `/projects/${project}/subscriptions` : null,
-  );
+  const base = `/projects/${project}`;
+  const topics = useGet<{ topics: Topic[] }>(publishes(user, project) ? `${base}/topics` : null);
+  const readers = useGet<{ subscriptions: Subscription[] }>(consumes(user, project) ? `${base}/subscriptions` : null);
   // One stream for both, when both are known.
-  const known = !topics.loading && !subscriptions.loading;
-  const live = useCounts(
-    project,
-    namesOf(known ? topics.data?.topics : []),
-    namesOf(known ? subscriptions.data?.subscriptions : []),
-  );
-  const sample = live.sample;
-  const now = sample ? Object.values(sample.rates).reduce((sum, each) => sum + each, 0) : undefined;
-  const lag = sample ? Object.values(sample.counts.subscriptions).reduce((sum, each) => sum + each.lag, 0) : undefined;
+  const known = !topics.loading && !readers.loading;
+  const shown = (all: { name: string }[] | undefined) =>
+    known ? (all ?? []).slice(0, MOST_SHOWN).map((each) => shortName(each.name)) : [];
+  const { sample, state } = useCounts(project, shown(topics.data?.topics), shown(readers.data?.subscriptions));
+  const sum = (all: number[]) => all.reduce((one, other) => one + other, 0);
+  const lag = sample && sum(Object.values(sample.counts.subscriptions).map((each) => each.lag));
+  const count = (label: string, kind: string, all: unknown[] | undefined) =>
+    all && <Stat label={label} value={<Link to={["p", project, kind]}>{number(all.length)}</Link>} />;
   return (
     <Page title={project} kind="Project">
-      {sample && subscriptions.data && (
-        <Wrong project={project} counts={sample.counts} subscriptions={subscriptions.data.subscriptions} />
-      )}
+      {sample && <Wrong project={project} counts={sample.counts} />}
       <dl class="stats">
         <Stat
           label="Published now"
-          value={rate(now)}
-          note={live.state === "live" ? "live" : live.state === "off" ? "not live" : ""}
+          value={rate(sample && sum(Object.values(sample.rates)))}
+          note={{ live: "live", off: "not live", connecting: "" }[state]}
         />
+        <Stat label="Delivered now" value={rate(sample && sum(Object.values(sample.taken)))} />
         <Stat label="Waiting to be taken" value={short(lag)} />
-        {topics.data && (
-          <Stat label="Topics" value={<Link to={["p", project, "topics"]}>{number(topics.data.topics.length)}</Link>} />
-        )}
-        {subscriptions.data && (
-          <Stat
-            label="Subscriptions"
-            value={<Link to={["p", project, "subscriptions"]}>{number(subscriptions.data.subscriptions.length)}</Link>}
-          />
-        )}
+        {count("Topics", "topics", topics.data?.topics)}
+        {count("Subscriptions", "subscriptions", readers.data?.subscriptions)}
       </dl>
       {administers(user, project) && <Plots project={project} plots={plotsOf} />}
       {topics.data && <Busiest project={project} sample={sample} all={topics.data.topics} />}
@@ -65,15 +54,11 @@ export function Overview(props: { params: Params }) {
   );
 }
 
-function namesOf(all: { name: string }[] | undefined): string[] {
-  return (all ?? []).slice(0, MOST_SHOWN).map((each) => shortName(each.name));
-}
-
 function plotsOf(history: History) {
   const all = history.project;
   if (!all) return [];
   const lines = [rateLine("published", all.published, history), rateLine("delivered", all.delivered, history, 2)];
-  const lag: Line = { label: "messages", values: all.lag, colour: 3, filled: true };
+  const lag: Line = { label: "messages", values: all.lag, colour: 3 };
   return [
     { title: "Messages a second", lines, format: rate },
     { title: "Waiting to be taken", lines: [lag] },
@@ -89,12 +74,11 @@ export function suspicious(counts: Counts): string[] {
   return all.map(([name]) => name);
 }
 
-function Wrong(props: { project: string; counts: Counts; subscriptions: Subscription[] }) {
-  const { project, counts } = props;
+function Wrong({ project, counts }: { project: string; counts: Counts }) {
   const names = useMemo(() => suspicious(counts), [counts]);
   const asked = names.slice(0, MOST_DOCTORED);
   const doctors = useLoad(asked.length > 0 ? asked.join(" ") : null, (signal) =>
-    Promise.all(asked.map((name) => call<Doctor>(`/projects/${project}/subscriptions/${name}:doctor`, { signal }))),
+    Promise.all(asked.map((name) => call<Diagnosis>(`/projects/${project}/subscriptions/${name}:doctor`, { signal }))),
   );
   if (names.length === 0) return null;
   return (
@@ -102,12 +86,10 @@ function Wrong(props: { project: string; counts: Counts; subscriptions: Subscrip
       <ul class="findings">
         {names.map((name, at) => (
           <li key={name}>
-            <Link to={["p", project, "subscriptions", name]}>{name}</Link>{" "}
-            <Badge tone="warn">{plural(counts.subscriptions[name]?.lag ?? 0, "message")} behind</Badge>{" "}
-            <span>oldest waits {span(counts.subscriptions[name]?.oldestUnackedSeconds)}</span>
-            {(doctors.data?.[at]?.findings ?? []).slice(0, 2).map((finding) => (
-              <p key={finding.text} class={finding.wrong ? "wrong" : "quiet"}>
-                {visible(finding.text)}
+            {linked(project, "subscriptions", name)} <Waiting of={counts.subscriptions[name]} />
+            {(doctors.data?.[at]?.findings ?? []).slice(0, 2).map(({ text, wrong }) => (
+              <p key={text} class={wrong ? "wrong" : "quiet"}>
+                {visible(text)}
               </p>
             ))}
           </li>
@@ -117,14 +99,18 @@ function Wrong(props: { project: string; counts: Counts; subscriptions: Subscrip
   );
 }
 
+function Waiting({ of }: { of: SubscriptionCounts | undefined }) {
+  if (!of?.lag) return null;
+  return (
+    <>
+      <Badge tone="warn">{plural(of.lag, "message")} behind</Badge> oldest waits {span(of.oldestUnackedSeconds)}
+    </>
+  );
+}
+
 const SHOWN = 8;
 
-function Busiest(props: {
-  project: string;
-  sample: { counts: Counts; rates: Record<string, number> } | null;
-  all: Topic[];
-}) {
-  const { project, sample, all } = props;
+function Busiest({ project, sample, all }: { project: string; sample: Sample | null; all: Topic[] }) {
   if (all.length === 0) {
     return (
       <Empty command={`ams topics create readings --project ${project}`}>
@@ -142,7 +128,7 @@ function Busiest(props: {
       <ol class="bars">
         {rows.map((row) => (
           <li key={row.name}>
-            <Link to={["p", project, "topics", row.name]}>{row.name}</Link>
+            {linked(project, "topics", row.name)}
             <span>{rate(row.rate)}</span>
             <span class="quiet if-wide">{plural(row.messages, "message")} ever</span>
           </li>

@@ -1,29 +1,26 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
-import { call } from "../api";
+import { post, put, remove } from "../api";
 import { useGet } from "../load";
-import { Badge, Card, Facts, Link, Page, Shown, Tabs, Time } from "../parts/basics";
-import type { FieldProps, Values } from "../parts/form";
-import { type Action, Acts, type Asked, Resources, ticked, ticks, useActions } from "../parts/resources";
+import { type Action, ticked, ticks, useActions } from "../parts/actions";
+import { Badge, Facts, Link, Page, Shown, Tabs, Time } from "../parts/basics";
+import { type FieldProps, NAME, type Values } from "../parts/form";
+import { Resources } from "../parts/resources";
 import { column, timed, valued } from "../parts/table";
 import { isServiceAdmin, rolesIn, useUser } from "../rights";
-import { go } from "../router";
+import { go, type PageProps } from "../router";
 import { visible } from "../text";
-import type { Binding, Registration, Right, Token, User } from "../types";
-import type { Params } from ".";
+import type { Binding, Registration, Right, Token, User } from "../wire";
 
 const ROLES = ["project_admin", "publisher", "consumer"];
 const SERVICE_ROLES = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker"];
-const NAME: FieldProps = {
-  name: "name",
-  label: "Name",
-  required: true,
-  autofocus: true,
-  hint: "Letters, digits, - and _",
-};
 const EMAIL: FieldProps = { name: "email", label: "Mail address", type: "email" };
 
 function badges(names: string[]) {
   return names.map((name) => <Badge key={name}>{name}</Badge>);
+}
+
+function projectsOf(user: User): string[] {
+  return (user.projects ?? []).map((each) => each.project);
 }
 
 const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, {
@@ -32,9 +29,8 @@ const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row
 const MAIL = valued<User>("Mail", (row) => row.email, { wide: true });
 const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
 
-export function Members({ params: { project = "" } }: { params: Params }) {
+export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
-  const ask = (user: string, method: string, body?: object) => call(`${path}/${user}`, { method, body });
   const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
   const all = isServiceAdmin(useUser());
   return (
@@ -42,9 +38,7 @@ export function Members({ params: { project = "" } }: { params: Params }) {
       title="Members"
       kind={project}
       path={`${path}?details=true`}
-      rows={({ users }: { users: User[] }) => users}
-      rowKey={(row) => row.name}
-      text={(row) => `${row.name} ${row.email}`}
+      of="users"
       columns={[
         all ? LINKED : valued("User", (row) => row.name),
         column("Roles here", (row) => badges(rolesIn(row, project)), { by: (row) => rolesIn(row, project).join() }),
@@ -53,35 +47,32 @@ export function Members({ params: { project = "" } }: { params: Params }) {
       ]}
       empty="The project has no members yet. Add one here, or in a terminal:"
       command={`ams members create sensor --role publisher --project ${project}`}
-      make={{
-        label: "New user",
-        fields: [NAME, EMAIL, ...ticks(ROLES, ["publisher"])],
-        run: ({ name = "", email, ...rest }) => ask(name, "POST", { email, ...memberships(rest) }),
-        gives: "token",
-      }}
+      make={[
+        {
+          label: "New user",
+          fields: [NAME, EMAIL, ...ticks(ROLES, ["publisher"])],
+          run: ({ name = "", email, ...rest }) => post(`${path}/${name}`, { email, ...memberships(rest) }),
+          gives: "token",
+        },
+        {
+          label: "Add a user there is",
+          fields: [NAME, ...ticks(ROLES, ["publisher"])],
+          run: ({ name = "", ...rest }) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) }),
+        },
+      ]}
       actions={(row) => [
         {
           label: "Roles",
           fields: ticks(ROLES, rolesIn(row, project)),
-          run: (values) => ask(row.name, "PUT", memberships(values)),
+          run: (values) => put(`${path}/${row.name}`, memberships(values)),
         },
         {
           label: "Remove",
           typed: [row.name, `${row.name} can do nothing in ${project} any more; the user stays.`],
-          run: () => ask(`${row.name}:remove`, "POST"),
+          run: () => post(`${path}/${row.name}:remove`),
         },
-      ]}>
-      <Acts
-        action={{
-          label: "Add a user there is",
-          fields: [NAME, ...ticks(ROLES, ["publisher"])],
-          run: async ({ name = "", ...rest }) => {
-            await ask(`${name}:add`, "POST", { roles: ticked(rest, ROLES) });
-            go(["p", project, "members"], { q: name });
-          },
-        }}
-      />
-    </Resources>
+      ]}
+    />
   );
 }
 
@@ -90,13 +81,11 @@ export function Users() {
     <Resources<User>
       title="Users"
       path="/users?details=true"
-      rows={({ users }: { users: User[] }) => users}
-      rowKey={(row) => row.name}
-      text={(row) => `${row.name} ${row.email} ${(row.projects ?? []).map((each) => each.project).join(" ")}`}
+      of="users"
       columns={[
         LINKED,
         column("Roles of the service", (row) => badges(row.service_roles), { by: (row) => row.service_roles.join() }),
-        column("Projects", (row) => badges((row.projects ?? []).map((each) => each.project)), { wide: true }),
+        column("Projects", (row) => badges(projectsOf(row)), { by: (row) => projectsOf(row).join(), wide: true }),
         MAIL,
         MADE,
       ]}
@@ -106,17 +95,17 @@ export function Users() {
         label: "New user",
         fields: [NAME, EMAIL, ...ticks(SERVICE_ROLES)],
         run: ({ name = "", email, ...rest }) =>
-          call(`/users/${name}`, { method: "POST", body: { email, service_roles: ticked(rest, SERVICE_ROLES) } }),
+          post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) }),
         gives: "token",
       }}
     />
   );
 }
 
-export function UserPage({ params: { user = "" } }: { params: Params }) {
+export function UserPage({ params: { user = "" } }: PageProps) {
   const path = `/users/${user}`;
   const loaded = useGet<User>(path);
-  const { buttons, token } = useActions(loaded.reload);
+  const { buttons, once } = useActions(loaded.reload);
   const actions = (row: User): Action[] => [
     {
       label: "Change",
@@ -126,21 +115,18 @@ export function UserPage({ params: { user = "" } }: { params: Params }) {
         ...ticks(SERVICE_ROLES, row.service_roles),
       ],
       run: ({ email, description, ...rest }) =>
-        call(path, { method: "PUT", body: { email, description, service_roles: ticked(rest, SERVICE_ROLES) } }),
+        put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) }),
     },
     {
       label: "New token",
       typed: [user, "The token of this user is dead at once; named tokens live on."],
-      run: () => call(`${path}:refreshToken`, { method: "POST" }),
+      run: () => post(`${path}:refreshToken`),
       gives: "token",
     },
     {
       label: "Delete",
       typed: [user, "The user goes with its tokens, and from all projects and access lists."],
-      run: async () => {
-        await call(path, { method: "DELETE" });
-        go(["users"]);
-      },
+      run: () => remove(path).then(() => go(["users"])),
     },
   ];
   const facts = (row: User) => (
@@ -149,32 +135,26 @@ export function UserPage({ params: { user = "" } }: { params: Params }) {
         ["Roles of the service", badges(row.service_roles)],
         ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
         ["Mail", row.email],
-        ["What it is for", row.description ?? ""],
+        ["What it is for", row.description],
         ["UUID", row.uuid],
         ["Created", <Time key="c" at={row.created_on} />],
       ]}
     />
   );
   return (
-    <Page title={user} kind="User">
+    <Page title={user} kind="User" actions={loaded.data && buttons(actions(loaded.data))}>
       <Shown of={loaded}>
         {(row) => (
           <Tabs
             tabs={[
-              [
-                "about",
-                "About",
-                <Card key="a" wide title="User" actions={buttons(actions(row))}>
-                  {facts(row)}
-                  {token}
-                </Card>,
-              ],
+              ["about", "About", facts(row)],
               ["tokens", "Named tokens", <Tokens key="t" user={row.name} />],
               ["bindings", "Identities", <Bindings key="b" user={row.name} />],
             ]}
           />
         )}
       </Shown>
+      {once}
     </Page>
   );
 }
@@ -200,7 +180,7 @@ function Tokens({ user }: { user: string }) {
   const make = ({ name = "", life, rights = "" }: Values) => {
     const wanted = rightsOf(rights);
     const body = { ...(life ? { expires_in: Number(life) } : {}), ...(wanted.length > 0 ? { rights: wanted } : {}) };
-    return call(`${path}/${name}`, { method: "POST", body });
+    return post(`${path}/${name}`, body);
   };
   const shown = (row: Token) =>
     row.rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
@@ -209,12 +189,11 @@ function Tokens({ user }: { user: string }) {
       inside
       title="Named tokens"
       path={path}
-      rows={({ tokens }: { tokens: Token[] }) => tokens}
-      rowKey={(row) => row.name}
+      of="tokens"
       columns={[
         valued("Token", (row) => row.name),
-        column("Good for", shown),
-        column("Last used", (row) => <Time at={row.last_used} age />),
+        valued("Good for", shown),
+        column("Last used", (row) => <Time at={row.last_used} age />, { wide: true }),
         timed("Ends", (row) => row.expires_on),
       ]}
       empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
@@ -239,7 +218,7 @@ function Tokens({ user }: { user: string }) {
         {
           label: "Revoke",
           typed: [row.name, "Programs with this token are refused from now on."],
-          run: () => call(`${path}/${row.name}`, { method: "DELETE" }),
+          run: () => remove(`${path}/${row.name}`),
         },
       ]}
     />
@@ -263,11 +242,10 @@ function Bindings({ user }: { user: string }) {
       inside
       title="Identities"
       path={path}
-      rows={({ bindings }: { bindings: Binding[] }) => bindings}
-      rowKey={(row) => row.name}
+      of="bindings"
       columns={[
         valued("Name", (row) => row.name),
-        valued("Issuer", (row) => row.issuer),
+        valued("Issuer", (row) => row.issuer, { wide: true }),
         valued("Subject", (row) => row.subject),
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
@@ -280,19 +258,22 @@ function Bindings({ user }: { user: string }) {
             { name: "issuer", label: "Issuer", type: "url", required: true, hint: "As its tokens say it in iss" },
             { name: "subject", label: "Subject", required: true, hint: "As its tokens say it in sub" },
           ],
-          run: ({ name = "", issuer, subject }) =>
-            call(`${path}/${name}`, { method: "POST", body: { issuer, subject } }),
+          run: ({ name = "", ...identity }) => post(`${path}/${name}`, identity),
         }
       }
       actions={(row) => [
         {
           label: "Remove",
           typed: [row.name, "Who this is cannot log in as this user any more."],
-          run: () => call(`${path}/${row.name}`, { method: "DELETE" }),
+          run: () => remove(`${path}/${row.name}`),
         },
       ]}
     />
   );
+}
+
+function whoOf(row: Registration): string {
+  return [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
 }
 
 export function Registrations() {
@@ -303,36 +284,32 @@ export function Registrations() {
   );
   const decide = (row: Registration): Action[] => {
     const path = `/registrations/${row.uuid}`;
-    const remove: Action = {
+    const forget: Action = {
       label: "Delete",
       typed: [row.name, "The request is forgotten; a user it was accepted for stays."],
-      run: () => call(path, { method: "DELETE" }),
+      run: () => remove(path),
     };
-    if (row.status !== "pending") return [remove];
-    const why: Asked = { name: "comment", label: "Why", rows: 3 };
+    if (row.status !== "pending") return [forget];
+    const why = { name: "comment", label: "Why", rows: 3 };
     return [
-      { label: "Accept", run: () => call(`${path}:accept`, { method: "POST" }), gives: "token" },
-      {
-        label: "Decline",
-        fields: [why],
-        run: ({ comment }) => call(`${path}:decline`, { method: "POST", body: { comment } }),
-      },
-      remove,
+      { label: "Accept", run: () => post(`${path}:accept`), gives: "token" },
+      { label: "Decline", fields: [why], run: (values) => post(`${path}:decline`, values) },
+      forget,
     ];
   };
   return (
     <Resources<Registration>
       title="Registrations"
       path="/registrations"
-      rows={({ user_registrations: all }: { user_registrations: Registration[] }) => all.toReversed()}
+      of="user_registrations"
+      sort="-asked"
       rowKey={(row) => row.uuid}
-      text={(row) => `${row.name} ${row.email} ${row.organization} ${row.status}`}
       columns={[
         valued("Name", (row) => row.name),
-        valued("Who", (row) => [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ")),
+        valued("Who", whoOf, { wide: true }),
         valued("For", (row) => row.description, { wide: true }),
         column("Status", standing, { by: (row) => row.status ?? "" }),
-        timed("Asked", (row) => row.registered_at),
+        timed("Asked", (row) => row.registered_at, { wide: true }),
       ]}
       empty="Nobody asks to become a user."
       actions={decide}

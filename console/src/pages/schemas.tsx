@@ -1,38 +1,32 @@
 /** Schemas of a project: what messages must be, what they had to be before, and whether one would be taken. */
 import { diffLines } from "diff";
-import { call } from "../api";
+import { post, put, remove } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
-import { Badge, Card, Page, Shown, Tabs, Time } from "../parts/basics";
-import { Field, type FieldProps, Form, type Values } from "../parts/form";
-import { Acts, Resources } from "../parts/resources";
+import { type Action, useActions } from "../parts/actions";
+import { Badge, Card, linked, Page, Shown, Tabs, Time } from "../parts/basics";
+import { DryRunCard } from "../parts/dry-run";
+import { type FieldProps, Form, NAME, type Values } from "../parts/form";
+import { Resources } from "../parts/resources";
 import { column, valued } from "../parts/table";
-import { go } from "../router";
-import { toBase64, visible } from "../text";
-import type { Revision, Schema } from "../types";
-import type { Params } from ".";
-import { attributesOf, DryRunCard } from "./topic";
-import { linked } from "./topics";
+import { go, type PageProps } from "../router";
+import { attributesOf, toBase64, visible } from "../text";
+import type { DryRun, Revision, Schema } from "../wire";
 
-const CONTENT = (type = "json", schema?: object, attributes?: object): FieldProps[] => [
-  {
-    name: "type",
-    label: "Type",
-    value: type,
-    options: [
-      ["json", "JSON Schema"],
-      ["avro", "Avro"],
-    ],
-  },
-  { name: "schema", label: "What payloads must be", rows: 10, value: text(schema), hint: "JSON; empty: anything" },
-  {
-    name: "attributes",
-    label: "What attributes must be",
-    rows: 3,
-    value: text(attributes),
-    placeholder: '{"required": ["site"]}',
-  },
+const TYPES: [string, string][] = [
+  ["json", "JSON Schema"],
+  ["avro", "Avro"],
 ];
+
+function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>): FieldProps[] {
+  const hint = "JSON; empty: anything";
+  const placeholder = '{"required": ["site"]}';
+  return [
+    { name: "type", label: "Type", value: type, options: TYPES },
+    { name: "schema", label: "What payloads must be", rows: 10, value: text(schema), hint },
+    { name: "attributes", label: "What attributes must be", rows: 3, value: text(attributes), placeholder },
+  ];
+}
 
 function text(part: object | undefined): string {
   return part && Object.keys(part).length > 0 ? JSON.stringify(part, null, 2) : "";
@@ -43,83 +37,58 @@ function bodyOf({ type, schema, attributes }: Values): object {
   return { type, schema: parsed(schema), attributes: parsed(attributes) ?? {} };
 }
 
-export function Schemas({ params: { project = "" } }: { params: Params }) {
+function checks(row: Schema): string {
+  return [text(row.schema) && "payload", text(row.attributes) && "attributes"].filter(Boolean).join(", ");
+}
+
+export function Schemas({ params: { project = "" } }: PageProps) {
+  const make = async ({ name = "", ...rest }: Values) => {
+    await post(`/projects/${project}/schemas/${name}`, bodyOf(rest));
+    go(["p", project, "schemas", name]);
+  };
   return (
     <Resources<Schema>
       title="Schemas"
       kind={project}
       path={`/projects/${project}/schemas`}
-      rows={({ schemas }: { schemas: Schema[] }) => schemas}
-      rowKey={(row) => row.name}
-      text={(row) => shortName(row.name)}
+      of="schemas"
       columns={[
-        column("Schema", (row) => linked(project, "schemas", row.name), { by: (row) => row.name }),
+        column("Schema", (row) => linked(project, "schemas", row.name), { by: (row) => shortName(row.name) }),
         valued("Type", (row) => row.type),
-        valued("Checks", (row) =>
-          [text(row.schema) && "payload", text(row.attributes) && "attributes"].filter(Boolean).join(", "),
-        ),
+        valued("Checks", checks),
       ]}
       empty="The project has no schemas. Make one here, or in a terminal:"
       command={`ams schemas create reading --file reading.json --project ${project}`}
-      make={{
-        label: "New schema",
-        fields: [{ name: "name", label: "Name", required: true, autofocus: true }, ...CONTENT()],
-        run: async ({ name = "", ...rest }) => {
-          await call(`/projects/${project}/schemas/${name}`, { method: "POST", body: bodyOf(rest) });
-          go(["p", project, "schemas", name]);
-        },
-      }}
+      make={{ label: "New schema", fields: [NAME, ...fieldsOf({})], run: make }}
     />
   );
 }
 
-export function SchemaPage({ params: { project = "", schema: name = "" } }: { params: Params }) {
+export function SchemaPage({ params: { project = "", schema: name = "" } }: PageProps) {
   const base = `/projects/${project}/schemas/${name}`;
   const loaded = useGet<Schema>(base);
-  const put = async (values: Values) => {
-    await call(base, { method: "PUT", body: bodyOf(values) });
-    loaded.reload();
-  };
-  const remove = async () => {
-    await call(base, { method: "DELETE" });
-    go(["p", project, "schemas"]);
-  };
+  const { buttons } = useActions(loaded.reload);
+  const actions = (schema: Schema): Action[] => [
+    { label: "New revision", primary: true, fields: fieldsOf(schema), run: (values) => put(base, bodyOf(values)) },
+    {
+      label: "Delete",
+      typed: [name, "Topics that have it take any message from then on."],
+      run: () => remove(base).then(() => go(["p", project, "schemas"])),
+    },
+  ];
+  const now = (schema: Schema) => (
+    <Card wide title={schema.type}>
+      <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
+      {text(schema.attributes) && <pre>{visible(text(schema.attributes))}</pre>}
+    </Card>
+  );
   return (
-    <Page title={name} kind="Schema">
+    <Page title={name} kind="Schema" actions={loaded.data && buttons(actions(loaded.data))}>
       <Shown of={loaded}>
         {(schema) => (
           <Tabs
             tabs={[
-              [
-                "now",
-                "Now",
-                <Card
-                  key="n"
-                  wide
-                  title={schema.type}
-                  actions={
-                    <>
-                      <Acts
-                        action={{
-                          label: "New revision",
-                          fields: CONTENT(schema.type, schema.schema, schema.attributes),
-                          run: put,
-                        }}
-                        primary
-                      />
-                      <Acts
-                        action={{
-                          label: "Delete",
-                          typed: [name, "Topics that have it take any message from then on."],
-                          run: remove,
-                        }}
-                      />
-                    </>
-                  }>
-                  <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
-                  {text(schema.attributes) && <pre>{visible(text(schema.attributes))}</pre>}
-                </Card>,
-              ],
+              ["now", "Now", now(schema)],
               ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
               ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
             ]}
@@ -135,18 +104,16 @@ function Revisions({ path }: { path: string }) {
   const loaded = useGet<{ revisions: Revision[] }>(path);
   return (
     <Shown of={loaded}>
-      {({ revisions }) => (
-        <>
-          {revisions.map((each, at) => (
-            <Card key={each.revision} wide title={each.revision}>
-              <p>
-                <Badge>{each.type}</Badge> <Time at={each.created_on} age />
-              </p>
-              <Difference before={whole(revisions[at + 1])} after={whole(each)} />
-            </Card>
-          ))}
-        </>
-      )}
+      {({ revisions }) =>
+        revisions.map((each, at) => (
+          <Card key={each.revision} wide title={each.revision}>
+            <p>
+              <Badge>{each.type}</Badge> <Time at={each.created_on} age />
+            </p>
+            <Difference before={whole(revisions[at + 1])} after={whole(each)} />
+          </Card>
+        ))
+      }
     </Shown>
   );
 }
@@ -156,47 +123,46 @@ function whole(revision: Revision | undefined): string {
   return [`type: ${revision.type}`, text(revision.schema), text(revision.attributes)].filter(Boolean).join("\n");
 }
 
-export function Difference({ before, after }: { before: string; after: string }) {
+function Difference({ before, after }: { before: string; after: string }) {
   return (
     <pre class="diff">
-      {diffLines(before, after).map((part, at) => {
-        const mark = part.added ? "+" : part.removed ? "-" : " ";
-        const lines = part.value
-          .replace(/\n$/, "")
-          .split("\n")
-          .map((line) => `${mark} ${visible(line)}\n`);
-        const Kind = part.added ? "ins" : part.removed ? "del" : "span";
-        return <Kind key={at}>{lines.join("")}</Kind>;
+      {diffLines(before, after).map(({ added, removed, value }, at) => {
+        const Kind = added ? "ins" : removed ? "del" : "span";
+        const lines = value.replace(/\n$/, "").split("\n");
+        return (
+          <Kind key={at}>
+            {lines.map((line) => `${added ? "+" : removed ? "-" : " "} ${visible(line)}\n`).join("")}
+          </Kind>
+        );
       })}
     </pre>
   );
 }
 
 function Try({ project, base, schema }: { project: string; base: string; schema: Schema }) {
-  const topics = useGet<{ topics: { name: string }[] }>(`/projects/${project}/topics`);
+  const avro = schema.type === "avro";
+  const ofAttributes = text(schema.attributes) !== "";
   const validate = async ({ body = "", attributes = "" }: Values) => {
-    const data = toBase64(new TextEncoder().encode(body));
-    const payload = schema.type === "avro" ? { data: body.trim() } : (JSON.parse(body || "null") as unknown);
-    const message = text(schema.attributes) ? { attributes: attributesOf(attributes), data } : payload;
-    return (await call<{ message: string }>(`${base}:validate`, { method: "POST", body: message })).message;
+    const data = avro ? body.trim() : toBase64(new TextEncoder().encode(body));
+    const payload = avro ? { data } : (JSON.parse(body || "null") as object);
+    const message = ofAttributes ? { attributes: attributesOf(attributes), data } : payload;
+    return (await post<{ message: string }>(`${base}:validate`, message)).message;
   };
   return (
     <div class="grid">
       <Card title="A message">
-        <Form button="Validate" onSubmit={validate}>
-          <Field name="body" label={schema.type === "avro" ? "Payload, as base64" : "Payload"} rows={8} />
-          {text(schema.attributes) && (
-            <Field name="attributes" label="Attributes" rows={3} hint="One name=value a line" />
-          )}
-        </Form>
+        <Form
+          button="Validate"
+          onSubmit={validate}
+          fields={[
+            { name: "body", label: avro ? "Payload, as base64" : "Payload", rows: 8 },
+            ofAttributes && { name: "attributes", label: "Attributes", rows: 3, hint: "One name=value a line" },
+          ]}
+        />
       </Card>
       <DryRunCard
-        field={{
-          name: "topic",
-          label: "Topic",
-          options: (topics.data?.topics ?? []).map(({ name }) => [name.replace(/^\//, ""), shortName(name)]),
-        }}
-        ask={({ topic }, messages) => call(`${base}:dryRun`, { method: "POST", body: { topic, messages } })}
+        field={{ name: "topic", label: "Topic", required: true, from: `/projects/${project}/topics` }}
+        ask={({ topic }, messages) => post<DryRun>(`${base}:dryRun`, { topic, messages })}
       />
     </div>
   );

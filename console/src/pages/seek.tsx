@@ -1,34 +1,38 @@
 /** Moving a subscription: by clicking on a time line, by time or by id, with what will come of it said before. */
 import { useState } from "preact/hooks";
-import { call } from "../api";
+import { call, post } from "../api";
 import { localTime, number, plural, rate, shortName, utcTime } from "../format";
 import { useGet } from "../load";
+import { Dialog } from "../parts/actions";
 import { Button, Card, ErrorNote, Shown } from "../parts/basics";
-import { Confirmed, Dialog } from "../parts/dialog";
-import { Field, Form } from "../parts/form";
+import { Form } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
-import type { Offsets } from "../types";
-import type { SubscriptionProps } from "./subscription";
+import type { Offsets } from "../wire";
+import type { SubscriptionProps } from "./subscriptions";
 
 interface Target {
   offset: number;
   time?: Date;
 }
 
-export function Seek(props: SubscriptionProps) {
-  const { base, project, name, admin } = props;
-  const topic = shortName(props.subscription.topic);
+export function Seek({ base, project, name, admin, subscription }: SubscriptionProps) {
+  const topic = shortName(subscription.topic);
   const offsets = useGet<Offsets>(`${base}:offsets`, 5);
   const [target, setTarget] = useState<Target | null>(null);
   const [failure, setFailure] = useState<Error | null>(null);
   const toTime = async (time: Date) => {
     const query = { time: time.toISOString() };
-    const { offset } = await call<{ offset: number }>(`${base}:timeToOffset`, { query });
-    setTarget({ offset, time });
+    setTarget({ time, ...(await call<{ offset: number }>(`${base}:timeToOffset`, { query })) });
   };
-  const picked = (time: Date) => {
+  const picked = (seconds: number) => {
     setFailure(null);
-    toTime(time).catch(setFailure);
+    toTime(new Date(seconds * 1000)).catch(setFailure);
+  };
+  const close = () => setTarget(null);
+  const move = async ({ offset }: Target) => {
+    await post(`${base}:seek`, { offset });
+    offsets.reload();
+    close();
   };
   return (
     <Shown of={offsets}>
@@ -36,7 +40,8 @@ export function Seek(props: SubscriptionProps) {
         <>
           <p>
             It stands at <strong>{number(now.current)}</strong>, {plural(now.max - now.current, "message")} before the
-            end of {topic}, which has the ids {number(now.min)} to {number(now.max - 1)}.
+            end of {topic}, which{" "}
+            {now.max > now.min ? `has the ids ${number(now.min)} to ${number(now.max - 1)}` : "is empty"}.
           </p>
           <Plots
             project={project}
@@ -52,14 +57,18 @@ export function Seek(props: SubscriptionProps) {
           {failure && <ErrorNote error={failure} />}
           <div class="grid">
             <Card title="To a time">
-              <Form button="Look" onSubmit={({ time = "" }) => toTime(new Date(time))}>
-                <Field name="time" label="Time (local)" type="datetime-local" required />
-              </Form>
+              <Form
+                button="Look"
+                onSubmit={({ time = "" }) => toTime(new Date(time))}
+                fields={[{ name: "time", label: "Time (local)", type: "datetime-local", required: true }]}
+              />
             </Card>
             <Card title="To an id">
-              <Form button="Look" onSubmit={async ({ id }) => setTarget({ offset: Number(id) })}>
-                <Field name="id" label="The next message to deliver" type="number" min={0} required />
-              </Form>
+              <Form
+                button="Look"
+                onSubmit={async ({ id }) => setTarget({ offset: Number(id) })}
+                fields={[{ name: "id", label: "The next message to deliver", type: "number", min: 0, required: true }]}
+              />
               <div class="actions">
                 <Button label="To the oldest kept" quiet onClick={() => setTarget({ offset: now.min })} />
                 <Button label="To the end" quiet onClick={() => setTarget({ offset: now.max })} />
@@ -67,7 +76,15 @@ export function Seek(props: SubscriptionProps) {
             </Card>
           </div>
           {target && (
-            <Move {...props} now={now} target={target} close={() => setTarget(null)} onMoved={offsets.reload} />
+            <Dialog title={`Move ${name}`} onClose={close}>
+              <Form
+                button="Move"
+                typed={target.offset > now.current ? name : undefined}
+                onSubmit={() => move(target)}
+                onCancel={close}>
+                <Consequence target={target} distance={target.offset - now.current} />
+              </Form>
+            </Dialog>
           )}
         </>
       )}
@@ -75,27 +92,19 @@ export function Seek(props: SubscriptionProps) {
   );
 }
 
-/** Says what the move means; where messages would be passed over, the name has to be typed. */
-function Move(props: SubscriptionProps & { now: Offsets; target: Target; close: () => void; onMoved: () => void }) {
-  const { target, name } = props;
-  const distance = target.offset - props.now.current;
-  const move = async () => {
-    await call(`${props.base}:seek`, { method: "POST", body: { offset: target.offset } });
-    props.onMoved();
-  };
+/** What a move means; where messages would be passed over, the name has to be typed, too. */
+function Consequence({ target: { offset, time }, distance }: { target: Target; distance: number }) {
   return (
-    <Dialog title={`Move ${name}`} onClose={props.close}>
-      <Confirmed name={distance > 0 ? name : null} button="Move" act={move} close={props.close}>
-        <p>
-          The next message will be <strong>{number(target.offset)}</strong>
-          {target.time && `, the first published at ${localTime(target.time)} (${utcTime(target.time)}) or later`}.
-        </p>
-        <p>
-          {distance < 0 && `${plural(-distance, "message")} will be delivered again.`}
-          {distance === 0 && "It stands there already."}
-          {distance > 0 && `${plural(distance, "message")} will be passed over, and not be delivered.`}
-        </p>
-      </Confirmed>
-    </Dialog>
+    <>
+      <p>
+        The next message will be <strong>{number(offset)}</strong>
+        {time && `, the first published at ${localTime(time)} (${utcTime(time)}) or later`}.
+      </p>
+      <p>
+        {distance < 0 && `${plural(-distance, "message")} will be delivered again.`}
+        {distance === 0 && "It stands there already."}
+        {distance > 0 && `${plural(distance, "message")} will be passed over, and not be delivered.`}
+      </p>
+    </>
   );
 }

@@ -1,34 +1,28 @@
 /** What administrators of the service look at: issuers, who did what, whether all is well, and who uses how much. */
-import { call } from "../api";
+import { call, post, put, remove } from "../api";
 import { number } from "../format";
 import { useGet, useLoad } from "../load";
-import { Badge, Button, Card, Facts, Link, Note, Page, Shown, Time } from "../parts/basics";
-import { Field, Form } from "../parts/form";
+import { Badge, Button, Card, type Fact, Facts, Link, Note, Page, Shown, Time } from "../parts/basics";
+import { type Asked, type Choice, type FieldProps, Form, NAME, type Values } from "../parts/form";
 import { download } from "../parts/message";
-import { type Asked, Resources } from "../parts/resources";
+import { Resources } from "../parts/resources";
 import { type Column, column, Table, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
 import { setQuery, useRoute } from "../router";
 import { visible } from "../text";
-import type { Issuer, Line, ProjectUsage, ServiceDiagnosis, Status, UsageReport, VaMetrics } from "../types";
+import type { Issuer, Line, ProjectUsage, ServiceDiagnosis, Status, UsageReport, VaMetrics, Version } from "../wire";
+
+const NEW_ISSUER = '{\n  "url": "https://aai.example/auth",\n  "audiences": ["ams"]\n}';
 
 export function Issuers() {
-  const body = (value: string): Asked => ({
-    name: "fields",
-    label: "Fields",
-    rows: 12,
-    value,
-    hint: "JSON, as the documentation of issuers has it; *** keeps a secret",
-  });
-  const put = (name: string, method: string, fields = "") =>
-    call(`/issuers/${name}`, { method, body: JSON.parse(fields) as object });
+  const hint = "JSON, as the documentation of issuers has it; *** keeps a secret";
+  const body = (value: string): Asked => ({ name: "fields", label: "Fields", rows: 12, value, hint });
   const shown = ({ name: _, source, keys, ...rest }: Issuer) => JSON.stringify(rest, null, 2);
   return (
     <Resources<Issuer>
       title="Issuers"
       path="/issuers"
-      rows={({ issuers }: { issuers: Issuer[] }) => issuers}
-      rowKey={(row) => row.name}
+      of="issuers"
       columns={[
         valued("Name", (row) => row.name),
         valued("Address", (row) => row.url),
@@ -41,46 +35,40 @@ export function Issuers() {
       command="ams issuers create checkin --url https://aai.example/auth"
       make={{
         label: "New issuer",
-        fields: [
-          { name: "name", label: "Name", required: true, autofocus: true },
-          body('{\n  "url": "https://aai.example/auth",\n  "audiences": ["ams"]\n}'),
-        ],
-        run: ({ name = "", fields }) => put(name, "POST", fields),
+        fields: [NAME, body(NEW_ISSUER)],
+        run: async ({ name, fields = "" }) => post(`/issuers/${name}`, JSON.parse(fields) as object),
       }}
-      actions={(row) =>
-        row.source === "settings"
-          ? []
-          : [
-              { label: "Change", fields: [body(shown(row))], run: ({ fields }) => put(row.name, "PUT", fields) },
-              {
-                label: "Delete",
-                typed: [row.name, "Its tokens are refused at once."],
-                run: () => call(`/issuers/${row.name}`, { method: "DELETE" }),
-              },
-            ]
-      }
+      actions={({ name, source, ...row }) => {
+        if (source === "settings") return [];
+        const change = async ({ fields = "" }: Values) => put(`/issuers/${name}`, JSON.parse(fields) as object);
+        return [
+          { label: "Change", fields: [body(shown({ name, source, ...row }))], run: change },
+          { label: "Delete", typed: [name, "Its tokens are refused at once."], run: () => remove(`/issuers/${name}`) },
+        ];
+      }}
     />
   );
 }
 
-const FILTERS: [string, string][] = [
-  ["since", "Since"],
-  ["until", "Before"],
-  ["actor", "Who"],
-  ["action", "Action begins with"],
-  ["address", "Address"],
-];
-const RESULTS: [string, string][] = [
+const RESULTS: Choice[] = [
   ["", "all"],
   ["done", "done"],
   ["refused", "refused"],
   ["failed", "failed"],
 ];
+const FILTERS: FieldProps[] = [
+  { name: "since", label: "Since", placeholder: "2026-01-31, UTC" },
+  { name: "until", label: "Before", placeholder: "2026-01-31T12:00:00Z" },
+  { name: "actor", label: "Who" },
+  { name: "action", label: "Action begins with" },
+  { name: "address", label: "Address" },
+  { name: "result", label: "Result", options: RESULTS },
+];
 const EVENTS: Column<Line>[] = [
   column("When", (row) => <Time at={row.time} age />),
-  column("Who", (row) => visible(row.actor || "unknown")),
-  column("Did", (row) => row.action),
-  column("To", (row) => visible(row.resource)),
+  column("Who", (row) => visible(row.actor || "unknown"), { by: (row) => row.actor }),
+  valued("Did", (row) => row.action),
+  valued("To", (row) => row.resource),
   column("Result", ({ result, code, reason }) => (
     <>
       <Badge tone={result === "done" ? "good" : result === "failed" ? "bad" : "warn"}>
@@ -89,34 +77,28 @@ const EVENTS: Column<Line>[] = [
       {visible(reason ?? "")}
     </>
   )),
-  column("From", (row) => row.address, { wide: true }),
-  column("Request", (row) => <code>{row.request}</code>, { wide: true }),
+  valued("From", (row) => row.address, { wide: true }),
+  column("Request", (row) => <code>{row.request}</code>, { by: (row) => row.request, wide: true }),
 ];
 
 export function Audit() {
   const { query } = useRoute();
-  const names = [...FILTERS.map(([name]) => name), "result", "pageToken"];
+  const names = [...FILTERS.map(({ name }) => name), "pageToken"];
   const asked = new URLSearchParams(names.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
   const loaded = useGet<{ events: Line[]; nextPageToken?: string }>(`/audit?${asked}`);
-  const show = async (values: Record<string, string>) => setQuery({ ...values, pageToken: null });
+  const show = async (values: Values) => setQuery({ ...values, pageToken: null });
   return (
     <Page title="Audit log">
-      <Form inline button="Show" onSubmit={show}>
-        {FILTERS.map(([name, label]) => (
-          <Field key={name} name={name} label={label} value={query.get(name) ?? ""} />
-        ))}
-        <Field name="result" label="Result" options={RESULTS} value={query.get("result") ?? ""} />
-      </Form>
+      <Form
+        inline
+        button="Show"
+        onSubmit={show}
+        fields={FILTERS.map((field) => ({ ...field, value: query.get(field.name) ?? "" }))}
+      />
       <Shown of={loaded}>
         {({ events, nextPageToken: older }) => (
           <>
-            <Table
-              label="Events"
-              rows={events}
-              columns={EVENTS}
-              rowKey={(row) => row.id}
-              empty={<p>No such event.</p>}
-            />
+            <Table label="Events" rows={events} columns={EVENTS} rowKey={(row) => row.id} empty="No such event." />
             <nav class="pager" aria-label="Events">
               <Button label="Newest" disabled={!query.has("pageToken")} onClick={() => setQuery({ pageToken: null })} />
               <Button label="Older" disabled={!older} onClick={() => setQuery({ pageToken: older ?? null })} />
@@ -129,34 +111,49 @@ export function Audit() {
 }
 
 const EVERY = 10;
+/** Of the version, whose fields are those of the original. */
+const NAMES: Record<string, string> = { build_time: "built", golang: "language" };
 
 export function Service() {
   const status = useGet<Status>("/status?details=true", EVERY);
   const found = useGet<ServiceDiagnosis>("/doctor", EVERY);
-  const version = useGet<Record<string, string>>("/version");
+  const version = useGet<Version>("/version");
   return (
     <Page title="Service">
       <Shown of={found}>
-        {({ findings }) => (
-          <Card title="What is wrong" wide>
-            {findings.map((each) => (
-              <Note key={each.text} tone={each.wrong ? "bad" : "calm"}>
-                {visible(each.text)}
-              </Note>
-            ))}
-            {findings.length === 0 && <Note tone="good">Nothing.</Note>}
-          </Card>
+        {({ findings, nodes = [] }) => (
+          <>
+            <Card title="What is wrong" wide>
+              {findings.map((each) => (
+                <Note key={each.text} tone={each.wrong ? "bad" : "calm"}>
+                  {visible(each.text)}
+                </Note>
+              ))}
+              {findings.length === 0 && <Note tone="good">Nothing.</Note>}
+            </Card>
+            {nodes.length > 0 && (
+              <Card title="Nodes that live" wide>
+                <ul class="names">
+                  {nodes.map(({ url, here }) => (
+                    <li key={url}>
+                      {url ?? "a node that does not say where it is"} {here && <Badge tone="good">answered</Badge>}
+                    </li>
+                  ))}
+                </ul>
+              </Card>
+            )}
+          </>
         )}
       </Shown>
       <div class="grid">
         <Shown of={status}>
-          {(data) => (
+          {({ status: all, push_functionality: push, push_servers: servers = [] }) => (
             <Card title="Status">
-              <Badge tone={data.status === "ok" ? "good" : "bad"}>{data.status}</Badge>
+              <Badge tone={all === "ok" ? "good" : "bad"}>{all}</Badge>
               <Facts
                 rows={[
-                  ["Push", data.push_functionality ?? ""],
-                  ...(data.push_servers ?? []).map((each): [string, string] => [each.endpoint, each.status]),
+                  ["Push", push],
+                  ...servers.map(({ endpoint, status }): Fact => [`Push server ${endpoint}`, status]),
                 ]}
               />
             </Card>
@@ -165,7 +162,7 @@ export function Service() {
         <Shown of={version}>
           {(data) => (
             <Card title="Node that answered">
-              <Facts rows={Object.entries(data).map(([name, value]) => [name, visible(String(value))])} />
+              <Facts rows={Object.entries(data).map(([name, value]) => [NAMES[name] ?? name, visible(value)])} />
             </Card>
           )}
         </Shown>
@@ -234,9 +231,12 @@ export function Usage() {
           />
         )
       }>
-      <Form inline button="Show" onSubmit={async (values) => setQuery(values)}>
-        <Field name="months" label="Months" type="number" min={1} value={String(count)} />
-      </Form>
+      <Form
+        inline
+        button="Show"
+        onSubmit={async (values) => setQuery(values)}
+        fields={[{ name: "months", label: "Months", type: "number", min: 1, value: String(count) }]}
+      />
       <p class="quiet">Messages that were published, by month (UTC).</p>
       <Shown of={loaded}>
         {(rows) => (
@@ -245,8 +245,7 @@ export function Usage() {
             rows={rows}
             columns={columns}
             rowKey={(row) => row.project}
-            text={(row) => row.project}
-            empty={<p>There are no projects yet.</p>}
+            empty="There are no projects yet."
           />
         )}
       </Shown>

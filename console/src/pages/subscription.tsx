@@ -1,57 +1,61 @@
 /** One subscription: where it stands and why, its messages by hand, its delivery, and moving it. */
 import { useState } from "preact/hooks";
-import { call } from "../api";
-import { number, rate, shortName, span } from "../format";
+import { post, remove } from "../api";
+import { number, plural, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
 import { AccessList } from "../parts/access";
-import { Badge, Card, Command, Empty, Facts, Link, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
-import { Destroys } from "../parts/dialog";
-import { Act, Field, Form, type Values } from "../parts/form";
+import { useActions } from "../parts/actions";
+import { Badge, Card, Empty, Facts, linked, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
+import { Act } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { MessageCard } from "../parts/message";
 import type { Line } from "../parts/plot";
 import { administers, useUser } from "../rights";
-import { go } from "../router";
+import { go, type PageProps } from "../router";
 import { visible } from "../text";
-import type { Doctor, History, ReceivedMessage, Subscription } from "../types";
-import type { Params } from ".";
+import type { Diagnosis, History, ReceivedMessage, Standing, Subscription } from "../wire";
 import { DeadLetters } from "./dead-letters";
 import { Push } from "./push";
 import { Seek } from "./seek";
+import type { SubscriptionProps } from "./subscriptions";
 
-export interface SubscriptionProps {
-  project: string;
-  name: string;
-  base: string;
-  subscription: Subscription;
-  reload: () => void;
-  admin: boolean;
-}
-
-export function SubscriptionPage(props: { params: Params }) {
-  const { project = "", subscription: name = "" } = props.params;
-  const user = useUser();
+export function SubscriptionPage({ params: { project = "", subscription: name = "" } }: PageProps) {
   const base = `/projects/${project}/subscriptions/${name}`;
   const subscription = useGet<Subscription>(base);
-  const admin = administers(user, project);
+  const admin = administers(useUser(), project);
+  const { buttons } = useActions(subscription.reload);
+  const value = String(subscription.data?.ackDeadlineSeconds ?? "");
+  const hint = `All other options in a terminal: ams subs update ${name} --project ${project} --help`;
+  const actions = buttons([
+    {
+      label: "Time to acknowledge",
+      fields: [{ name: "seconds", label: "Seconds", type: "number", min: 0, value, hint }],
+      run: ({ seconds }) => post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
+    },
+    {
+      label: "Delete",
+      typed: [name, "Where its consumers stood is lost for good; the messages stay in the topic."],
+      run: () => remove(base).then(() => go(["p", project, "subscriptions"])),
+    },
+  ]);
   return (
-    <Page title={name} kind="Subscription">
+    <Page title={name} kind="Subscription" actions={admin && subscription.data && actions}>
       <Shown of={subscription}>
         {(data) => {
           const all = { project, name, base, subscription: data, reload: subscription.reload, admin };
           const pushed = Boolean(data.pushConfig.type);
+          const dead = shortName(data.deadLetterPolicy?.deadLetterTopic ?? data.pushConfig.deadLetterTopic);
           const access = <AccessList title="Who may consume" project={project} path={base} of="consumer" />;
           return (
             <Tabs
               tabs={[
-                ["overview", "Overview", <Standing key="o" {...all} />],
+                ["overview", "Overview", <Overview key="o" {...all} />],
                 !pushed && ["messages", "Pull", <ByHand key="b" {...all} />],
                 ["seek", "Move", <Seek key="s" {...all} />],
                 (pushed || admin) && ["push", "Push", <Push key="p" {...all} />],
-                admin && deadLetterTopic(data) !== "" && ["dead", "Dead letters", <DeadLetters key="d" {...all} />],
+                admin && dead !== "" && ["dead", "Dead letters", <DeadLetters key="d" {...all} source={dead} />],
                 admin && ["access", "Access", access],
-                admin && ["settings", "Settings", <Settings key="t" {...all} />],
               ]}
             />
           );
@@ -61,17 +65,12 @@ export function SubscriptionPage(props: { params: Params }) {
   );
 }
 
-export function deadLetterTopic(subscription: Subscription): string {
-  return shortName(subscription.deadLetterPolicy?.deadLetterTopic ?? subscription.pushConfig.deadLetterTopic);
-}
-
-function Standing(props: SubscriptionProps) {
-  const { project, name, subscription } = props;
-  const doctor = useGet<Doctor>(`${props.base}:doctor`, 10);
+function Overview({ project, name, base, subscription }: SubscriptionProps) {
+  const doctor = useGet<Diagnosis>(`${base}:doctor`, 10);
   const { sample } = useCounts(project, [], [name]);
   const live = sample?.counts.subscriptions[name];
   const standing = doctor.data?.standing;
-  const topic = shortName(subscription.topic);
+  const parallel = subscription.type === "parallel";
   return (
     <>
       <dl class="stats">
@@ -104,22 +103,14 @@ function Standing(props: SubscriptionProps) {
       <Plots project={project} subscriptions={[name]} plots={(history) => plotsOf(history, name)} />
       <Facts
         rows={[
-          [
-            "Topic",
-            <Link key="t" to={["p", project, "topics", topic]}>
-              {topic}
-            </Link>,
-          ],
-          [
-            "Kind",
-            subscription.type === "parallel"
-              ? "parallel: each message is acknowledged by itself"
-              : "ordered: one position for all",
-          ],
+          ["Topic", linked(project, "topics", subscription.topic)],
+          ["Kind", parallel ? "parallel: each message is acknowledged by itself" : "ordered: one position for all"],
           ["Acknowledge within", span(subscription.ackDeadlineSeconds)],
-          ...(subscription.filter
-            ? [["Filter", <code key="f">{visible(subscription.filter)}</code>] as [string, preact.VNode]]
-            : []),
+          ["Filter", subscription.filter && <code>{visible(subscription.filter)}</code>],
+          ["Last publish", ago(standing?.lastPublishSecondsAgo)],
+          ["Last pull", ago(standing?.lastPullSecondsAgo)],
+          ["Last acknowledgement", ago(standing?.lastAcknowledgementSecondsAgo)],
+          ["Who holds what", standing && parallel && holders(standing)],
           ["Created", <Time key="c" at={subscription.createdOn} />],
         ]}
       />
@@ -127,126 +118,72 @@ function Standing(props: SubscriptionProps) {
   );
 }
 
+function ago(seconds: number | undefined): string {
+  return seconds === undefined ? "" : `${span(seconds)} ago`;
+}
+
+function holders({ leased = 0, waiting = 0, blocked = 0, failed = 0 }: Standing): string {
+  return `${plural(leased, "message")} with consumers, ${number(waiting)} to be given again, ${number(blocked)} behind another of their key, ${number(failed)} failed before`;
+}
+
 function plotsOf(history: History, name: string) {
   const own = history.subscriptions[name];
   if (!own) return [];
-  const lag: Line = { label: "messages", values: own.lag, colour: 3, filled: true };
+  const lag: Line = { label: "messages", values: own.lag, colour: 3 };
+  const age: Line = { label: "age", values: own.oldestUnackedSeconds };
   return [
     { title: "Behind by", lines: [lag] },
     { title: "Delivered a second", format: rate, lines: [rateLine("delivered", own.delivered, history, 2)] },
-    {
-      title: "Age of the oldest that waits",
-      format: span,
-      lines: [{ label: "age", values: own.oldestUnackedSeconds, filled: true }],
-    },
+    { title: "Age of the oldest that waits", format: span, lines: [age] },
   ];
 }
 
 const AT_ONCE = 10;
 
 /** Pull and acknowledge by hand. What is pulled here is handed out, as to any consumer. */
-function ByHand(props: SubscriptionProps) {
-  const { base, subscription } = props;
+function ByHand({ project, name, base, subscription }: SubscriptionProps) {
   const parallel = subscription.type === "parallel";
+  const within = span(subscription.ackDeadlineSeconds);
   const [pulled, setPulled] = useState<ReceivedMessage[] | null>(null);
-  const settle = async (verb: string, ids: string[], body: object, done: (each: ReceivedMessage) => boolean) => {
-    await call(`${base}:${verb}`, { method: "POST", body: { ackIds: ids, ...body } });
-    setPulled((last) => (last ?? []).filter((each) => !done(each)));
+  const pull = async () => {
+    const asked = { maxMessages: AT_ONCE, returnImmediately: true };
+    setPulled((await post<{ receivedMessages: ReceivedMessage[] }>(`${base}:pull`, asked)).receivedMessages);
+  };
+  const settle = async (done: ReceivedMessage[], verb = "acknowledge", how: object = {}) => {
+    // Of an ordered subscription the last one stands for all before it.
+    const ids = (parallel ? done : done.slice(-1)).map((each) => each.ackId);
+    await post(`${base}:${verb}`, { ackIds: ids, ...how });
+    setPulled((last) => (last ?? []).filter((each) => !done.includes(each)));
   };
   return (
     <>
       <Card wide>
         <p>
           {parallel
-            ? `What is pulled is leased to you for ${span(subscription.ackDeadlineSeconds)}: nobody else gets it meanwhile, and then it comes again.`
-            : `Pulling moves nothing: the same messages come again until they are acknowledged, within ${span(subscription.ackDeadlineSeconds)}.`}
+            ? `What is pulled is leased to you for ${within}: nobody else gets it meanwhile, and then it comes again.`
+            : `Pulling moves nothing: the same messages come again until they are acknowledged, within ${within}.`}
         </p>
         <div class="actions">
-          <Act
-            label={`Pull ${AT_ONCE} messages`}
-            primary
-            act={async () => {
-              const body = { maxMessages: AT_ONCE, returnImmediately: true };
-              setPulled(
-                (await call<{ receivedMessages: ReceivedMessage[] }>(`${base}:pull`, { method: "POST", body }))
-                  .receivedMessages,
-              );
-            }}
-          />
-          {pulled && pulled.length > 0 && (
-            <Act
-              label="Acknowledge all of these"
-              act={() =>
-                settle(
-                  "acknowledge",
-                  pulled.map((each) => each.ackId),
-                  {},
-                  () => true,
-                )
-              }
-            />
-          )}
+          <Act label={`Pull ${AT_ONCE} messages`} primary act={pull} />
+          {pulled && pulled.length > 0 && <Act label="Acknowledge all of these" act={() => settle(pulled)} />}
         </div>
       </Card>
       {pulled?.map((each, at) => (
-        <MessageCard
-          key={each.ackId}
-          message={each.message}
-          orderingKey={each.orderingKey}
-          view="auto"
-          notes={
+        <MessageCard key={each.ackId} message={each.message} orderingKey={each.orderingKey} view="auto">
+          {each.deliveryAttempt !== undefined && <Badge>delivery {each.deliveryAttempt}</Badge>}
+          {parallel ? (
             <>
-              {each.deliveryAttempt !== undefined && <Badge>delivery {each.deliveryAttempt}</Badge>}
-              <Act
-                label={parallel ? "Acknowledge" : "Acknowledge up to here"}
-                act={() =>
-                  settle("acknowledge", [each.ackId], {}, (one) =>
-                    parallel ? one === each : pulled.indexOf(one) <= at,
-                  )
-                }
-              />
-              {parallel && (
-                <Act
-                  label="Give back"
-                  act={() => settle("nack", [each.ackId], { failed: false }, (one) => one === each)}
-                />
-              )}
+              <Act label="Acknowledge" act={() => settle([each])} />
+              <Act label="Give back" act={() => settle([each], "nack", { failed: false })} />
             </>
-          }
-        />
+          ) : (
+            <Act label="Acknowledge up to here" act={() => settle(pulled.slice(0, at + 1))} />
+          )}
+        </MessageCard>
       ))}
       {pulled?.length === 0 && (
-        <Empty command={`ams pull ${props.name} --project ${props.project}`}>
-          There is nothing to pull now. In a terminal:
-        </Empty>
+        <Empty command={`ams pull ${name} --project ${project}`}>There is nothing to pull now. In a terminal:</Empty>
       )}
     </>
-  );
-}
-
-function Settings({ project, name, base, subscription, reload }: SubscriptionProps) {
-  const change = async ({ seconds }: Values) => {
-    await call(`${base}:modifyAckDeadline`, { method: "POST", body: { ackDeadlineSeconds: Number(seconds) } });
-    reload();
-    return "Changed.";
-  };
-  const remove = async () => {
-    await call(base, { method: "DELETE" });
-    go(["p", project, "subscriptions"]);
-  };
-  return (
-    <div class="grid">
-      <Card title="Time to acknowledge">
-        <Form button="Change" onSubmit={change}>
-          <Field name="seconds" label="Seconds" type="number" min={0} value={String(subscription.ackDeadlineSeconds)} />
-        </Form>
-        <p class="quiet">All other options in a terminal:</p>
-        <Command text={`ams subs update ${name} --project ${project} --help`} />
-      </Card>
-      <Card title="Delete">
-        <p>The subscription goes with its position and its access list; the messages stay in the topic.</p>
-        <Destroys label="Delete" name={name} consequence="Where its consumers stood is lost for good." act={remove} />
-      </Card>
-    </div>
   );
 }

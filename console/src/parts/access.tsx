@@ -1,22 +1,26 @@
 /** The access list of a topic or subscription: who of the publishers or consumers may use it. */
-import { call } from "../api";
+import { post } from "../api";
 import { useGet } from "../load";
-import type { User } from "../types";
+import type { User } from "../wire";
 import { Card, Empty, Shown } from "./basics";
-import { Act, type Choice, Field, Form } from "./form";
+import { Act, type Choice, Form } from "./form";
 
 export function AccessList(props: { title: string; project: string; path: string; of: "publisher" | "consumer" }) {
   const { path, project, of: role } = props;
   const list = useGet<{ authorized_users: string[] }>(`${path}:acl`);
   const members = useGet<{ users: User[] }>(`/projects/${project}/members?details=true`);
   const put = async (users: string[]) => {
-    await call(`${path}:modifyAcl`, { method: "POST", body: { authorized_users: users } });
+    await post(`${path}:modifyAcl`, { authorized_users: users });
     list.reload();
   };
   const suited = (members.data?.users ?? [])
     .filter((user) => user.projects?.some((each) => each.project === project && each.roles.includes(role)))
     .map((user) => user.name);
   const first: Choice = ["", suited.length > 0 ? "Choose a member" : `No member has the role ${role}`];
+  const options = (users: string[]) => [
+    first,
+    ...suited.filter((name) => !users.includes(name)).map((name): Choice => [name, name]),
+  ];
   return (
     <Card title={props.title}>
       <Shown of={list}>
@@ -31,14 +35,12 @@ export function AccessList(props: { title: string; project: string; path: string
                 </li>
               ))}
             </ul>
-            <Form inline button="Add" onSubmit={({ name = "" }) => put([...users, name])}>
-              <Field
-                name="name"
-                label={`Add a ${role}`}
-                required
-                options={[first, ...suited.filter((name) => !users.includes(name)).map((name): Choice => [name, name])]}
-              />
-            </Form>
+            <Form
+              inline
+              button="Add"
+              onSubmit={({ name = "" }) => put([...users, name])}
+              fields={[{ name: "name", label: `Add a ${role}`, required: true, options: options(users) }]}
+            />
           </>
         )}
       </Shown>

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiError, serviceNow } from "../api";
-import { localTime, span, utcTime } from "../format";
+import { localTime, shortName, span, utcTime } from "../format";
 import type { Loaded } from "../load";
 import { href, useQuery } from "../router";
 import { visible } from "../text";
@@ -50,10 +50,14 @@ export function Stat(props: { label: string; value: ComponentChildren; note?: Co
   );
 }
 
-export function Facts(props: { rows: [string, ComponentChildren][] }) {
+export type Fact = [name: string, value: ComponentChildren];
+
+/** Facts by their names; those that nothing is known of are left out. */
+export function Facts(props: { rows: Fact[] }) {
+  const known = props.rows.filter(([, value]) => value && !(Array.isArray(value) && value.length === 0));
   return (
     <dl class="facts">
-      {props.rows.map(([label, value]) => (
+      {known.map(([label, value]) => (
         <div key={label}>
           <dt>{label}</dt>
           <dd>{value}</dd>
@@ -99,6 +103,8 @@ export function ErrorNote(props: { error: Error; again?: (() => void) | undefine
 
 interface ButtonProps {
   label: string;
+  /** For who does not see it, where the label is a sign. */
+  name?: string;
   onClick: () => void;
   /** It looks as text does. */
   quiet?: boolean;
@@ -106,9 +112,9 @@ interface ButtonProps {
   pressed?: boolean;
 }
 
-export function Button({ label, quiet, pressed, ...rest }: ButtonProps) {
+export function Button({ label, name, quiet, pressed, ...rest }: ButtonProps) {
   return (
-    <button type="button" class={quiet ? "quiet" : ""} aria-pressed={pressed} {...rest}>
+    <button type="button" class={quiet ? "quiet" : ""} aria-label={name} aria-pressed={pressed} {...rest}>
       {label}
     </button>
   );
@@ -131,7 +137,7 @@ export function Shown<T>(props: { of: Loaded<T>; children: (data: T) => Componen
 }
 
 /** What stands where nothing is: what to do about it, with the command to copy. */
-export function Empty(props: Children & { command?: string }) {
+export function Empty(props: Children & { command?: string | undefined }) {
   return (
     <div class="empty">
       <p>{props.children}</p>
@@ -149,7 +155,7 @@ export function Command(props: { text: string }) {
   );
 }
 
-export function Copy(props: { text: string; label?: string }) {
+export function Copy(props: { text: string }) {
   const [said, setSaid] = useState("");
   const copy = async () => {
     try {
@@ -160,15 +166,7 @@ export function Copy(props: { text: string; label?: string }) {
     }
     setTimeout(() => setSaid(""), 2000);
   };
-  return (
-    <button
-      type="button"
-      class="quiet"
-      onClick={copy}
-      aria-label={`${props.label ?? "Copy"}: ${props.text.slice(0, 80)}`}>
-      {said || (props.label ?? "Copy")}
-    </button>
-  );
+  return <Button label={said || "Copy"} name={`${said || "Copy"}: ${props.text.slice(0, 80)}`} quiet onClick={copy} />;
 }
 
 /** A time in this computer's zone, with UTC beside it. */
@@ -191,20 +189,24 @@ export function Link(props: Children & { to: string[]; query?: Record<string, st
   return <a href={href(props.to, props.query)}>{props.children}</a>;
 }
 
+/** Something of a project by its name, short or long, as a link to its page. */
+export function linked(project: string, kind: string, reference: string) {
+  const name = shortName(reference);
+  return <Link to={["p", project, kind, name]}>{name}</Link>;
+}
+
 export type Tab = [id: string, label: string, shown: ComponentChildren];
 
 /** Tabs whose choice is in the address; what is false is left out. */
 export function Tabs(props: { tabs: (Tab | false)[] }) {
   const tabs = props.tabs.filter((each): each is Tab => each !== false);
   const [asked, choose] = useQuery("tab", tabs[0]?.[0]);
-  const at = Math.max(
-    0,
-    tabs.findIndex(([id]) => id === asked),
-  );
+  const found = tabs.findIndex(([id]) => id === asked);
+  const at = Math.max(0, found);
   const [chosen, , shown] = tabs[at] ?? ["", "", null];
   const move = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const [next] = (step && tabs[(at + step + tabs.length) % tabs.length]) || [];
+    const [next] = (step && tabs.at((at + step) % tabs.length)) || [];
     if (!next) return;
     choose(next);
     document.getElementById(`tab-${next}`)?.focus();

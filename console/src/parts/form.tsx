@@ -1,6 +1,8 @@
 /** Forms: fields with labels, and a button that says how it went in the place where it was pressed. */
 import type { ComponentChildren } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
+import { shortName } from "../format";
+import { useGet } from "../load";
 import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
@@ -16,6 +18,8 @@ export interface FieldProps {
   type?: "number" | "password" | "email" | "url" | "date" | "datetime-local";
   rows?: number;
   options?: Choice[];
+  /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
+  from?: string | null;
   required?: boolean;
   placeholder?: string;
   autofocus?: boolean;
@@ -24,9 +28,12 @@ export interface FieldProps {
 }
 
 /** A line of text, several with `rows`, or a choice with `options`. What is typed stays until the page is left. */
-export function Field({ label, value, hint, rows, options, onInput, autofocus, type, ...rest }: FieldProps) {
+export function Field({ label, value, hint, rows, options, from, onInput, autofocus, type, ...rest }: FieldProps) {
   const id = useId();
   const met = useRef(false);
+  const found = useGet<Record<string, { name: string }[]>>(from ?? null).data?.[from?.split("/").at(-1) ?? ""] ?? [];
+  const named = found.map(({ name }): Choice => [name.replace(/^\//, ""), shortName(name)]);
+  const choices = options || from ? [...(options ?? []), ...named] : null;
   const common = {
     ...rest,
     id,
@@ -39,7 +46,7 @@ export function Field({ label, value, hint, rows, options, onInput, autofocus, t
       met.current = true;
     },
   };
-  const chosen = options?.map(([each, name]) => (
+  const chosen = choices?.map(([each, name]) => (
     <option key={each} value={each} selected={each === value}>
       {name}
     </option>
@@ -51,9 +58,11 @@ export function Field({ label, value, hint, rows, options, onInput, autofocus, t
       {chosen && <select {...common}>{chosen}</select>}
       {rows && <textarea rows={rows} spellcheck={false} defaultValue={value} {...common} />}
       {!chosen && !rows && <input {...line} {...common} />}
-      <p class="hint" id={`${id}-hint`}>
-        {hint}
-      </p>
+      {hint && (
+        <p class="hint" id={`${id}-hint`}>
+          {hint}
+        </p>
+      )}
     </div>
   );
 }
@@ -69,31 +78,49 @@ export function Check(props: { name: string; label: string; checked?: boolean | 
   );
 }
 
+/** A field of a form, or something to tick. */
+export type Asked = FieldProps | { name: string; tick: string; checked?: boolean | undefined };
+
 interface FormProps {
   children?: ComponentChildren;
+  fields?: (Asked | false)[] | undefined;
   button: string;
   /** What the form does with what is in its fields; the text it returns is said when it went well. */
-  onSubmit: (values: Values, form: HTMLFormElement) => Promise<unknown>;
-  danger?: boolean;
-  disabled?: boolean;
+  onSubmit: (values: Values) => Promise<unknown>;
+  /** Of what cannot be undone: a name that has to be typed before. */
+  typed?: string | undefined;
   inline?: boolean;
   /** Called for a second button, Cancel. */
   onCancel?: () => void;
 }
 
-export function Form(props: FormProps) {
+export function Form({ fields = [], typed, ...props }: FormProps) {
   const { said, busy, run } = useAct();
+  const [name, setName] = useState("");
   const submit = (event: Event) => {
     event.preventDefault();
-    const form = event.currentTarget as HTMLFormElement;
-    const values = Object.fromEntries([...new FormData(form)].map(([name, value]) => [name, String(value)]));
-    void run(() => props.onSubmit(values, form));
+    const given = new FormData(event.currentTarget as HTMLFormElement);
+    const values = Object.fromEntries([...given].map(([name, value]) => [name, String(value)]));
+    void run(() => props.onSubmit(values));
   };
   return (
     <form onSubmit={submit} class={props.inline ? "inline" : ""}>
+      {fields.map(
+        (field) =>
+          field &&
+          ("tick" in field ? (
+            <Check key={field.name} {...field} label={field.tick} />
+          ) : (
+            <Field key={field.name} {...field} />
+          )),
+      )}
       {props.children}
+      {typed && <Field name="typed" label={`Type ${typed} to go on`} onInput={setName} autofocus />}
       <div class="actions">
-        <button type="submit" class={props.danger ? "danger" : "primary"} disabled={busy || props.disabled}>
+        <button
+          type="submit"
+          class={typed ? "danger" : "primary"}
+          disabled={busy || (typed !== undefined && typed !== name)}>
           {props.button}
         </button>
         {props.onCancel && <Button label="Cancel" onClick={props.onCancel} />}
@@ -129,3 +156,12 @@ function useAct() {
   const failed = outcome instanceof Error && <ErrorNote error={outcome} />;
   return { said: failed || (typeof outcome === "string" && <Note tone="good">{outcome}</Note>), busy, run };
 }
+
+/** The name of something new. */
+export const NAME: FieldProps = {
+  name: "name",
+  label: "Name",
+  required: true,
+  autofocus: true,
+  hint: "Letters, digits, - and _",
+};

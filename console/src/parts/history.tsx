@@ -2,7 +2,7 @@
 import { isFinal } from "../api";
 import { useGet } from "../load";
 import { useQuery } from "../router";
-import type { History } from "../types";
+import type { History } from "../wire";
 import { Button, Card, Shown } from "./basics";
 import { type Line, Plot } from "./plot";
 
@@ -12,7 +12,7 @@ interface PlotsProps {
   subscriptions?: string[];
   /** What is plotted, each in a card with a title. */
   plots: (history: History) => PlotOf[];
-  onPick?: (time: Date) => void;
+  onPick?: (seconds: number) => void;
 }
 
 interface PlotOf {
@@ -28,7 +28,6 @@ export function Plots({ project, topics = [], subscriptions = [], plots, onPick 
   if (topics.length > 0) query.set("topics", topics.join(","));
   if (subscriptions.length > 0) query.set("subscriptions", subscriptions.join(","));
   const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
-  const pick = onPick && ((seconds: number) => onPick(new Date(seconds * 1000)));
   // A service of an earlier release has none; all else of the page is of use without.
   if (isFinal(loaded.error)) return <p class="quiet">There are no plots: {loaded.error?.message}</p>;
   return (
@@ -39,11 +38,7 @@ export function Plots({ project, topics = [], subscriptions = [], plots, onPick 
           <div class="grid">
             {plots(history).map((each) => (
               <Card key={each.title} title={each.title}>
-                <Plot
-                  {...each}
-                  times={timesOf(history, each.lines[0]?.values.length ?? 0)}
-                  {...(pick ? { onPick: pick } : {})}
-                />
+                <Plot {...each} times={timesOf(history, each.lines[0]?.values.length ?? 0)} onPick={onPick} />
               </Card>
             ))}
           </div>
@@ -73,5 +68,5 @@ export function timesOf(history: Pick<History, "end" | "interval">, count: numbe
 /** A line of counts in intervals, as counts a second. */
 export function rateLine(label: string, counts: (number | null)[], history: History, colour: 1 | 2 | 3 = 1): Line {
   const values = counts.map((count) => (count === null ? null : count / history.interval));
-  return { label, values, colour, filled: true };
+  return { label, values, colour };
 }

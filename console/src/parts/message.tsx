@@ -1,18 +1,18 @@
 /** A message: where it is, its attributes, and its body as JSON, Avro, text or bytes; never as anything that could run. */
+import type { ComponentChildren } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { decodeAvro } from "../avro";
 import { bytes as inBytes, plural } from "../format";
 import { asHex, asJson, asText, fromBase64, visible } from "../text";
-import type { Message, Schema } from "../types";
+import type { PulledMessage, Revision } from "../wire";
 import { Badge, Button, Copy, Time } from "./basics";
 import type { Choice } from "./form";
 
 const CUT = 2000;
 const LONG = 200_000;
 const FEW_ATTRIBUTES = 12;
-const MOST_ATTRIBUTES = 10_000;
 
-export type View = "auto" | "json" | "text" | "hex" | "avro";
+export type View = "auto" | "json" | "text" | "hex";
 export const VIEWS: Choice[] = [
   ["auto", "as it is best read"],
   ["json", "JSON"],
@@ -21,13 +21,14 @@ export const VIEWS: Choice[] = [
 ];
 
 /** The body as text, in the form asked for where it has it, and the name of that form. */
-export function bodyOf(data: Uint8Array, view: View, schema: Schema | null, most: number): [string, string] {
+export function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
   if (view === "hex") return [asHex(data, most), "hex"];
-  if (schema?.type.toLowerCase() === "avro" && view === "auto") {
+  for (const { type, schema } of view === "auto" ? revisions : []) {
+    if (type.toLowerCase() !== "avro") continue;
     try {
-      return [JSON.stringify(decodeAvro(schema.schema, data), null, 2), "Avro"];
+      return [JSON.stringify(decodeAvro(schema, data), null, 2), "Avro"];
     } catch {
-      // Older than its schema, or of an older revision.
+      // Of an earlier revision, or older than its schema.
     }
   }
   const text = asText(data);
@@ -36,17 +37,26 @@ export function bodyOf(data: Uint8Array, view: View, schema: Schema | null, most
   return json === null ? [text, "text"] : [json, "JSON"];
 }
 
-export function MessageCard(props: {
-  message: Message;
+const NONE: Revision[] = [];
+
+interface MessageProps {
+  message: PulledMessage & { orderingKey?: string };
   orderingKey?: string | undefined;
   view: View;
-  schema?: Schema | null;
-  notes?: preact.ComponentChildren;
-}) {
-  const { message, view, schema = null } = props;
+  /** Of the schema that its topic has, the newest first. */
+  revisions?: Revision[] | undefined;
+  /** What stands beside it, and can be done with it. */
+  children?: ComponentChildren;
+}
+
+export function MessageCard(props: MessageProps) {
+  const { message, view, revisions = NONE } = props;
   const [whole, setWhole] = useState(false);
   const data = useMemo(() => fromBase64(message.data ?? ""), [message.data]);
-  const [text, form] = useMemo(() => bodyOf(data, view, schema, whole ? LONG : CUT / 4), [data, view, schema, whole]);
+  const [text, form] = useMemo(
+    () => bodyOf(data, view, revisions, whole ? LONG : CUT / 4),
+    [data, view, revisions, whole],
+  );
   const shown = visible(text.slice(0, whole ? LONG : CUT));
   const cut = form === "hex" ? data.length > CUT / 4 : text.length > CUT;
   const key = props.orderingKey ?? message.orderingKey;
@@ -59,7 +69,7 @@ export function MessageCard(props: {
           {form}, {inBytes(data.length)}
         </Badge>
         {key && <Badge>key {visible(key.slice(0, 80))}</Badge>}
-        <span class="actions">{props.notes}</span>
+        <span class="actions">{props.children}</span>
       </header>
       <Attributes all={message.attributes ?? {}} />
       {data.length > 0 ? <Body>{shown}</Body> : <p class="quiet">It has attributes only.</p>}
@@ -93,7 +103,7 @@ function Attributes(props: { all: Record<string, string> }) {
   return (
     <>
       <dl class="attributes">
-        {all.slice(0, every ? MOST_ATTRIBUTES : FEW_ATTRIBUTES).map(([name, value]) => (
+        {all.slice(0, every ? undefined : FEW_ATTRIBUTES).map(([name, value]) => (
           <Attribute key={name} name={name} value={value} />
         ))}
       </dl>

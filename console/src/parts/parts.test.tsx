@@ -2,8 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ApiError } from "../api";
 import { settled, shown } from "../testing";
+import { Acts } from "./actions";
 import { ErrorNote } from "./basics";
-import { Destroys } from "./dialog";
 import { Field, Form, type Values } from "./form";
 import { MessageCard } from "./message";
 import { arranged, type Column, Table } from "./table";
@@ -26,16 +26,16 @@ test("of ten thousand rows only those in sight are in the page", async () => {
 });
 
 test("a search finds rows that have all its words, and sorting goes by what the column says", () => {
-  const all = { rows: rows(20), columns: COLUMNS, text: (row: Row) => row.name };
+  const all = rows(20);
   assert.deepEqual(
-    arranged(all, "SITE 19", "").map((row) => row.name),
+    arranged(all, COLUMNS, "SITE -19", "").map((row) => row.name),
     ["site-19"],
   );
   assert.deepEqual(
-    arranged(all, "", "-size").map((row) => row.size),
+    arranged(all, COLUMNS, "", "-size").map((row) => row.size),
     Array.from({ length: 20 }, (_, at) => 19 - at),
   );
-  assert.equal(arranged(all, "", "nothing"), all.rows);
+  assert.equal(arranged(all, COLUMNS, "", "nothing"), all);
 });
 
 test("what was typed stays when the service refuses it, and the refusal is said", async () => {
@@ -68,7 +68,7 @@ test("every field has a label", async () => {
 test("what cannot be undone waits for its name", async () => {
   let done = 0;
   const act = async () => void done++;
-  const place = await shown(<Destroys label="Delete" name="readings" consequence="All is lost." act={act} />);
+  const place = await shown(<Acts action={{ label: "Delete", typed: ["readings", "All is lost."], run: act }} />);
   (place.querySelector("button") as HTMLButtonElement).click();
   await settled();
   const go = () => place.querySelector('button[type="submit"]') as HTMLButtonElement;

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,7 +61,7 @@ class Source(OptionSet):
             "Its HTTP API instead, where those cannot be reached (token: AMS_MIGRATE_TOKEN).", "--api", metavar="URL"
         ),
     ] = ""
-    old_ca: Annotated[str | None, option("File of CA certificates to trust at --api.", "--old-ca")] = None
+    old_ca: Annotated[str | None, option("File of CA certificates to trust at --api and --old.", "--old-ca")] = None
 
     def opened(self) -> "AbstractAsyncContextManager[OldSource]":
         """Open it; raise `Usage` where it is not said where it is."""
@@ -206,17 +206,25 @@ def _sides(source: Source, data: str, config: str | None, session: Session | Non
 
     settings = settings_of(data, config)
     service, ca = (session.client, session.ca) if session else (None, None)
-    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca)
+    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca, bool(source.api))
 
 
 @app.command()
 @with_options
-def verify(session: Session, source: Source) -> None:
+def verify(
+    session: Session,
+    source: Source,
+    *,
+    old: Annotated[
+        str, option("The old service, to be asked the same (token: AMS_MIGRATE_TOKEN).", "--old", metavar="URL")
+    ] = "",
+) -> None:
     """Compare every token, message and position with what the service has now.
 
+    With --old or --api every token is tried at the old service too, and both are asked for all that is in the projects.
     Ask with the token of a service_admin. The exit code is 1 when anything differs.
     """
-    found = asyncio.run(_verified(session, source))
+    found = asyncio.run(_verified(session, source, old or source.api))
     counts = {name: f"{count:,}" for name, count in found._asdict().items() if name != "differences"}
     text = fields({**counts, "different": str(len(found.differences))})
     if found.differences:
@@ -231,18 +239,27 @@ def verify(session: Session, source: Source) -> None:
 app.does("authn")(migrate_authn)
 
 
-async def _verified(session: Session, source: Source) -> "Verified":
-    async with source.opened() as old:
+async def _verified(session: Session, source: Source, old: str) -> "Verified":
+    async with source.opened() as opened, AsyncExitStack() as stack:
+        from ams.migrate.side import Side
         from ams.migrate.verifying import verify
         from ams.migrate.writing import plan as planned
 
-        found = planned(await old.documents(), old.messages)
-        return await verify(found.found, old.messages, session.client, session.ca)
+        sides = None
+        if old:
+            token = environment().get("AMS_MIGRATE_TOKEN", "")
+            sides = (
+                await stack.enter_async_context(Side(old, token, source.old_ca)),
+                await stack.enter_async_context(Side(session.client.endpoint, session.token, session.ca)),
+            )
+        found = planned(await opened.documents(), opened.messages)
+        return await verify(found.found, opened.messages, session.client, session.ca, sides)
 
 
 async def _migrate(source: Source, file: str, strict: bool, output: Format) -> None:
     async with source.opened() as old:
         from ams.migrate.writing import plan as planned
+        from ams.migrate.writing import seconds_to_copy
         from ams.migrate.writing import write as written
 
         for each in old.lacks:
@@ -254,7 +271,8 @@ async def _migrate(source: Source, file: str, strict: bool, output: Format) -> N
         if file:
             counts = await written(found, old.messages, file, Progress("written").tell)
         else:
-            counts = {**found.counts, "message": found.messages}
+            seconds = await seconds_to_copy(found, old.messages)
+            counts = {**found.counts, "message": found.messages, "seconds to copy, about": seconds}
     if file == "-":
         note(f"{counts['message']:,} messages, {len(found.found.oddities)} things not as they were: see the plan")
         return

@@ -10,6 +10,7 @@ sources      one of the two ways
 writing      both together as a file
 verifying    the new service held to both
 comparing    answers of two services to one request, and which differences are right
+side         one of the two, and how it is asked
 haproxy_log  requests in lines of a log
 shadow       two services asked what clients asked for
 

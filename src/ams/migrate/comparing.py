@@ -13,8 +13,11 @@ from typing import Any, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from ams.core.names import is_name, is_uuid
+from ams.core.push_config import HTTP_ENDPOINT, MATTERMOST, is_https
 from ams.service.subscriptions import MAX_ACK_DEADLINE
 
+SEVERAL = 4
+"""Items of one name in a list that are compared."""
 CUT = 80
 """Characters that are shown of each side."""
 SECRETS = frozenset(
@@ -188,42 +191,60 @@ def _bad_name(old: Any, new: Any) -> bool:
 
 def _short(item: Any) -> str:
     name = item.get("name", item.get("project")) if isinstance(item, Mapping) else item
-    return name.rpartition("/")[2] if isinstance(name, str) else ""
+    return re.sub("^/?projects/.+/(topics|subscriptions|schemas)/", "", name) if isinstance(name, str) else ""
 
 
-def _in_anything(_above: "Above") -> bool:
+def _mended(old: Any, new: Any) -> bool:
+    return _texts(old, new) and not is_name(old) and new.startswith(re.sub("[^A-Za-z0-9_-]", "_", old))
+
+
+def _in_anything(_leaf: "_Leaf") -> bool:
     return True
 
 
-def _in_pull(above: "Above") -> bool:
-    """Whether it is in the push configuration of a subscription that is pulled from."""
-    return any("pushEndpoint" in old and not old.get("type") for old, _ in above if isinstance(old, Mapping))
+def _olds(leaf: "_Leaf") -> Iterator[Mapping[str, Any]]:
+    """Yield the objects of the old side that a value is in."""
+    return (old for old, _ in leaf.above if isinstance(old, Mapping))
 
 
-def _in_mattermost(above: "Above") -> bool:
-    return any(old.get("type") == "mattermost" for old, _ in above if isinstance(old, Mapping))
+def _in_pull(leaf: "_Leaf") -> bool:
+    """Whether it is in a push configuration that delivers nothing: without a type, or to what is no https URL."""
+    for each in _olds(leaf):
+        if "pushEndpoint" in each:
+            return not each.get("type") or (each["type"] == HTTP_ENDPOINT and not is_https(str(each["pushEndpoint"])))
+    return False
 
 
-def _in_reduced(above: "Above") -> bool:
+def _in_mattermost(leaf: "_Leaf") -> bool:
+    return any(each.get("type") == MATTERMOST for each in _olds(leaf))
+
+
+def _in_reduced(leaf: "_Leaf") -> bool:
     """Whether it is in a user that the new service shows the reduced view of, and the old one the full view."""
     return any(
         "token" in old and "token" not in new
-        for old, new in above
+        for old, new in leaf.above
         if isinstance(old, Mapping) and isinstance(new, Mapping)
     )
 
 
-def _in_repeated(above: "Above") -> bool:
+def _in_repeated(leaf: "_Leaf") -> bool:
     """Whether it stands beside a list with several of a name."""
-    old = above[-1][0]
-    lists = [each for each in old.values() if isinstance(each, list)] if isinstance(old, Mapping) else []
+    lists = [each for each in leaf.above[-1][0].values() if isinstance(each, list)]
     return any(len(each) > len({_identity(item, place) for place, item in enumerate(each)}) for each in lists)
 
 
-def _beside_bad_name(above: "Above") -> bool:
+def _beside_bad_name(leaf: "_Leaf") -> bool:
     """Whether it stands in a list with names, of the old service, that nobody could ask for."""
-    old = above[-1][0]
+    old = leaf.above[-1][0]
     return isinstance(old, list) and any(not is_name(_short(each)) for each in old)
+
+
+def _of_two_of_a_token(leaf: "_Leaf") -> bool:
+    """Whether it is a user whose token another one has, too."""
+    token = leaf.old.get("token") if isinstance(leaf.old, Mapping) else ""
+    tokens = [each.get("token") for each in leaf.above[-1][0] if isinstance(each, Mapping)]
+    return bool(token) and tokens.count(token) > 1
 
 
 class Rule(NamedTuple):
@@ -238,8 +259,8 @@ class Rule(NamedTuple):
     """A regular expression of where it is."""
     holds: Holds = _always
     """Whether two values differ as is right."""
-    within: "Callable[[Above], bool]" = _in_anything
-    """Whether they stand in something where that is right."""
+    within: "Callable[[_Leaf], bool]" = _in_anything
+    """Whether they stand where that is right."""
     only: Literal["", "others", "moving"] = ""
     """`others`: not when a service_admin asks; `moving`: only while somebody publishes or consumes."""
 
@@ -250,7 +271,7 @@ _MEMBER = "projects:(listUsers|showUser)"
 _USAGE = "ams:vaMetrics|users:usageReport"
 _SUBSCRIPTION = "subscriptions:(list|show)"
 _TIMES = r".*(created_on|createdOn|modified_on|registered_at|modified_at)"
-_LISTS = r"(users|topics|subscriptions|projects|schemas)\[\]"
+_LISTS = r"(.*\.)?(users|topics|subscriptions|projects|schemas)\[\]"
 RULES: Sequence[Rule] = (
     # How answers look
     Rule("O7", "errors say that they are JSON", ".*", "content type of an error"),
@@ -306,6 +327,7 @@ RULES: Sequence[Rule] = (
     Rule("U12", "memberships of projects that are gone", _USER, r".*projects\[\]", _no_project),
     Rule("U14", "one membership for each project", _USER, r".*projects\[\] repeated"),
     Rule("U11", "one of each name", ".*:(list|acl|listByTopic)", r".*\[\] repeated", lambda old, new: old > new),
+    Rule("U11", "of each once", _USER, r".*(topics|subscriptions)\[\] repeated", lambda old, new: old > new),
     Rule("U11", "one of each name", ".*:list", "totalSize", _fewer, _in_repeated),
     Rule("U5", "one pending registration", "registrations:list", r"user_registrations\[\]", _left_out),
     Rule("A11", "mattermost has no header", _SUBSCRIPTION, r".*authorizationHeader\.type", _hidden, _in_mattermost),
@@ -314,6 +336,9 @@ RULES: Sequence[Rule] = (
     Rule(_MOVE, "when it was made", ".*", _TIMES, _year_1),
     Rule(_MOVE, "a uuid that was none", ".*", r".*uuid", _no_uuid),
     Rule(_MOVE, "a name nobody could ask for", ".*", _LISTS, _bad_name),
+    Rule(_MOVE, "its new name", ".*", "(.*\\.)?(name|project)", _mended),
+    Rule(_MOVE, "a token where there was none", _USER, "(.*\\.)?token", _added),
+    Rule(_MOVE, "of two users of a token the oldest", "users:list", r"users\[\]", _left_out, _of_two_of_a_token),
     Rule(_MOVE, "its new name", ".*", _LISTS, _added, _beside_bad_name),
     # What goes on meanwhile
     Rule(_SHADOW, "messages come and go", "subscriptions:offsets", "min|max|current", _numbers, only="moving"),
@@ -341,7 +366,7 @@ def different(
     """
     held = [each for each in rules if not ((each.only == "moving" and still) or (each.only == "others" and admin))]
     kinds: dict[tuple[str, bool, bool], Kind] = {}
-    for leaf in _answers(old, new):
+    for leaf in _all(old, new):
         key = (leaf.where, leaf.old is MISSING, leaf.new is MISSING)
         if key not in kinds and not any(_is_right(each, action, leaf) for each in held):
             kinds[key] = Kind(_masked(leaf.where, secrets), *_shown(leaf, secrets))
@@ -364,8 +389,15 @@ def _is_right(rule: Rule, action: str, leaf: _Leaf) -> bool:
         re.fullmatch(rule.where, leaf.where) is not None
         and re.fullmatch(rule.actions, action) is not None
         and rule.holds(leaf.old, leaf.new)
-        and rule.within(leaf.above)
+        and rule.within(leaf)
     )
+
+
+def _all(old: Answer, new: Answer) -> Sequence[_Leaf]:
+    try:
+        return list(_answers(old, new))
+    except RecursionError:
+        return [_Leaf("body that is nested too deeply", MISSING, MISSING)]
 
 
 def _answers(old: Answer, new: Answer) -> Iterator[_Leaf]:
@@ -428,18 +460,33 @@ def _values(where: str, old: Any, new: Any, above: Above) -> Iterator[_Leaf]:
 
 def _lists(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Iterator[_Leaf]:
     """Compare items of one identity, wherever they stand, then their order; items without one by their places."""
-    ones, others = ({_identity(each, place): each for place, each in enumerate(items)} for items in (old, new))
+    ones, others = _by_identity(old), _by_identity(new)
     repeated = len(old) - len(ones), len(new) - len(others)
     if repeated[0] != repeated[1]:
         yield _Leaf(f"{where}[] repeated", *repeated, above)
     for identity in ones | others:
-        one, other = ones.get(identity, MISSING), others.get(identity, MISSING)
-        yield from _values(f"{where}[{_label(one if other is MISSING else other)}]", one, other, above)
-    common = [[each for each in ids if each in others and each in ones] for ids in (ones, others)]
-    for first, second in zip(*common, strict=True):
+        yield from _nearest(where, ones.get(identity, [MISSING]), others.get(identity, [MISSING]), above)
+    single = {each for each in ones if len(ones[each]) == 1} & {each for each in others if len(others[each]) == 1}
+    for first, second in zip(*([each for each in ids if each in single] for ids in (ones, others)), strict=True):
         if first != second:
             yield _Leaf(f"{where}[] order", str(first[1]), str(second[1]), above)
             return
+
+
+def _by_identity(items: Sequence[Any]) -> dict[tuple[Any, ...], list[Any]]:
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for place, each in enumerate(items):
+        found.setdefault(_identity(each, place), []).append(each)
+    return found
+
+
+def _nearest(where: str, old: Sequence[Any], new: Sequence[Any], above: Above) -> Sequence[_Leaf]:
+    """Compare items of one identity; of several the two that differ least."""
+    found: list[list[_Leaf]] = []
+    for one, other in itertools.product(old[:SEVERAL], new[:SEVERAL]):
+        label = _label(one if other is MISSING else other)
+        found.append(list(_values(f"{where}[{label}]", one, other, above)))
+    return min(found, key=len)
 
 
 def _identity(item: Any, place: int) -> tuple[Any, ...]:

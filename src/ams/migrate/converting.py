@@ -90,6 +90,8 @@ class Converted:
     subscriptions: list[Subscription] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
     oddities: list[Oddity] = field(default_factory=list)
+    renamed: set[str] = field(default_factory=set)
+    """New names of what had a name that nobody could ask for."""
 
     def lines(self) -> Iterator[Line]:
         """Yield what comes after the messages, in the order of an export."""
@@ -168,6 +170,7 @@ class _Conversion:
         base = re.sub(r"[^A-Za-z0-9_-]", "_", name) or "unnamed"
         endings = itertools.chain([""], (f"_{number}" for number in itertools.count(2)))
         mended = next(each for end in endings if not is_taken(each := base[: MAX_NAME - len(end)] + end))
+        self._done.renamed.add(mended)
         self._odd("name", f"{kind} {name!r}", f"is called {mended} now: nobody could address it")
         return mended
 

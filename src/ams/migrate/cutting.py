@@ -59,6 +59,8 @@ class Sides:
     service: Client | None = None
     """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
     ca: str | None = None
+    by_api: bool = False
+    """Whether the old one is read by its API, so that it must run until all is copied."""
 
     def stopped(self) -> AbstractAsyncContextManager[Installation]:
         """Open the stopped installation."""
@@ -97,9 +99,13 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
     tell("copying what is new, while the old service goes on")
     await copy(sides, progress)
     began = time.monotonic()
-    async with holding("old", steps, tell):
+    async with holding("old", steps, tell) as held:
+        if not sides.by_api:
+            await held.stop()
         tell("copying the rest: messages, users, topics, positions")
         found, copied = await _finish(sides, progress)
+        if sides.by_api:
+            await held.stop()
         await _start(service, steps, tell)
         tell("comparing both sides")
         young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
@@ -119,6 +125,7 @@ async def _finish(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
         found = plan(documents, old.messages, await copying.bounds())
         copied = await copying.finish(found)
     async with sides.old() as later:  # nothing may have come meanwhile
+        await later.look()
         for topic in found.found.topics:
             if later.messages.bounds(topic.kafka).end != topic.bounds.end:
                 raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
@@ -151,35 +158,55 @@ def _check(verified: Verified) -> None:
         raise Unusable(f"{len(verified.differences)} things differ: {shown}")
 
 
-@contextlib.asynccontextmanager
-async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[None]:
-    """Hold clients of a service until the block ends; it answers what it has, and is stopped.
+class Held:
+    """A service whose clients are held, and that may be stopped meanwhile."""
 
-    When the block fails, the service is started again and clients are led to it.
-    """
-    is_stopped = False
+    def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
+        self._service: Service = service
+        self._steps = steps
+        self._tell = tell
+        self._is_stopped = False
+
+    async def begin(self) -> None:
+        """Hold its clients, and let it answer what it has."""
+        proxy = self._steps.proxy
+        if proxy is None:
+            return
+        self._tell("holding clients")
+        proxy.lead("held")
+        left = proxy.drain(self._service, self._steps.drain)
+        if left:
+            self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
+
+    async def stop(self) -> None:
+        """Stop it, if it is said how."""
+        if self._steps.stop:
+            self._tell(f"stopping the {self._service} service")
+            self._is_stopped = True
+            await run("--stop", self._steps.stop)
+
+    async def undo(self) -> None:
+        """Start it again, and lead clients to it."""
+        if self._is_stopped and not self._steps.restore:
+            self._tell(f"the {self._service} service is stopped: start it, and lead clients to it")
+            return
+        if self._is_stopped:
+            self._tell(f"starting the {self._service} service again")
+            await run("--restore", self._steps.restore)
+        if self._steps.proxy:
+            self._tell(f"leading clients to the {self._service} service again")
+            self._steps.proxy.lead(self._service)
+
+
+@contextlib.asynccontextmanager
+async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[Held]:
+    """Hold clients of a service until the block ends; when it fails, they are led to the service again."""
+    held = Held(service, steps, tell)
     try:
-        if steps.proxy:
-            tell("holding clients")
-            steps.proxy.lead("held")
-            left = steps.proxy.drain(service, steps.drain)
-            if left:
-                tell(f"{left} requests are not answered after {steps.drain:g} s")
-        if steps.stop:
-            tell(f"stopping the {service} service")
-            is_stopped = True
-            await run("--stop", steps.stop)
-        yield
+        await held.begin()
+        yield held
     except BaseException:
-        if is_stopped and not steps.restore:
-            tell(f"the {service} service is stopped: start it, and lead clients to it")
-            raise
-        if is_stopped:
-            tell(f"starting the {service} service again")
-            await run("--restore", steps.restore)
-        if steps.proxy:
-            tell(f"leading clients to the {service} service again")
-            steps.proxy.lead(service)
+        await held.undo()
         raise
 
 

@@ -42,9 +42,11 @@ class Kafka:
         try:
             async with self._reader() as consumer:
                 await self._look(consumer)
-        except KafkaError as error:
+        except BaseException as error:
             await self.__aexit__()
-            raise Unavailable(f"Kafka cannot be read: {error}") from None
+            if isinstance(error, KafkaError):
+                raise Unavailable(f"Kafka cannot be read: {error}") from None
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

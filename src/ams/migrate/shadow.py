@@ -14,29 +14,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-import httpx
-
-from ams.client.errors import NotAuthenticated, Unreachable
-from ams.client.transport import base, failure, httpx_arguments, trust
+from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
 from ams.http.server import server, until_started
-from ams.migrate.comparing import Answer, Kind, Read, different, read_of
+from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.migrate.haproxy_log import request_of
+from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
 
-AT_ONCE = 4
-"""Requests under way to each side."""
 WAITING = 100
 """Requests that may wait; of copies, those that come then are passed over."""
-MOST_BYTES = 16 * 2**20
-"""Of an answer that is compared."""
 MOST_KINDS = 200
 AWAY = 5
 """Requests in a row without an answer, until a service is given up that is asked from a log."""
 LONGEST_LINE = 64 * 1024
-_SAFE = "".join(map(chr, range(33, 127))).replace("#", "")
-"""What is sent as it stands: the reference is to get what it got before."""
 
 
 class Request(NamedTuple):
@@ -93,62 +85,6 @@ class Report:
                 return
         if len(known) < MOST_KINDS:
             known.append((kind, 1))
-
-
-class TooLarge(Exception):
-    """An answer that is not compared."""
-
-
-class Side:
-    """One of the services, and the token of a service_admin there."""
-
-    def __init__(self, endpoint: str, token: str, ca: str | None = None, timeout: float = 30.0) -> None:
-        """Raise `InvalidInput` for what cannot be an endpoint or a token, and `Unusable` for a file of no use."""
-        self.endpoint = base(endpoint)
-        self.token = token
-        trusted = trust(self.endpoint, ca, None, None)
-        arguments = httpx_arguments(self.endpoint, token, trusted, timeout)
-        arguments["headers"] = {}
-        arguments["limits"] = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
-        self._http = httpx.AsyncClient(**arguments)
-        self._in_query = False
-
-    async def __aenter__(self) -> "Side":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
-
-    async def reach(self) -> None:
-        """See that it answers, and find out where it reads tokens.
-
-        Raises `Unreachable`, and `NotAuthenticated` for a token that it does not know.
-        """
-        if not self.token:
-            await self.ask("/v1/version", {})
-            return
-        for self._in_query in (False, True):
-            if (await self.ask("/v1/projects", None)).status != 401:
-                return
-        raise NotAuthenticated(f"{self.endpoint} does not know the token it is asked with", 401, "UNAUTHORIZED")
-
-    async def ask(self, target: str, headers: Mapping[str, str] | None) -> Answer:
-        """Ask, by headers of a client, or by our token where there are none. Raises `Unreachable`, `TooLarge`."""
-        if headers is None and self._in_query:
-            target = f"{target}{'&' if '?' in target else '?'}key={quote(self.token, safe='')}"
-        elif headers is None:
-            headers = {"x-api-key": self.token}
-        url = self._http.base_url.copy_with(raw_path=quote(target, safe=_SAFE).encode())
-        try:
-            async with self._http.stream("GET", url, headers=headers or {}) as came:
-                body = bytearray()
-                async for part in came.aiter_bytes():
-                    body += part
-                    if len(body) > MOST_BYTES:
-                        raise TooLarge
-                return Answer(came.status_code, came.headers.get("content-type", ""), bytes(body))
-        except httpx.HTTPError as error:
-            raise failure(error, self.endpoint) from None
 
 
 @dataclass
@@ -236,7 +172,7 @@ class Shadow:
 def _reason(method: str, target: str, read: Read | None, headers: Mapping[str, str] | None) -> str:
     """Return why a request is not asked; empty when it is."""
     if method != "GET":
-        return "it writes" if method in ("POST", "PUT", "DELETE", "PATCH") else f"method {method[:10]}"
+        return "it writes" if method in ("POST", "PUT", "DELETE", "PATCH") else "another method"
     if read is None:
         return "no read of the reference"
     if read.writes:

@@ -54,6 +54,8 @@ class Source:
     documents: Callable[[], Awaitable[Documents]]
     """Reads all documents, each time anew. With the API the bounds of topics are of this moment, too."""
     messages: Messages
+    look: Callable[[], Awaitable[object]]
+    """Makes bounds those of now; without the API they are of when it was opened."""
     lacks: Sequence[str] = ()
     """What is never there in what this source gives."""
 
@@ -66,7 +68,11 @@ async def opened(place: Place) -> AsyncIterator[Source]:
             yield source
         return
     async with Kafka(place.kafka) as kafka:
-        yield Source(lambda: asyncio.to_thread(read_documents, place.mongodb, place.database), kafka)
+        yield Source(lambda: asyncio.to_thread(read_documents, place.mongodb, place.database), kafka, _looked)
+
+
+async def _looked() -> None:
+    """Nothing is to be done: it was when it was opened."""
 
 
 @contextlib.asynccontextmanager
@@ -80,7 +86,7 @@ async def _api(place: Place) -> AsyncIterator[Source]:
         return found.documents
 
     try:
-        yield Source(documents, pulling, LACKS)
+        yield Source(documents, pulling, documents, LACKS)
     finally:
         await pulling.close()
         await old.close()

@@ -2,17 +2,22 @@
 
 import asyncio
 import hashlib
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from ams.client import Client, wire
 from ams.client.errors import Refused
 from ams.core.clock import publish_time
-from ams.core.messages import parse
+from ams.migrate.asking import together
+from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic
+from ams.migrate.side import AT_ONCE, Side, TooLarge
 from ams.migrate.sources import Messages
 from ams.migrate.writing import messages_of
 from ams.storage.export_format import Subscription, User
@@ -20,8 +25,10 @@ from ams.storage.export_format import Subscription, User
 T = TypeVar("T")
 A = TypeVar("A")
 
-MESSAGES = 5_000
+MESSAGES = 10_000
 """Asked of the service at once."""
+TOPICS = 3
+"""Whose messages are read at once."""
 REQUESTS = 8
 """Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
 
@@ -42,22 +49,80 @@ class Verified(NamedTuple):
     messages: int
     subscriptions: int
     differences: list[Difference]
+    answers: int = 0
+    """Of both services."""
 
 
-async def verify(found: Converted, kafka: Messages, client: Client, ca: str | None) -> Verified:
+async def verify(
+    found: Converted, kafka: Messages, client: Client, ca: str | None, sides: tuple[Side, Side] | None = None
+) -> Verified:
     """Compare all that goes over with what the service of `client`, an administrator's, has.
 
-    What the service has got since is passed over: messages behind the old end, and subscriptions that went on.
-    Raises a `ClientError` where the service cannot be asked.
+    With `sides`, the old service and the new one, every token is tried on both, and both are asked for all that is in
+    the projects. What came since is passed over: messages behind the old end, and subscriptions that went on.
+
+    Raises a `ClientError` where a service cannot be asked, `Unavailable` where messages cannot be read.
     """
     differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(found, client)])
-    messages = 0
-    for topic in found.topics:
-        old, new, count = await _topic(topic, kafka, client)
-        messages += count
-        if old != new:
-            differences.append(Difference(_topic_name(topic), old, new))
-    return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences)
+    answers = 0
+    if sides:
+        answers, differ = await _answers(found, *sides)
+        differences += differ
+    messages, differ = await _content(found, kafka, client)
+    differences += differ
+    return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences, answers)
+
+
+async def _answers(found: Converted, old: Side, new: Side) -> tuple[int, list[Difference]]:
+    """Ask both services by every token whose it is, and as an administrator for all in the projects."""
+    await old.reach()
+    await new.reach()
+    asked = [Asked("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
+    asked += [Asked(target, target.removeprefix("/v1/")) for target in _targets(found)]
+    turn = asyncio.Semaphore(AT_ONCE)
+
+    async def compare(each: Asked) -> list[Difference]:
+        async with turn:
+            return await _answered(each, old, new)
+
+    return len(asked), list(itertools.chain.from_iterable(await together(map(compare, asked))))
+
+
+class Asked(NamedTuple):
+    """A request to both services."""
+
+    target: str
+    what: str
+    token: str = ""
+    """Of another than the administrators."""
+
+
+def _targets(found: Converted) -> Iterator[str]:
+    """Yield what both services can be asked for: what has a new name, the old one does not know by that."""
+    for project in found.projects:
+        if project.name not in found.renamed:
+            place = f"/v1/projects/{project.name}"
+            yield place
+            yield from (f"{place}/{each}" for each in ("members?details=true", "topics", "subscriptions", "schemas"))
+    for kind, lines in (("topics", [each.line for each in found.topics]), ("subscriptions", found.subscriptions)):
+        for each in lines:
+            if found.renamed.isdisjoint((each.project, each.name)):
+                yield f"/v1/projects/{each.project}/{kind}/{each.name}:acl"
+
+
+async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
+    read = read_of(each.target)
+    if read is None:
+        return []
+    try:
+        one, other = await asyncio.gather(
+            *(side.ask_as(each.target, each.token or side.token) for side in (old, new))
+        )  # fmt: skip
+    except TooLarge:
+        return [Difference(each.what, "an answer that is too large to compare", "")]
+    secrets = (each.token, old.token, new.token)
+    kinds = different(read.action, one, other, still=True, admin=True, secrets=secrets)
+    return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
 async def quick(found: Converted, client: Client, ca: str | None, young: Mapping[str, int] | None = None) -> Verified:
@@ -163,60 +228,97 @@ def _exact_places(found: Converted, client: Client, young: Mapping[str, int]) ->
         try:
             new = told.get(place) or client.call(wire.get_topic_offsets(*place))
         except Refused as error:
-            return Difference(_topic_name(topic), _bounds(topic.bounds), error.message)
+            return Difference(topic.what, _bounds(topic.bounds), error.message)
         latest = max(topic.bounds.first, young.get(topic.kafka, topic.bounds.end))
         if new.max == topic.bounds.end and new.min <= latest:
             return None
-        return Difference(_topic_name(topic), _bounds(topic.bounds), _bounds(Bounds(new.min, new.max)))
+        return Difference(topic.what, _bounds(topic.bounds), _bounds(Bounds(new.min, new.max)))
 
     yield from filter(None, _each(found.topics, bounds))
     yield from filter(None, (_place(each, new, gone_on=each.push is not None) for each, new in asked))
-
-
-def _topic_name(topic: MovedTopic) -> str:
-    return f"topic {topic.line.project}/{topic.line.name}"
 
 
 def _bounds(bounds: Bounds) -> str:
     return f"{bounds.first} to {bounds.end}"
 
 
+async def _content(found: Converted, kafka: Messages, client: Client) -> tuple[int, list[Difference]]:
+    """Compare the messages of all topics, a few topics at a time; return how many there are, and what differs."""
+    turn = asyncio.Semaphore(TOPICS)
+
+    async def compare(topic: MovedTopic) -> tuple[str, str, int]:
+        async with turn:
+            return await _topic(topic, kafka, client)
+
+    sums = await together(compare(topic) for topic in found.topics)
+    differences = [
+        Difference(topic.what, old, new) for topic, (old, new, _) in zip(found.topics, sums, strict=True) if old != new
+    ]
+    return sum(count for _, _, count in sums), differences
+
+
 async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[str, str, int]:
-    """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data."""
-    old = _Sum()
-    async for batch in messages_of(topic, kafka, []):
-        for each in batch:
-            message = parse(each.fragment)
-            old.add(each.offset, publish_time(each.time), message.attributes, message.data)
-    new = _Sum()
+    """Return what each side has up to the old end, as counts and a hash of ids, times, attributes and data.
+
+    What the new side has dropped, because it is older than the topic keeps messages, is passed over.
+    """
+    place = topic.line.project, topic.line.name
     try:
-        for one in _read(topic, client):
-            new.add(one.offset, one.publish_time, one.attributes, one.data)
+        oldest = (await asyncio.to_thread(client.call, wire.get_topic_offsets(*place))).min
+        first = oldest if oldest <= (topic.bounds.young or 0) else topic.bounds.first
+        new = asyncio.ensure_future(asyncio.to_thread(_new, topic, first, client))
+    except Refused as error:
+        return _bounds(topic.bounds), error.message, 0
+    try:
+        old = await _old(topic, first, kafka)
+        return str(old), str(await new), old.count
     except Refused as error:
         return str(old), error.message, old.count
-    return str(old), str(new), old.count
+    finally:
+        new.cancel()
 
 
-def _read(topic: MovedTopic, client: Client) -> Iterator[wire.ReadMessage]:
-    following = topic.bounds.first
+async def _old(topic: MovedTopic, first: int, kafka: Messages) -> "_Sum":
+    old = _Sum()
+    async for batch in messages_of(topic, kafka, []):
+        kept = batch if batch[0].offset >= first else [each for each in batch if each.offset >= first]
+        bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
+        pairs = zip(kept, bodies, strict=True)
+        old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
+    return old
+
+
+def _new(topic: MovedTopic, first: int, client: Client) -> "_Sum":
+    new = _Sum()
+    place, following = (topic.line.project, topic.line.name), max(first, topic.bounds.first)
     while following < topic.bounds.end:
         stop = min(following + MESSAGES, topic.bounds.end)
-        asked = wire.read_topic(topic.line.project, topic.line.name, start=following, stop=stop, most=MESSAGES)
-        yield from client.call(asked)
+        read = client.call(wire.read_topic(*place, start=following, stop=stop, most=MESSAGES))
+        new.add([(each.offset, each.publish_time, each.attributes, each.data) for each in read])
         following = stop
+    return new
+
+
+class _Body(msgspec.Struct):
+    data: str
+    attributes: Mapping[str, str] = {}
+
+
+_bodies = msgspec.json.Decoder(list[_Body]).decode
+_lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 
 class _Sum:
-    """A count and a hash of messages."""
+    """A count and a hash of messages, however they come in batches."""
 
     def __init__(self) -> None:
         self.count = 0
         self._hash = hashlib.sha256()
 
-    def add(self, offset: int, time: str, attributes: Mapping[str, str], data: str) -> None:
-        """Take a message in."""
-        self.count += 1
-        self._hash.update(repr((offset, time, sorted(attributes.items()), data)).encode())
+    def add(self, messages: Sequence[tuple[int, str, Mapping[str, str], str]]) -> None:
+        """Take messages in: offset, publish time, attributes and data."""
+        self.count += len(messages)
+        self._hash.update(_lines(messages))
 
     def __str__(self) -> str:
         return f"{self.count} messages, {self._hash.hexdigest()[:16]}"

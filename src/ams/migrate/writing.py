@@ -1,5 +1,7 @@
 """Plan a move, and write all that moves as an export: messages as they are read, then what exists."""
 
+import math
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,10 @@ from ams.migrate.documents import Documents, Oddity
 from ams.migrate.sources import Messages
 from ams.storage.export_format import FORMAT, End, Header, Line, Log, encoded, encoded_message, kind
 
+SAMPLE = 10_000
+"""Messages that are read to see how fast that goes."""
+STORING = 2
+"""Reading and storing take about so many times as long as reading alone (`make bench BENCH=migrate-copy`)."""
 Progress = Callable[[int, int | None], None]
 """Told how many messages are done, and of how many."""
 
@@ -43,6 +49,18 @@ def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] 
                 )
             )
     return Plan(found, sum(topic.bounds.end - topic.bounds.first for topic in found.topics))
+
+
+async def seconds_to_copy(plan: Plan, kafka: Messages) -> int:
+    """Estimate how long the first copy takes, by reading some messages of the largest topic. Raises `Unavailable`."""
+    largest = max(plan.found.topics, key=lambda each: each.bounds.end - each.bounds.first, default=None)
+    if largest is None or not plan.messages:
+        return 0
+    first, end = largest.bounds.first, min(largest.bounds.end, largest.bounds.first + SAMPLE)
+    began = time.perf_counter()
+    async for _ in kafka.batches(largest.kafka, first, end):
+        """Nothing is kept of it."""
+    return math.ceil(STORING * (time.perf_counter() - began) * plan.messages / (end - first))
 
 
 async def write(plan: Plan, kafka: Messages, path: str, progress: Progress) -> Mapping[str, int]:

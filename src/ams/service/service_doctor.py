@@ -22,6 +22,7 @@ from ams.service.issuers import Issuers, ListedIssuer
 from ams.service.retention import LossTotal
 from ams.storage.cursors.base import Cursors, TopicOffset
 from ams.storage.log.base import Bounds, Log
+from ams.storage.registry.owners import Node
 from ams.storage.registry.registry import Registry
 from ams.wire.service import Finding
 
@@ -141,6 +142,8 @@ class ServiceDoctor:
     issuers: Issuers | None = None
     copied_for: Callable[[], Milliseconds | None] = lambda: None
     """For how long a backup that is being taken has kept retention waiting; None without one."""
+    nodes: Callable[[], Awaitable[Sequence[Node]]] | None = None
+    """Those that share this installation; None: no other process does."""
 
     async def look(self) -> Sequence[Finding]:
         """Return what is known, what is wrong first; an engine that does not answer is reported like the rest.
@@ -161,6 +164,12 @@ class ServiceDoctor:
             *_of_losses(self.losses.messages),
         ]
         return sorted([*self._of_engines(asking.silent), *findings], key=lambda finding: not finding.wrong)
+
+    async def nodes_alive(self) -> Sequence[Node]:
+        """Return the nodes that live; none where one process is alone, or the registry does not answer."""
+        if self.nodes is None:
+            return ()
+        return await _EngineQueries(self.registry, self.log).ask("registry", self.nodes()) or ()
 
     async def _held(self, asking: "_EngineQueries") -> Held:
         topics, subscriptions, cursors = await asyncio.gather(

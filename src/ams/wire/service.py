@@ -81,11 +81,22 @@ class Diagnosis(CamelObject, frozen=True):
     standing: Standing | None = None
 
 
+class ServiceNode(Object, frozen=True):
+    """A node of several that share an installation, which said in the last seconds that it lives."""
+
+    url: str = ""
+    """How other nodes reach it; left out: it does not say."""
+    here: bool = False
+    """Whether it is the one that answers."""
+
+
 class ServiceDiagnosis(Object, frozen=True):
     """What is known of the service as a whole; `healthy` when none of the findings is `wrong`."""
 
     healthy: bool
     findings: Sequence[Finding]
+    nodes: Sequence[ServiceNode] = ()
+    """Left out where the service is one process."""
 
 
 class Point(Object, frozen=True):

@@ -270,3 +270,29 @@ async def test_a_node_without_answers_owns_nothing_any_more_by_its_own_clock(
         return nodes.lost == ["a"]
 
     await until(is_lost)
+
+
+async def test_nodes_that_live_are_known_and_one_that_died_is_not(nodes: Nodes) -> None:
+    first, idle = await nodes.node("a"), await nodes.node("b")
+    await first.claim(ONE)
+    await idle.turn()
+    assert await alive(nodes) == ["http://a:8080", "http://b:8080"]
+
+    await nodes.kill(first)
+    await idle.turn()
+
+    assert await alive(nodes) == ["http://b:8080"]
+
+
+async def test_a_node_that_owns_nothing_is_known_all_the_same(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "RENEW_SECONDS", 0.01)
+
+    await nodes.node("a")
+
+    async with asyncio.timeout(20):
+        while await alive(nodes) != ["http://a:8080"]:
+            await asyncio.sleep(0.01)
+
+
+async def alive(nodes: Nodes) -> list[str]:
+    return [each.url for each in await nodes.registry.owners.nodes()]

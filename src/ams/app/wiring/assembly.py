@@ -217,7 +217,7 @@ def assemble(
     )
     table = routes(
         settings, engines, admission, gate, roles, counting, deliverer, working, cases, losses, push, identity, workers,
-        expiry,
+        expiry, nodes,
     )  # fmt: skip
     logins = FailedLogins(SERVICE, trail, Attempts(settings.failed_logins_per_minute, engines.clock), engines.clock)
     auditor = Auditor(trail, logins, gate, engines.clock, proxies)
@@ -250,6 +250,7 @@ def routes(
     identity: Identity,
     workers: Pool,
     expiry: Expiry,
+    nodes: Nodes,
 ) -> list[Row]:
     """Return every route but the hot ones, in the order they are tried: verbs before the plain name (contract 1.3)."""
     registry, log, cursors, clock = engines.registry, engines.log, engines.cursors, engines.clock
@@ -264,6 +265,7 @@ def routes(
         {"registry": lambda: registry.away},
         issuers=identity.issuers,
         copied_for=engines.embedded.kept_for if engines.embedded else lambda: None,
+        nodes=registry.owners.nodes if nodes.name else None,
     )
     leases = LeaseRequests(deliverer, working.settler)
     metrics = Metrics(registry, counting, Losses(registry, log, cursors), clock, working)
@@ -281,7 +283,7 @@ def routes(
         *RegistrationRoutes(Registrations(registry)).rows(),
         *MemberRoutes(Members(registry)).rows(),
         *OffsetRoutes(cases.seeker).rows(),
-        *DoctorRoutes(doctor, service_doctor).rows(),
+        *DoctorRoutes(doctor, service_doctor, nodes.name).rows(),
         *PushRoutes(pushing, PushSecrets(registry, pushing.settle)).rows(),
         *PushStatusRoutes(cases.push_watcher).rows(),
         *PushIdentityRoutes(push.identity).rows(),

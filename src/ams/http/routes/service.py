@@ -2,6 +2,8 @@
 why nothing arrives, what is wrong with the service, and the audit log.
 """
 
+import asyncio
+
 from ams.core.clock import Milliseconds
 from ams.core.names import subscription_path, topic_path
 from ams.http.routes import answers
@@ -16,6 +18,7 @@ from ams.wire.service import (
     Lines,
     Metrics,
     ServiceDiagnosis,
+    ServiceNode,
     Standing,
     Status,
     UsageReport,
@@ -100,9 +103,11 @@ class MetricsRoutes:
 class DoctorRoutes:
     """The routes of the doctors."""
 
-    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor) -> None:
+    def __init__(self, doctor: doctor.Doctor, service: ServiceDoctor, node: str = "") -> None:
+        """`node` is the name of this one, where there are others."""
         self._doctor = doctor
         self._service = service
+        self._node = node
 
     def rows(self) -> list[Row]:
         """Return the rows of the route table."""
@@ -119,8 +124,9 @@ class DoctorRoutes:
 
     async def look_at_service(self, _call: Call) -> bytes:
         """Answer what is wrong with the service."""
-        found = await self._service.look()
-        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found))
+        found, alive = await asyncio.gather(self._service.look(), self._service.nodes_alive())
+        nodes = [ServiceNode(each.url, each.name == self._node) for each in alive]
+        return answers.encode(ServiceDiagnosis(not any(finding.wrong for finding in found), found, nodes))
 
 
 class AuditRoutes:

@@ -6,7 +6,8 @@ store nothing any more (`run` in `ams.storage.cursors.acks`). Ownership keeps no
 time, and says where to ask.
 
 A node renews all that it owns at once, every `RENEW_SECONDS`. Who does not for `OWNED_SECONDS` owns nothing any more;
-it knows this itself, by its own clock from the sending of its last answered renewal.
+it knows this itself, by its own clock from the sending of its last answered renewal. One that owns nothing renews in
+time as well, only less often: so all nodes that live are known (`OwnerRecords.nodes`).
 """
 
 import asyncio
@@ -197,12 +198,20 @@ class Shared:
 
     async def _renew(self) -> None:
         if not (self._held or self._asked or self._released):
+            await self._say_alive()
             return
         try:
             await self.turn()
         finally:
             if self._held and _now() >= self._until:
                 self._lose("it could not be renewed")
+
+    async def _say_alive(self) -> None:
+        """Renew where nothing is owned: nothing is lost when that fails, so nothing is said of it."""
+        if _now() < self._until - RENEW_SECONDS:
+            return
+        with contextlib.suppress(AmsError):
+            await self.turn()
 
     async def turn(self) -> None:
         """Renew what is owned, and answer those who ask for more. Raises `RegistryUnavailable`."""

@@ -4,7 +4,7 @@ There is a row for each node, with the moment until which it lives, by the datab
 one row however much a node owns. Turns of nodes are taken one after the other: no two of them get the same.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, select
@@ -83,6 +83,11 @@ class OwnerRecords:
         )
         return _node(row) if row else None
 
+    async def nodes(self) -> Sequence[Node]:
+        """Return the nodes that live, by how others reach them. Raises `RegistryUnavailable`."""
+        rows = await self._database.read(lambda connection: _ALIVE.run(connection, self._clock).all())
+        return [_node(row) for row in rows]
+
     async def leave(self, node: Node) -> None:
         """Release all that a node owns. Raises `RegistryUnavailable`."""
         leaving = delete(parallel_nodes).where(parallel_nodes.c.node == node.name)
@@ -138,6 +143,7 @@ _OWNER = ByDialect(
     WHERE subscription_id = :subscription AND until > {now}
     """
 )
+_ALIVE = ByDialect("SELECT node, url, pubsub FROM parallel_nodes WHERE until > {now} ORDER BY url, node")
 _OWNERS = select(parallel_owners.c.subscription_id, parallel_nodes).join(
     parallel_nodes, parallel_nodes.c.node == parallel_owners.c.node
 )

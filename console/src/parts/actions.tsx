@@ -1,0 +1,96 @@
+/** What can be done with something: a button, which may ask by a form in a dialog before, and show a secret after. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Button, Command } from "./basics";
+import { Act, type Asked, Form, type Values } from "./form";
+
+export interface Action {
+  label: string;
+  primary?: boolean;
+  /** What is asked before, by a form. */
+  fields?: (Asked | false)[];
+  /** Of what cannot be undone: the name that has to be typed, and what is lost. */
+  typed?: [name: string, consequence: string];
+  run: (values: Values) => Promise<unknown>;
+  /** What of its answer is shown, once. */
+  gives?: "token" | "secret";
+}
+
+/** Buttons of actions, after each of which `reload` is called; `once` is the place for what is shown once. */
+export function useActions(reload: () => void) {
+  const [given, setGiven] = useState<[kind: string, value: string] | null>(null);
+  const done = ({ gives }: Action, answer: unknown) => {
+    if (gives) setGiven([gives, (answer as Record<string, string>)[gives] ?? ""]);
+    reload();
+  };
+  const buttons = (actions: Action[]) => actions.map((each) => <Acts key={each.label} action={each} done={done} />);
+  const once = given && (
+    <Dialog title={`The ${given[0]}`} onClose={() => setGiven(null)}>
+      <p>It is shown this once: copy it to where it is needed. The service does not show it again.</p>
+      <Command text={given[1]} />
+    </Dialog>
+  );
+  return { buttons, once };
+}
+
+/** The button of an action. */
+export function Acts({ action, done }: { action: Action; done?: (action: Action, answer: unknown) => void }) {
+  const { label, primary = false, fields, typed } = action;
+  const [shown, setShown] = useState(false);
+  const close = () => setShown(false);
+  const run = async (values: Values) => {
+    const answer = await action.run(values);
+    done?.(action, answer);
+    close();
+  };
+  if (!fields && !typed) return <Act label={label} act={() => run({})} primary={primary} />;
+  return (
+    <>
+      <button type="button" class={primary ? "primary" : typed ? "danger" : ""} onClick={() => setShown(true)}>
+        {typed ? `${label}…` : label}
+      </button>
+      {shown && (
+        <Dialog title={typed ? `${label} ${typed[0]}` : label} onClose={close}>
+          <Form button={label} fields={fields} typed={typed?.[0]} onSubmit={run} onCancel={close}>
+            {typed && <p>{typed[1]}</p>}
+          </Form>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+/** The browser's own dialog, which keeps the focus inside and closes on Escape. */
+export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
+  const element = useRef<HTMLDialogElement>(null);
+  const id = useId();
+  useEffect(() => {
+    const before = document.activeElement;
+    if (!element.current?.open) element.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement) before.focus();
+    };
+  }, []);
+  const cancel = (event: Event) => {
+    event.preventDefault();
+    props.onClose();
+  };
+  return (
+    <dialog ref={element} aria-labelledby={id} onCancel={cancel}>
+      <div class="card-head">
+        <h2 id={id}>{props.title}</h2>
+        <Button label="✕" name="Close" quiet onClick={props.onClose} />
+      </div>
+      {props.children}
+    </dialog>
+  );
+}
+
+/** Names of what was ticked. */
+export function ticked(values: Values, names: readonly string[]): string[] {
+  return names.filter((name) => values[name] === "on");
+}
+
+export function ticks(names: readonly string[], chosen: string[] = []): Asked[] {
+  return names.map((name) => ({ name, tick: name, checked: chosen.includes(name) }));
+}

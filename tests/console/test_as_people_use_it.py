@@ -1,0 +1,287 @@
+"""The console by keys alone, on a phone, in another zone, hosted elsewhere, and with much in it, by a real Chromium."""
+
+import base64
+import functools
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from ams.http.console import FILES
+from tests.console.conftest import Api, Opened, violations
+from tests.console.test_browser import button, data
+from tests.support.service import LiveService
+
+pytestmark = [pytest.mark.chromium, pytest.mark.node]
+
+MEASURED = """() => document.documentElement.scrollWidth - innerWidth"""
+"""Pixels that a page is wider than the window."""
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.textContent"))
+
+
+def test_all_is_reached_by_keys_and_the_focus_goes_where_one_is(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    page = opened(f"p/{project}/topics")
+    page.get_by_role("link", name="t", exact=True).focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="t", exact=True)).to_be_focused()
+
+    page.get_by_role("tab", name="Overview").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tab", name="Messages")).to_be_focused()
+    expect(page.get_by_role("tabpanel", name="Messages")).to_be_visible()
+
+    page.get_by_role("button", name="Delete…").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog").get_by_label("Type t to go on")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert focused(page) == "Delete…"
+
+    page.locator("body").press("Tab")
+    page.get_by_role("button", name="Skip to the page").press("Enter")
+    expect(page.get_by_role("main")).to_be_focused()
+
+
+def test_a_phone_shows_every_page_without_scrolling_sideways(opened: Opened, api: Api, project: str) -> None:
+    long = "x" * 60
+    api("PUT", f"/projects/{project}/topics/{long}")
+    api("PUT", f"/projects/{project}/subscriptions/{long}", {"topic": f"projects/{project}/topics/{long}"})
+    message = {"data": data(b"y" * 500), "attributes": {long: long * 10}}
+    api("POST", f"/projects/{project}/topics/{long}:publish", {"messages": [message]})
+    page = opened(viewport={"width": 390, "height": 844})
+    of_topic = ["", "?tab=messages", "?tab=publish", "?tab=schema", "?tab=access"]
+    of_subscription = ["", "?tab=messages", "?tab=seek", "?tab=push", "?tab=access"]
+    places = [
+        "", f"p/{project}", f"p/{project}/topics", f"p/{project}/subscriptions", f"p/{project}/members", "tokens",
+        *(f"p/{project}/topics/{long}{tab}" for tab in of_topic), "users", "users/admin", "audit", "usage", "service",
+        *(f"p/{project}/subscriptions/{long}{tab}" for tab in of_subscription),
+    ]  # fmt: skip
+    for place in places:
+        page.evaluate(f"location.hash = '#/{place}'")
+        expect(page.get_by_role("heading").first).to_be_visible()
+        page.wait_for_timeout(200)
+        assert page.evaluate(MEASURED) <= 0, place
+
+
+def test_times_are_local_with_utc_beside(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    made = api("GET", f"/projects/{project}/topics/t")["created_on"]
+
+    page = opened(f"p/{project}/topics/t", timezone_id="Asia/Tokyo", locale="de-DE")
+
+    shown = page.locator(f'time[datetime="{made[:-1]}.000Z"]')
+    expect(shown).to_contain_text(f"{made[:10]} {made[11:19]} UTC")
+    hour = (int(made[11:13]) + 9) % 24
+    expect(shown).to_contain_text(f"{hour:02}:{made[14:19]}")
+
+
+def test_what_a_table_shows_is_in_the_address(opened: Opened, api: Api, project: str) -> None:
+    for number in range(12):
+        api("PUT", f"/projects/{project}/topics/topic-{number}")
+    page = opened(f"p/{project}/topics")
+    page.get_by_role("searchbox").fill("topic-1")
+    expect(page.get_by_text("3 of 12 rows")).to_be_visible()
+    button(page, "Topic")
+    button(page, "Topic")
+
+    there = page.url.partition("#/")[2]
+    again = opened(there)
+
+    expect(again.get_by_text("3 of 12 rows")).to_be_visible()
+    names = again.locator("tbody a").all_inner_texts()
+    assert names == ["topic-11", "topic-10", "topic-1"]
+
+
+def test_where_nothing_is_stands_what_to_do_with_a_command_to_copy(opened: Opened, project: str) -> None:
+    page = opened(f"p/{project}/topics", permissions=["clipboard-read", "clipboard-write"])
+    expect(page.get_by_text("There are no topics yet.")).to_be_visible()
+
+    page.get_by_role("button", name=re.compile("^Copy")).click()
+
+    assert page.evaluate("navigator.clipboard.readText()") == f"ams topics create readings --project {project}"
+
+
+def test_what_is_huge_is_cut_with_a_way_to_all_of_it(opened: Opened, api: Api, project: str, tmp_path: Path) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    huge = b"z" * 10_000_000
+    many = {"data": "", "attributes": {f"name-{number}": str(number) for number in range(10_000)}}
+    for message in ({"data": data(huge)}, many):
+        api("POST", f"/projects/{project}/topics/t:publish", {"messages": [message]})
+
+    page = opened(f"p/{project}/topics/t?tab=messages")
+
+    body = page.get_by_role("article", name="Message 0")
+    expect(body.get_by_text("text, 9.5 MiB")).to_be_visible()
+    assert len(body.locator("pre").inner_text()) == 2_000
+    with page.expect_download() as download:
+        button(body, "Download")
+    download.value.save_as(tmp_path / "whole")
+    assert (tmp_path / "whole").read_bytes() == huge
+    body.get_by_role("button", name=re.compile("^Show more")).click()
+    expect(body.get_by_text("The rest is in the download.")).to_be_visible()
+
+    attributes = page.get_by_role("article", name="Message 1")
+    expect(attributes.locator("dt")).to_have_count(12)
+    attributes.get_by_role("button", name=re.compile("Show all 10.?000 attributes")).click()
+    expect(attributes.locator("dt")).to_have_count(10_000)
+
+
+def test_avro_is_decoded_also_by_an_earlier_revision_of_its_schema(opened: Opened, api: Api, project: str) -> None:
+    def record(*fields: tuple[str, str]) -> dict[str, object]:
+        parts = [{"name": name, "type": kind} for name, kind in fields]
+        return {"type": "avro", "schema": {"type": "record", "name": "reading", "fields": parts}}
+
+    api("POST", f"/projects/{project}/schemas/reading", record(("bed", "string")))
+    api("PUT", f"/projects/{project}/topics/t", {"schema": f"projects/{project}/schemas/reading"})
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"\x06old")}]})
+    api("PUT", f"/projects/{project}/schemas/reading", record(("bed", "string"), ("moisture", "int")))
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"\x06new\x54")}]})
+
+    page = opened(f"p/{project}/topics/t?tab=messages")
+
+    shown = page.get_by_role("article").locator("pre")
+    expect(shown).to_have_count(2)
+    expect(page.get_by_text(re.compile("^Avro,"))).to_have_count(2)
+    assert [json.loads(each) for each in shown.all_inner_texts()] == [{"bed": "new", "moisture": 42}, {"bed": "old"}]
+
+
+def test_messages_are_found_by_their_attributes(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    messages = [{"data": data(b"x"), "attributes": {"site": f"site-{number % 50}"}} for number in range(100)]
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": messages})
+    page = opened(f"p/{project}/topics/t?tab=messages")
+
+    page.get_by_role("textbox", name="Attributes").fill("site=site-7")
+    button(page, "Show")
+
+    expect(page.get_by_role("article")).to_have_count(2)
+    expect(page.get_by_text("2 messages found")).to_be_visible()
+    assert "attr=site%3Dsite-7" in page.url
+
+
+def test_what_is_pulled_by_hand_is_acknowledged_up_to_where_one_says(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    api("PUT", f"/projects/{project}/subscriptions/s", {"topic": f"projects/{project}/topics/t"})
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"x")}] * 3})
+    page = opened(f"p/{project}/subscriptions/s?tab=messages")
+
+    button(page, "Pull 10 messages")
+    second = page.get_by_role("article", name="Message 1")
+    button(second, "Acknowledge up to here")
+
+    expect(page.get_by_role("article")).to_have_count(1)
+    assert api("GET", f"/projects/{project}/subscriptions/s:offsets")["current"] == 2
+
+
+def test_a_schema_is_tried_on_messages_that_are_there(opened: Opened, api: Api, project: str) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    bodies = [b'{"bed": 1}', b'{"bed": "a"}', b'{"bed": "b"}']
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(each)} for each in bodies]})
+    schema = {"type": "object", "properties": {"bed": {"type": "string"}}}
+    api("POST", f"/projects/{project}/schemas/reading", {"type": "json", "schema": schema})
+    page = opened(f"p/{project}/topics/t?tab=schema")
+
+    button(page, "Dry run")
+
+    expect(page.get_by_text("Of 3 messages it would refuse 1.")).to_be_visible()
+    assert "schema" not in api("GET", f"/projects/{project}/topics/t")
+
+
+def test_dialogs_and_what_nobody_sees_at_first_break_no_rule_of_accessibility(
+    opened: Opened, api: Api, project: str
+) -> None:
+    base = f"/projects/{project}"
+    for name in ("t", "dead"):
+        api("PUT", f"{base}/topics/{name}")
+    push = {"type": "http_endpoint", "pushEndpoint": "https://receiver.example/here", "deadLetterTopic": "dead",
+            "maxDeliveryAttempts": 5}  # fmt: skip
+    api("PUT", f"{base}/subscriptions/s", {"topic": f"projects/{project}/topics/t", "pushConfig": push})
+    page = opened(f"p/{project}/subscriptions/s?tab=push")
+    expect(page.get_by_role("heading", name="Verify the endpoint")).to_be_visible()
+    assert violations(page) == []
+    page.get_by_role("tab", name="Dead letters").click()
+    expect(page.get_by_text("Nothing of this subscription is in dead.")).to_be_visible()
+    assert violations(page) == []
+    button(page, "Delete…")
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    page.evaluate("location.hash = '#/nowhere'")
+    expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+    assert violations(page) == []
+    button(page, "Log out")
+    expect(page.get_by_role("button", name="Log in")).to_be_visible()
+    assert violations(page) == []
+
+
+@pytest.fixture
+def elsewhere(service: LiveService, tmp_path: Path) -> Iterator[str]:
+    """Host the console's files by another server, of another origin."""
+    for each in FILES.iterdir():
+        (tmp_path / each.name).write_bytes(each.read_bytes())
+    (tmp_path / "config.json").write_text(json.dumps({"service": service.base_url, "issuers": []}))
+    handler = functools.partial(QuietFiles, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+class QuietFiles(http.server.SimpleHTTPRequestHandler):
+    """Sends files, and says nothing."""
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+def test_the_files_work_hosted_elsewhere(
+    opened: Opened, api: Api, service: LiveService, project: str, elsewhere: str
+) -> None:
+    api("PUT", f"/projects/{project}/topics/t")
+    page = opened(token="")
+    page.goto(f"{elsewhere}#token={service.token}")
+    expect(page.get_by_role("button", name="Log out")).to_be_visible()
+    page.goto(f"{elsewhere}#/p/{project}/topics/t?tab=messages&tail=1")
+    expect(page.get_by_text("Following:")).to_be_visible()
+    api("POST", f"/projects/{project}/topics/t:publish", {"messages": [{"data": data(b"across origins")}]})
+    expect(page.get_by_text("across origins")).to_be_visible()
+
+    page.get_by_role("tab", name="Publish").click()
+    page.get_by_label("The body is base64").check()
+    page.get_by_label("Body", exact=True).fill("no base64!")
+    button(page, "Publish")
+    expect(page.get_by_role("alert")).to_contain_text("Request")  # the id of it, in a header of the answer
+    page.get_by_label("Body", exact=True).fill(base64.b64encode(b"x").decode())
+    button(page, "Publish")
+    expect(page.get_by_text("It has the id 1.")).to_be_visible()
+
+
+def test_an_address_with_a_path_in_a_name_asks_for_nothing_else(opened: Opened, project: str) -> None:
+    page = opened()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    for name in ("..%2F..%2F..%2Fusers%2Fadmin", "..", "a%3Amodify", "%2F"):
+        page.evaluate(f"location.hash = '#/p/{project}/topics/{name}'")
+        expect(page.get_by_role("heading", name="No such page")).to_be_visible()
+        page.evaluate("location.hash = '#/usage'")
+        expect(page.get_by_role("heading", name="Usage")).to_be_visible()
+
+    assert [url for url in asked if "/users/admin" in url or "topics" in url] == []
+
+
+def test_the_service_lets_nobody_else_act_for_its_users(service: LiveService) -> None:
+    answer = httpx.get(f"{service.base_url}/v1/projects", headers={"Origin": "https://evil.example"}, trust_env=False)
+
+    assert answer.status_code == 401
+    assert "access-control-allow-credentials" not in answer.headers
+    assert "set-cookie" not in answer.headers

@@ -69,6 +69,8 @@ class Kafka:
         partitions = [
             TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
         ]
+        # At once: the consumer would look for each topic in turn, and wait a tenth of a second after each.
+        await consumer._client.set_topics([each["topic"] for each in described])
         firsts = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
         now = SystemClock().wall()

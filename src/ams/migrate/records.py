@@ -24,6 +24,9 @@ AT_ONCE = 2_000
 QUIET_SECONDS = 30.0
 """Without a record before the end, until reading is given up."""
 FETCH_BYTES = 16 * 2**20
+FETCH_WAIT = 10
+"""Milliseconds that brokers wait for more at the end of a topic: the consumer asks for nothing else meanwhile, and goes
+on to another topic only then."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -119,6 +122,7 @@ class Kafka:
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=FETCH_WAIT,
         )
         self._consumers.append(consumer)
         try:

@@ -1,6 +1,6 @@
 """Documents as the API shows them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -90,8 +90,13 @@ class Views:
         where = entry.get("project_uuid")
         return {
             "project": self._projects.get(where, ""), "roles": entry.get("roles") or [],
-            "topics": _names(self.topics, where, user), "subscriptions": _names(self.subscriptions, where, user),
+            "topics": self._listed("topics", where, user), "subscriptions": self._listed("subscriptions", where, user),
         }  # fmt: skip
+
+    def _listed(self, collection: str, project: Any, user: str) -> list[str]:
+        """Return the names of what has the user on its access list."""
+        found = self._db[collection].find({"project_uuid": project, "acl": user}, {"name": 1}).sort("_id", -1)
+        return [each["name"] for each in found]
 
     def topic(self, each: Document, project: str) -> Json:
         """Return a topic."""
@@ -124,10 +129,6 @@ class Views:
     def acl(self, each: Document) -> Json:
         """Return an access list: who is gone is not shown."""
         return {"authorized_users": [self._users[uuid] for uuid in each.get("acl") or () if uuid in self._users]}
-
-
-def _names(documents: Iterable[Document], project: Any, user: str) -> list[str]:
-    return [each["name"] for each in documents if each["project_uuid"] == project and user in (each.get("acl") or ())]
 
 
 def _push(each: Document) -> Json:

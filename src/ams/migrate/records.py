@@ -26,6 +26,9 @@ AT_ONCE = 2_000
 QUIET_SECONDS = 30.0
 """Without a record before the end, until reading is given up."""
 FETCH_BYTES = 16 * 2**20
+FETCH_WAIT = 10
+"""Milliseconds that brokers wait for more at the end of a topic: the consumer asks for nothing else meanwhile, and goes
+on to another topic only then."""
 _decode = msgspec.json.Decoder().decode
 
 
@@ -78,6 +81,8 @@ class Kafka:
         partitions = [
             TopicPartition(each["topic"], one["partition"]) for each in described for one in each["partitions"]
         ]
+        # At once: the consumer would look for each topic in turn, and wait a tenth of a second after each.
+        await consumer._client.set_topics([each["topic"] for each in described])
         firsts = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
         now = SystemClock().wall()
@@ -137,6 +142,7 @@ class Kafka:
             enable_auto_commit=False,
             auto_offset_reset="none",
             max_partition_fetch_bytes=FETCH_BYTES,
+            fetch_max_wait_ms=FETCH_WAIT,
         )
         self._consumers.append(consumer)
         try:

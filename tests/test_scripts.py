@@ -18,6 +18,7 @@ NEEDS = {
     "identity-demo": "",
     "work-demo": "",
     "pubsub-demo": "",
+    "migrate-demo": f"{JAVA} maven haproxy curl",
     "pipeline-demo": JAVA,
     "kafka": f"{JAVA} maven",
     "cluster": CLUSTER,

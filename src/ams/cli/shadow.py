@@ -19,7 +19,6 @@ from ams.cli.output import columns, note, printable, write
 if TYPE_CHECKING:
     from ams.migrate.shadow import Report, Shadow
 
-LOOPBACK = "127.0.0.1"
 VARIABLE = "AMS_MIGRATE_TOKEN"
 """Holds the token for the old service."""
 
@@ -94,14 +93,12 @@ async def _from_log(compared: "Shadow", log: str) -> None:
 
 
 async def _from_copies(compared: "Shadow", port: int) -> None:
-    from ams.http.server import listen, url_of
     from ams.migrate.shadow import copies
 
     stop = asyncio.Event()
     _at_a_signal(stop.set)
-    sock = listen(LOOPBACK, port, "port")
-    async with copies(compared, sock, stop) as requests:
-        note(f"waiting for copies of requests at {url_of('http', sock)}; Ctrl-C ends it")
+    async with copies(compared, port, stop) as (url, requests):
+        note(f"waiting for copies of requests at {url}; Ctrl-C ends it")
         await compared.run(requests)
 
 

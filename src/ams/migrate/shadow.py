@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import random
-import socket
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -18,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ams.client.errors import Unreachable
 from ams.http.asgi import Receive, Send, answer
-from ams.http.server import server, until_started
+from ams.http.server import listen, server, until_started, url_of
 from ams.migrate.comparing import Kind, Read, different, read_of
 from ams.migrate.haproxy_log import request_of
 from ams.migrate.side import AT_ONCE, MOST_BYTES, Side, TooLarge
@@ -239,12 +238,17 @@ async def _lines(file: int) -> AsyncIterator[str]:
     yield rest.decode(errors="replace")
 
 
+LOOPBACK = "127.0.0.1"
 _KEPT = (b"x-api-key", b"authorization")
 
 
 @contextlib.asynccontextmanager
-async def copies(shadow: Shadow, sock: socket.socket, stop: asyncio.Event) -> AsyncIterator[AsyncIterator[Request]]:
-    """Take copies of requests at a socket, by HTTP, until `stop`; each is answered at once, before anybody is asked."""
+async def copies(shadow: Shadow, port: int, stop: asyncio.Event) -> AsyncIterator[tuple[str, AsyncIterator[Request]]]:
+    """Take copies of requests at a port of the loopback, by HTTP, until `stop`; give the URL, and the requests.
+
+    Each is answered at once, before anybody is asked.
+    """
+    sock = listen(LOOPBACK, port, "port")
     waiting: asyncio.Queue[Request] = asyncio.Queue(WAITING)
 
     async def take(scope: Mapping[str, Any], _receive: Receive, send: Send) -> None:
@@ -274,7 +278,7 @@ async def copies(shadow: Shadow, sock: socket.socket, stop: asyncio.Event) -> As
     task = asyncio.ensure_future(serving.serve([sock]))
     try:
         await until_started(serving, task)
-        yield taken()
+        yield url_of("http", sock), taken()
     finally:
         serving.should_exit = True
         await task

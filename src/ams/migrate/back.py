@@ -55,7 +55,8 @@ async def back(sides: Sides, steps: Steps, old: OldService, progress: Progress, 
 
     Broken off, it can be done again.
     """
-    async with holding("new", steps, tell):
+    async with holding("new", steps, tell) as held:
+        await held.begin()
         if steps.start:
             tell("starting the old service")
             await run("--start", steps.start)

@@ -89,6 +89,8 @@ class Converted:
     topics: list[MovedTopic] = field(default_factory=list)
     subscriptions: list[Subscription] = field(default_factory=list)
     registrations: list[Registration] = field(default_factory=list)
+    handed: dict[str, int] = field(default_factory=dict)
+    """Up to where messages of subscriptions were handed out and not acknowledged, by their ids."""
     oddities: list[Oddity] = field(default_factory=list)
     renamed: set[str] = field(default_factory=set)
     """New names of what had a name that nobody could ask for."""
@@ -398,11 +400,15 @@ class _Conversion:
         deadline = _number(newest, "ack", 10)
         if not 0 <= deadline <= MAX_ACK_DEADLINE:
             self._odd("deadline", what, f"of {deadline} s is cut to 0 to {MAX_ACK_DEADLINE}")
+        identity = str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}"))
+        if topic:
+            handed = max(_number(each, "next_offset") for each in several)
+            self._done.handed[identity] = min(handed, topic.bounds.end)
         return Subscription(
             project=project,
             name=name,
             topic=topic.line.name if topic else old_topic,
-            id=str(uuid.uuid5(NAMESPACE, f"subscription {owner}.{_text(newest, 'name')}")),
+            id=identity,
             ack_deadline_seconds=min(max(deadline, 0), MAX_ACK_DEADLINE),
             created_on=self._created(what, newest),
             push=self._push(what, newest),

@@ -37,6 +37,8 @@ AT_ONCE = 3
 """Topics that are copied at the same time: while one waits for the disk, another is read."""
 TIMES = 16
 """How often a topic may be made again while it is copied."""
+MANY = 10_000
+"""Messages that are put where the next start, with clients waiting for it, need not read them."""
 FILE = "migration.json"
 NO_DATA = message("").fragment
 """What stands in for a record at the end that cannot be read."""
@@ -120,7 +122,10 @@ class Copying:
     async def round(self, plan: Plan) -> Copied:
         """Copy the messages that are new; nothing else changes. Raises `Unusable`, `Unavailable`."""
         await self._look()
-        return await self._copied(plan, at_end=False)
+        copied = await self._copied(plan, at_end=False)
+        if copied.messages >= MANY:
+            await self._log.loaded()
+        return copied
 
     async def finish(self, plan: Plan) -> Copied:
         """Copy what is left, and then all that exists, in one transaction.
@@ -133,7 +138,8 @@ class Copying:
         if self._is_filled:
             await self._registry.clear()
         bytes_ = {name: loaded.bytes for name, loaded in copied.topics.items()}
-        await fill(self._target, _with_bytes(plan.found.lines(), bytes_), copied.topics)
+        lines = _with_bytes(plan.found.lines(), bytes_)
+        await fill(self._target, lines, copied.topics, handed=plan.found.handed)
         return copied
 
     @staticmethod

@@ -87,7 +87,12 @@ class Cut(NamedTuple):
 
 async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
     """Copy what is new, while the old service goes on. Raises `Unusable`, `Unavailable`."""
-    async with sides.old() as old, sides.stopped() as target:
+    async with sides.stopped() as target:
+        return await _round(sides, target, progress)
+
+
+async def _round(sides: Sides, target: Installation, progress: Progress) -> tuple[Plan, Copied]:
+    async with sides.old() as old:
         documents = await old.documents()
         found = plan(documents, old.messages)
         return found, await Copying(target, sides.folder, old.messages, progress).round(found)
@@ -96,14 +101,17 @@ async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
 async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
     service = sides.asked()
-    tell("copying what is new, while the old service goes on")
-    await copy(sides, progress)
-    began = time.monotonic()
-    async with holding("old", steps, tell) as held:
+    async with contextlib.AsyncExitStack() as opened, holding("old", steps, tell) as held:
+        target = await opened.enter_async_context(sides.stopped())
+        tell("copying what is new, while the old service goes on")
+        await _round(sides, target, progress)
+        began = time.monotonic()
+        await held.begin()
         if not sides.by_api:
             await held.stop()
         tell("copying the rest: messages, users, topics, positions")
-        found, copied = await _finish(sides, progress)
+        found, copied = await _finish(sides, target, progress)
+        await opened.aclose()
         if sides.by_api:
             await held.stop()
         await _start(service, steps, tell)
@@ -118,8 +126,8 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
     return Cut(found, copied, verified, time.monotonic() - began)
 
 
-async def _finish(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
-    async with sides.old() as old, sides.stopped() as target:
+async def _finish(sides: Sides, target: Installation, progress: Progress) -> tuple[Plan, Copied]:
+    async with sides.old() as old:
         documents = await old.documents()
         copying = Copying(target, sides.folder, old.messages, progress)
         found = plan(documents, old.messages, await copying.bounds())
@@ -165,13 +173,14 @@ class Held:
         self._service: Service = service
         self._steps = steps
         self._tell = tell
-        self._is_stopped = False
+        self._is_held = self._is_stopped = False
 
     async def begin(self) -> None:
         """Hold its clients, and let it answer what it has."""
         proxy = self._steps.proxy
         if proxy is None:
             return
+        self._is_held = True
         self._tell("holding clients")
         proxy.lead("held")
         left = proxy.drain(self._service, self._steps.drain)
@@ -193,17 +202,16 @@ class Held:
         if self._is_stopped:
             self._tell(f"starting the {self._service} service again")
             await run("--restore", self._steps.restore)
-        if self._steps.proxy:
+        if self._steps.proxy and self._is_held:
             self._tell(f"leading clients to the {self._service} service again")
             self._steps.proxy.lead(self._service)
 
 
 @contextlib.asynccontextmanager
 async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[Held]:
-    """Hold clients of a service until the block ends; when it fails, they are led to the service again."""
+    """Let clients of a service be held in the block; when that fails, they are led to the service again."""
     held = Held(service, steps, tell)
     try:
-        await held.begin()
         yield held
     except BaseException:
         await held.undo()

@@ -56,6 +56,23 @@ async def test_a_seek_on_another_topic_than_the_cursors_moves_nothing(store: Sto
     assert (await (await store.restart()).position(SUB, OTHER)).offset == 3
 
 
+@pytest.mark.parametrize("handed", [0, 9])
+async def test_what_was_handed_out_elsewhere_can_be_acknowledged_after_the_next_start(
+    store: Store, handed: int
+) -> None:
+    moved = SubscriptionId("moved")
+    await store.cursors.create(moved, TOPIC, Offset(3), 0, Offset(handed))
+
+    cursors = await store.restart()
+
+    if handed:
+        await cursors.acknowledge(moved, Offset(8), DEADLINE)
+        assert (await cursors.position(moved, TOPIC)).offset == 9
+    else:
+        with pytest.raises(InvalidInput, match="no ack pending"):
+            await cursors.acknowledge(moved, Offset(8), DEADLINE)
+
+
 async def test_a_dropped_cursor_stays_dropped(store: Store) -> None:
     await store.cursors.drop(SUB)
     await store.cursors.drop(SUB)

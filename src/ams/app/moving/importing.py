@@ -29,6 +29,7 @@ T = TypeVar("T")
 _MESSAGES = 2000
 _BYTES = 1 << 20
 """Loaded at once."""
+NONE: Mapping[str, int] = {}
 _AT_ONCE = 1000
 """Logs and cursors made at the same time: they share commits."""
 
@@ -148,21 +149,34 @@ class _Importing:
                 yield line
 
 
-async def fill(target: Installation, lines: Iterable[Line], logs: Mapping[Name, Loaded], lost: int = 0) -> None:
+async def fill(
+    target: Installation,
+    lines: Iterable[Line],
+    logs: Mapping[Name, Loaded],
+    lost: int = 0,
+    handed: Mapping[str, int] = NONE,
+) -> None:
     """Store all that exists in an empty registry, in one transaction, after all that clients of it will use.
 
     `lines` are those of an export without its messages; `logs` are the topics whose messages are there; `lost` is how
-    many messages were lost in all, where that is more than the subscriptions say.
+    many messages were lost in all, where that is more than the subscriptions say; `handed` is up to where messages of
+    subscriptions were handed out a moment ago, by their ids.
     """
     loop = asyncio.get_running_loop()
 
     def finish(filling: RegistryImport) -> None:
-        asyncio.run_coroutine_threadsafe(_finish(target, filling, logs, lost), loop).result()
+        asyncio.run_coroutine_threadsafe(_finish(target, filling, logs, lost, handed), loop).result()
 
     await target.registry.fill(lines, logs, finish)
 
 
-async def _finish(target: Installation, filling: RegistryImport, logs: Mapping[Name, Loaded], lost: int) -> None:
+async def _finish(
+    target: Installation,
+    filling: RegistryImport,
+    logs: Mapping[Name, Loaded],
+    lost: int,
+    handed: Mapping[str, int],
+) -> None:
     """Make all that has to be there before any client can use it."""
 
     async def make_log(named: tuple[Name, TopicId]) -> None:
@@ -171,7 +185,8 @@ async def _finish(target: Installation, filling: RegistryImport, logs: Mapping[N
 
     async def place(placed: Placed) -> None:
         topic, offset = (NO_TOPIC, 0) if placed.topic is None else (placed.topic, placed.offset)
-        await target.cursors.create(placed.subscription, topic, Offset(offset), placed.lost)
+        given = Offset(handed.get(placed.subscription, 0))
+        await target.cursors.create(placed.subscription, topic, Offset(offset), placed.lost, given)
         if placed.done and placed.topic is not None:
             await target.cursors.restore(placed.subscription, topic, Offset(offset), bitmap_of(placed.done))
 

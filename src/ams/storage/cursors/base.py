@@ -33,6 +33,7 @@ from ams.core.names import Offset, SubscriptionId, TopicId
 
 NO_DEADLINE = Milliseconds(2**62)
 """For acknowledgements of a process that has a subscription to itself, by a lease."""
+NOTHING = Offset(0)
 Oldest = Mapping[TopicId, Offset]
 """The oldest kept offsets of topics from which retention took something."""
 MAX_HANDED = 8
@@ -66,8 +67,14 @@ class TopicOffset(NamedTuple):
 class Cursors(Protocol):
     """A cursor per subscription; the module's docstring is its promise."""
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
-        """Make a cursor at `offset`, replacing one that is there; `lost` is what one that was elsewhere had lost."""
+    async def create(
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+    ) -> None:
+        """Make a cursor at `offset`, replacing one that is there; `lost` is what one that was elsewhere had lost.
+
+        What is below `handed` was handed out elsewhere a moment ago: it may still be acknowledged, where the store is
+        a file after the next start, which is another moment.
+        """
         ...
 
     async def drop(self, subscription: SubscriptionId) -> None:

@@ -23,7 +23,7 @@ from ams.storage.cursors import acks, base, postgresql_losses
 from ams.storage.cursors import postgresql_acks as ack_rows
 from ams.storage.cursors import postgresql_rows as rows
 from ams.storage.cursors.acks import Change, Progress
-from ams.storage.cursors.base import Cursor, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.base import NOTHING, Cursor, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.postgresql_acks import Standing
 from ams.storage.cursors.postgresql_connection import MAX_SEEN, Interrupted, Mover, ReconnectingConnection
 from ams.storage.cursors.postgresql_rows import DatabaseTime, Row, prepare
@@ -81,9 +81,12 @@ class PostgresCursors:
             raise
         return cursors
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
+    async def create(
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+    ) -> None:
         """Make a cursor."""
-        row = Row(Cursor(topic, offset, lost=lost), rows.new_series())
+        cursor = Cursor(topic, offset, lost=lost)
+        row = Row(cursor, rows.new_series())
 
         unsure = False
 
@@ -97,6 +100,8 @@ class PostgresCursors:
 
         await self._ask(self._moving.insist(attempt, changes=True))
         self._forget(subscription)
+        if handed > offset:
+            await self.hand_out(subscription, cursor.generation, handed)
 
     async def drop(self, subscription: SubscriptionId) -> None:
         """Remove a cursor; its number of lost messages is kept, in the same step."""

@@ -25,7 +25,7 @@ from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.core.supervisor import Supervisor
 from ams.storage.cursors import acks, base
 from ams.storage.cursors.acks import Change, Progress
-from ams.storage.cursors.base import Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
+from ams.storage.cursors.base import NOTHING, Cursor, Grace, Oldest, Outstanding, Position, TopicOffset
 from ams.storage.cursors.sqlite_acks import AckChange, AckRows
 from ams.storage.cursors.sqlite_groups import Entry, Group
 from ams.storage.cursors.sqlite_rows import Row, connect, store
@@ -89,9 +89,11 @@ class SqliteCursors:
         cursors._thread.start()
         return cursors
 
-    async def create(self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0) -> None:
-        """Make a cursor, durably."""
-        old, now = self._entries.get(subscription), self._clock.wall()
+    async def create(
+        self, subscription: SubscriptionId, topic: TopicId, offset: Offset, lost: int = 0, handed: Offset = NOTHING
+    ) -> None:
+        """Make a cursor, durably; one whose messages were handed out elsewhere has the grace of one of long ago."""
+        old, now = self._entries.get(subscription), Milliseconds(0) if handed > offset else self._clock.wall()
         cursor = Cursor(topic, offset, lost=lost)
         entry = self._entries[subscription] = Entry(cursor, now, next(self._changes), cursor, now)
         if old is not None:

@@ -102,6 +102,10 @@ class Log(Protocol):
         """
         ...
 
+    async def loaded(self) -> None:
+        """Say that much was loaded: what was need not be read by the next start."""
+        ...
+
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic; its space is freed later; its waiters wake. Dropping an unknown topic is no error."""
         ...

@@ -65,3 +65,19 @@ async def test_messages_loaded_past_their_age_are_gone_at_once():
         await load(log, topic, stored(0, [now - 2 * DAY, now - 2 * DAY, now - HOUR]))
 
         assert await log.bounds(topic) == Bounds(2, 3)
+
+
+async def test_what_was_loaded_is_sealed_when_that_is_said_and_can_be_gone_on_with():
+    engine = Embedded()
+    topic, start = new_topic_id(), engine.clock.now - 50_000
+    messages = stored(0, [start + offset for offset in range(300)])
+    async with engine.opened() as log:
+        await log.create(topic)
+        await load(log, topic, messages[:200])
+        await log.loaded()
+        sealed = engine.disk.paths(".idx")
+        await load(log, topic, messages[200:])
+
+    assert sealed
+    async with engine.opened() as log:
+        assert await everything(log, topic) == messages

@@ -135,6 +135,10 @@ class EmbeddedLog:
             state.age_due = Milliseconds(0)
             await asyncio.gather(*map(self._stored, list(loads(state, batch, count_from, self._loop.create_future))))
 
+    async def loaded(self) -> None:
+        """Seal what was loaded, and index it (`Log.loaded`): a start reads what is not sealed record by record."""
+        await self._upkeep.seal()
+
     async def drop(self, topic: TopicId) -> None:
         """Remove a topic (`Log.drop`); its space is freed with its segments."""
         self._check_open()

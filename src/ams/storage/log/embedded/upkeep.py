@@ -156,6 +156,12 @@ class Upkeep:
                 await self._cut_large()
             await self._free_idle_spares()
 
+    async def seal(self) -> None:
+        """Seal every segment, however young, and index it."""
+        async with self._turn:
+            await self._chore(seal_all=True)
+            await self._index_sealed()
+
     @contextlib.asynccontextmanager
     async def kept(self) -> AsyncIterator[Callable[[], Awaitable[Sequence[Part]]]]:
         """Let no file go until the block ends; gives the call that lists the files that are the log at that moment.

@@ -131,6 +131,9 @@ class KafkaLog:
         await self._sizes.flush()
         self._topics.standards.forget(topic)  # they were others meanwhile
 
+    async def loaded(self) -> None:
+        """Do nothing (`Log.loaded`): no start reads all that is there."""
+
     async def drop(self, topic: TopicId) -> None:
         """Delete a topic (`Log.drop`)."""
         self._check_open()

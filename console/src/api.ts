@@ -11,7 +11,7 @@ export interface Session {
   token: string;
   user: User;
   /** Fetches a new token without asking its user. */
-  refresh?: () => Promise<string>;
+  refresh?: (() => Promise<string>) | undefined;
 }
 
 export class ApiError extends Error {
@@ -48,7 +48,9 @@ const LONGEST_WAIT = 30;
 /** Ask the API; return what it answers, or raise `ApiError`. */
 export async function call<T>(path: string, request: Request = {}): Promise<T> {
   const answer = await open(path, request);
-  const text = await read(answer);
+  const text = await answer.text().catch(() => {
+    throw unreachable("the answer ended in the middle");
+  });
   return (text ? JSON.parse(text) : {}) as T;
 }
 
@@ -57,11 +59,17 @@ export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(
 export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
 export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
 
-async function read(answer: Response): Promise<string> {
+/** The text of an answer as it comes; who stops taking it ends the request. */
+export async function* pieces(answer: Response): AsyncGenerator<string> {
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
   try {
-    return await answer.text();
-  } catch {
-    throw unreachable("the answer ended in the middle");
+    for (;;) {
+      const { done = true, value = "" } = (await reader?.read()) ?? {};
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    await reader?.cancel();
   }
 }
 
@@ -169,13 +177,10 @@ export async function renew(from: Session, error: ApiError): Promise<void> {
 }
 
 async function askForToken(from: Session, error: ApiError): Promise<void> {
-  try {
-    // Not being a member of a project is a 401, too: a token that is known to the service is not to blame.
-    await profile(from.service, from.token);
-    throw error;
-  } catch (second) {
-    if (!(second instanceof ApiError) || second.code !== 401 || second === error) throw second;
-  }
+  // Not being a member of a project is a 401, too: a token that is known to the service is not to blame.
+  const known = await profile(from.service, from.token).catch((refused: ApiError) => refused);
+  if (!(known instanceof Error)) throw error;
+  if (known.code !== 401) throw known;
   const fresh = await from.refresh?.().catch(() => null);
   if (fresh) {
     session.value = { ...from, token: fresh };

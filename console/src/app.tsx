@@ -8,7 +8,7 @@ import { Login, Logo } from "./pages/login";
 import { Dialog } from "./parts/actions";
 import { Button, Link, Note, Page } from "./parts/basics";
 import { Form } from "./parts/form";
-import { href, useRoute } from "./router";
+import { href, route } from "./router";
 import { visible } from "./text";
 import type { User } from "./wire";
 
@@ -29,7 +29,7 @@ export function App(props: { config: Config; problem: Error | null }) {
 }
 
 function Frame(props: { user: User; version: string | undefined }) {
-  const { path } = useRoute();
+  const { path } = route.value;
   const found = pageAt(path);
   const project = found?.params.project ?? "";
   const main = useRef<HTMLElement>(null);

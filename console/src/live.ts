@@ -1,27 +1,20 @@
 /** What changes while it is looked at: one event stream by fetch, with the token in a header, opened again when it ends. */
 import { createParser } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { isFinal, open, serviceNow } from "./api";
+import { isFinal, open, pieces, serviceNow } from "./api";
 import type { Counts, PulledMessage } from "./wire";
-
-/** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
-async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
-  const answer = await open(path, { query, signal, headers: { Accept: "text/event-stream" } });
-  const parser = createParser({ onEvent: ({ event = "message", data }) => on(event, JSON.parse(data)) });
-  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { done = true, value = "" } = (await reader?.read()) ?? {};
-    if (done) return;
-    parser.feed(value);
-  }
-}
 
 type OnEvent = (event: string, data: unknown) => void;
 
-export type LiveState = "connecting" | "live" | "off";
+/** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
+async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
+  const parser = createParser({ onEvent: ({ event = "message", data }) => on(event, JSON.parse(data)) });
+  const answer = await open(path, { query, signal, headers: { Accept: "text/event-stream" } });
+  for await (const piece of pieces(answer)) parser.feed(piece);
+}
 
 export interface Live {
-  state: LiveState;
+  state: "connecting" | "live" | "off";
   /** Why it is off, or what is being tried again. */
   error: Error | null;
 }
@@ -120,18 +113,18 @@ export function sampleOf(seen: Counts[], now: number): Sample | null {
   };
 }
 
-export interface Tailed {
+interface Tailed {
   offset: number;
   message: PulledMessage;
 }
 
 /** The newest messages of a topic as they come, the newest first, at most `most` of them. */
-export function useTail(project: string, topic: string, on: boolean, most: number) {
+export function useTail(project: string, topic: string, most: number) {
   const [messages, setMessages] = useState<Tailed[]>([]);
   const [skipped, setSkipped] = useState(0);
-  const live = useEvents(`/projects/${project}:watch`, on ? { tail: topic } : null, (event, data) => {
+  const live = useEvents(`/projects/${project}:watch`, { tail: topic }, (event, data) => {
     if (event === "skipped") setSkipped((last) => last + (data as { messages: number }).messages);
     if (event === "message") setMessages((last) => [data as Tailed, ...last].slice(0, most));
   });
-  return { ...live, messages, skipped, clear: () => setMessages([]) };
+  return { ...live, messages, skipped };
 }

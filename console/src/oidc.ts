@@ -1,5 +1,7 @@
 /** Logging in at an issuer: OpenID Connect's authorization code with PKCE (RFC 7636), without a secret. */
 
+import { replace } from "./router";
+
 export interface Issuer {
   name: string;
   issuer: string;
@@ -64,7 +66,7 @@ export interface Login {
   service: string;
   token: string;
   /** Fetches a new token without its user, where the issuer allows it. */
-  refresh?: () => Promise<string>;
+  refresh?: (() => Promise<string>) | undefined;
 }
 
 /** On the way back: take the code out of the address and exchange it; null when this is no way back. */
@@ -74,7 +76,7 @@ export async function finishLogin(): Promise<Login | null> {
   if (!kept || !query.has("state")) return null;
   sessionStorage.removeItem(KEPT);
   const { state, verifier, issuer, service, hash } = JSON.parse(kept) as Started;
-  history.replaceState(null, "", here() + hash);
+  replace(here() + hash);
   if (query.get("state") !== state) throw new Error("The answer of the issuer is of another login");
   if (query.has("error")) throw new Error(query.get("error_description") ?? query.get("error") ?? "");
   const code = { code: query.get("code") ?? "", redirect_uri: here(), code_verifier: verifier };

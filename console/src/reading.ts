@@ -1,55 +1,35 @@
 /** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
-import { call, open } from "./api";
+import { call, open, pieces } from "./api";
 import type { Offsets, PulledMessage, ReadMessage } from "./wire";
 
-export interface Range {
-  messages: ReadMessage[];
-  /** The first id that was not read. */
-  next: number;
+/** Of the bodies that are read for one page; the rest is a page of its own. */
+const MOST_BYTES = 8 << 20;
+
+/** Read messages from id `from` to before `to`, at most `max`, and no more once `MOST_BYTES` of them have come. */
+export async function readRange(base: string, from: number, to: number, max: number, signal?: AbortSignal) {
+  const headers = { Accept: "application/x-ndjson" };
+  const answer = await open(`${base}:read`, { query: { from, to, max }, headers, signal });
+  const messages: ReadMessage[] = [];
+  let next = from;
+  let length = 0;
+  for await (const line of linesOf(answer)) {
+    const message = JSON.parse(line) as ReadMessage;
+    messages.push(message);
+    next = message.offset + 1;
+    length += line.length;
+    if (length >= MOST_BYTES) return { messages, next };
+  }
+  return { messages, next: Math.max(next, Number(answer.headers.get("AMS-Next-Offset") ?? to)) };
 }
 
-/** Of the bodies that are read for one page; the rest is a page of its own. */
-export const MOST_BYTES = 8 << 20;
-
-/** Read messages from id `from` to before `to`, at most `max`, and no more once `MOST_BYTES` have come. */
-export async function readRange(
-  base: string,
-  from: number,
-  to: number,
-  max: number,
-  signal?: AbortSignal,
-): Promise<Range> {
-  const leaving = new AbortController();
-  signal?.addEventListener("abort", () => leaving.abort());
-  const answer = await open(`${base}:read`, {
-    query: { from, to, max },
-    headers: { Accept: "application/x-ndjson" },
-    signal: leaving.signal,
-  });
-  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
-  const messages: ReadMessage[] = [];
-  const pieces: string[] = [];
-  let length = 0;
-  let whole = false;
-  while (reader && length < MOST_BYTES) {
-    const { done, value } = await reader.read();
-    whole = done;
-    if (done) break;
-    length += value.length;
-    const lines = value.split("\n");
+async function* linesOf(answer: Response): AsyncGenerator<string> {
+  const begun: string[] = [];
+  for await (const piece of pieces(answer)) {
+    const lines = piece.split("\n");
     // A body of 10 MB comes in hundreds of pieces, so they are put together once, at the end of its line.
-    for (const line of lines.slice(0, -1)) {
-      pieces.push(line);
-      const text = pieces.splice(0).join("");
-      if (text) messages.push(JSON.parse(text) as ReadMessage);
-    }
-    pieces.push(lines.at(-1) ?? "");
-    if (messages.length === 0) length = 0;
+    for (const line of lines.slice(0, -1)) yield [...begun.splice(0), line].join("");
+    begun.push(lines.at(-1) ?? "");
   }
-  if (!whole) leaving.abort();
-  const last = messages.at(-1);
-  const said = Number(answer.headers.get("AMS-Next-Offset") ?? to);
-  return { messages, next: whole ? Math.max(said, (last?.offset ?? -1) + 1) : (last?.offset ?? from) + 1 };
 }
 
 export type Wanted = (message: PulledMessage) => boolean;

@@ -107,7 +107,7 @@ function show({ from, before }: { from?: number; before?: number }): void {
 
 function Tail({ project, name, view, revisions }: Showing) {
   const [attr] = useQuery("attr");
-  const tail = useTail(project, name, true, TAILED);
+  const tail = useTail(project, name, TAILED);
   const wanted = attributeFilter(attr);
   const shown = wanted ? tail.messages.filter(({ message }) => wanted(message)) : tail.messages;
   const said = "Following: messages appear here as they are published, the newest first.";

@@ -1,13 +1,12 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
-import { post, put, remove } from "../api";
-import { useGet } from "../load";
-import { type Action, ticked, ticks, useActions } from "../parts/actions";
-import { Badge, Facts, Link, Page, Shown, Tabs, Time } from "../parts/basics";
-import { type FieldProps, NAME, type Values } from "../parts/form";
-import { Resources } from "../parts/resources";
-import { column, timed, valued } from "../parts/table";
+import { post, put } from "../api";
+import { type Action, ticked, ticks } from "../parts/actions";
+import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
+import { type Asked, type Choice, type FieldProps, NAME, type Values } from "../parts/form";
+import { Resource, Resources, removal } from "../parts/resources";
+import { column, nameOf, timed, valued } from "../parts/table";
 import { isServiceAdmin, rolesIn, useUser } from "../rights";
-import { go, type PageProps } from "../router";
+import type { PageProps } from "../router";
 import { visible } from "../text";
 import type { Binding, Registration, Right, Token, User } from "../wire";
 
@@ -23,9 +22,11 @@ function projectsOf(user: User): string[] {
   return (user.projects ?? []).map((each) => each.project);
 }
 
-const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, {
-  by: (row) => row.name,
-});
+function badged(title: string, of: (row: User) => string[], look = {}) {
+  return column<User>(title, (row) => badges(of(row)), { by: (row) => of(row).join(), ...look });
+}
+
+const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, { by: nameOf });
 const MAIL = valued<User>("Mail", (row) => row.email, { wide: true });
 const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
 
@@ -40,8 +41,8 @@ export function Members({ params: { project = "" } }: PageProps) {
       path={`${path}?details=true`}
       of="users"
       columns={[
-        all ? LINKED : valued("User", (row) => row.name),
-        column("Roles here", (row) => badges(rolesIn(row, project)), { by: (row) => rolesIn(row, project).join() }),
+        all ? LINKED : valued("User", nameOf),
+        badged("Roles here", (row) => rolesIn(row, project)),
         MAIL,
         MADE,
       ]}
@@ -84,8 +85,8 @@ export function Users() {
       of="users"
       columns={[
         LINKED,
-        column("Roles of the service", (row) => badges(row.service_roles), { by: (row) => row.service_roles.join() }),
-        column("Projects", (row) => badges(projectsOf(row)), { by: (row) => projectsOf(row).join(), wide: true }),
+        badged("Roles of the service", (row) => row.service_roles),
+        badged("Projects", projectsOf, { wide: true }),
         MAIL,
         MADE,
       ]}
@@ -104,8 +105,6 @@ export function Users() {
 
 export function UserPage({ params: { user = "" } }: PageProps) {
   const path = `/users/${user}`;
-  const loaded = useGet<User>(path);
-  const { buttons, once } = useActions(loaded.reload);
   const actions = (row: User): Action[] => [
     {
       label: "Change",
@@ -123,39 +122,28 @@ export function UserPage({ params: { user = "" } }: PageProps) {
       run: () => post(`${path}:refreshToken`),
       gives: "token",
     },
-    {
-      label: "Delete",
-      typed: [user, "The user goes with its tokens, and from all projects and access lists."],
-      run: () => remove(path).then(() => go(["users"])),
-    },
   ];
-  const facts = (row: User) => (
-    <Facts
-      rows={[
-        ["Roles of the service", badges(row.service_roles)],
-        ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
-        ["Mail", row.email],
-        ["What it is for", row.description],
-        ["UUID", row.uuid],
-        ["Created", <Time key="c" at={row.created_on} />],
-      ]}
-    />
-  );
+  const facts = (row: User): Fact[] => [
+    ["Roles of the service", badges(row.service_roles)],
+    ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
+    ["Mail", row.email],
+    ["What it is for", row.description],
+    ["UUID", row.uuid],
+    ["Created", <Time key="c" at={row.created_on} />],
+  ];
   return (
-    <Page title={user} kind="User" actions={loaded.data && buttons(actions(loaded.data))}>
-      <Shown of={loaded}>
-        {(row) => (
-          <Tabs
-            tabs={[
-              ["about", "About", facts(row)],
-              ["tokens", "Named tokens", <Tokens key="t" user={row.name} />],
-              ["bindings", "Identities", <Bindings key="b" user={row.name} />],
-            ]}
-          />
-        )}
-      </Shown>
-      {once}
-    </Page>
+    <Resource<User>
+      title={user}
+      kind="User"
+      path={path}
+      tabs={(row) => [
+        ["about", "About", <Facts key="a" rows={facts(row)} />],
+        ["tokens", "Named tokens", <Tokens key="t" user={user} />],
+        ["bindings", "Identities", <Bindings key="b" user={user} />],
+      ]}
+      actions={actions}
+      deleted={["The user goes with its tokens, and from all projects and access lists.", ["users"]]}
+    />
   );
 }
 
@@ -167,20 +155,31 @@ export function OwnTokens() {
   );
 }
 
-const DAY = 86_400;
-const LIVES: [string, string][] = [
-  [String(DAY), "a day"],
-  [String(30 * DAY), "30 days"],
-  [String(365 * DAY), "a year"],
+/** Days that a token lives. */
+const LIVES: Choice[] = [
+  ["1", "a day"],
+  ["30", "30 days"],
+  ["365", "a year"],
   ["", "until it is revoked"],
+];
+const NEW_TOKEN: Asked[] = [
+  NAME,
+  { name: "days", label: "Good for", options: LIVES },
+  {
+    name: "rights",
+    label: "Rights",
+    rows: 3,
+    placeholder: "topics:publish projects/P/topics/T",
+    hint: "An action and a resource a line; none: all that the user may",
+  },
 ];
 
 function Tokens({ user }: { user: string }) {
   const path = `/users/${user}/tokens`;
-  const make = ({ name = "", life, rights = "" }: Values) => {
+  const make = async ({ name, days, rights = "" }: Values) => {
     const wanted = rightsOf(rights);
-    const body = { ...(life ? { expires_in: Number(life) } : {}), ...(wanted.length > 0 ? { rights: wanted } : {}) };
-    return post(`${path}/${name}`, body);
+    const expires_in = days ? Number(days) * 86_400 : undefined;
+    return post(`${path}/${name}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
   };
   const shown = (row: Token) =>
     row.rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
@@ -191,36 +190,15 @@ function Tokens({ user }: { user: string }) {
       path={path}
       of="tokens"
       columns={[
-        valued("Token", (row) => row.name),
+        valued("Token", nameOf),
         valued("Good for", shown),
         column("Last used", (row) => <Time at={row.last_used} age />, { wide: true }),
         timed("Ends", (row) => row.expires_on),
       ]}
       empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
       command="ams token create sensor --expires-in 365d"
-      make={{
-        label: "New token",
-        fields: [
-          NAME,
-          { name: "life", label: "Good for", options: LIVES },
-          {
-            name: "rights",
-            label: "Rights",
-            rows: 3,
-            placeholder: "topics:publish projects/P/topics/T",
-            hint: "An action and a resource a line; none: all that the user may",
-          },
-        ],
-        run: make,
-        gives: "token",
-      }}
-      actions={(row) => [
-        {
-          label: "Revoke",
-          typed: [row.name, "Programs with this token are refused from now on."],
-          run: () => remove(`${path}/${row.name}`),
-        },
-      ]}
+      make={{ label: "New token", fields: NEW_TOKEN, run: make, gives: "token" }}
+      removed={["Revoke", "Programs with this token are refused from now on."]}
     />
   );
 }
@@ -244,7 +222,7 @@ function Bindings({ user }: { user: string }) {
       path={path}
       of="bindings"
       columns={[
-        valued("Name", (row) => row.name),
+        valued("Name", nameOf),
         valued("Issuer", (row) => row.issuer, { wide: true }),
         valued("Subject", (row) => row.subject),
         timed("Created", (row) => row.created_on, { wide: true }),
@@ -261,22 +239,14 @@ function Bindings({ user }: { user: string }) {
           run: ({ name = "", ...identity }) => post(`${path}/${name}`, identity),
         }
       }
-      actions={(row) => [
-        {
-          label: "Remove",
-          typed: [row.name, "Who this is cannot log in as this user any more."],
-          run: () => remove(`${path}/${row.name}`),
-        },
-      ]}
+      removed={["Remove", "Who this is cannot log in as this user any more."]}
     />
   );
 }
 
-function whoOf(row: Registration): string {
-  return [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
-}
-
 export function Registrations() {
+  const who = (row: Registration) =>
+    [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
   const standing = ({ status, decline_comment: why }: Registration) => (
     <>
       <Badge tone={status === "pending" ? "warn" : "calm"}>{status}</Badge> {visible(why ?? "")}
@@ -284,11 +254,8 @@ export function Registrations() {
   );
   const decide = (row: Registration): Action[] => {
     const path = `/registrations/${row.uuid}`;
-    const forget: Action = {
-      label: "Delete",
-      typed: [row.name, "The request is forgotten; a user it was accepted for stays."],
-      run: () => remove(path),
-    };
+    const kept = "The request is forgotten; a user it was accepted for stays.";
+    const forget = removal("Delete", row.name, kept, path);
     if (row.status !== "pending") return [forget];
     const why = { name: "comment", label: "Why", rows: 3 };
     return [
@@ -305,8 +272,8 @@ export function Registrations() {
       sort="-asked"
       rowKey={(row) => row.uuid}
       columns={[
-        valued("Name", (row) => row.name),
-        valued("Who", whoOf, { wide: true }),
+        valued("Name", nameOf),
+        valued("Who", who, { wide: true }),
         valued("For", (row) => row.description, { wide: true }),
         column("Status", standing, { by: (row) => row.status ?? "" }),
         timed("Asked", (row) => row.registered_at, { wide: true }),

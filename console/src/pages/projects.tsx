@@ -1,29 +1,26 @@
 /** All projects a user has to do with. */
-import { post, put, remove } from "../api";
+import { post, put } from "../api";
 import { span } from "../format";
 import type { Action } from "../parts/actions";
 import { Badge, Link, Page } from "../parts/basics";
-import { type Asked, NAME } from "../parts/form";
+import { type FieldProps, NAME } from "../parts/form";
 import { Resources } from "../parts/resources";
-import { type Column, column, Table, timed, valued } from "../parts/table";
+import { type Column, column, nameOf, Table, timed, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
 import { go } from "../router";
 import type { Membership, Project } from "../wire";
 
 export function Projects() {
   const user = useUser();
-  return isServiceAdmin(user) ? <AllProjects /> : <OwnProjects name={user.name} memberships={user.projects ?? []} />;
-}
-
-function OwnProjects({ name, memberships }: { name: string; memberships: Membership[] }) {
+  if (isServiceAdmin(user)) return <AllProjects />;
   return (
     <Page title="Projects">
       <Table
         label="Projects"
-        rows={memberships}
+        rows={user.projects ?? []}
         columns={OWN}
         rowKey={(row) => row.project}
-        empty={`${name} has no role in any project. Ask an administrator of a project for one.`}
+        empty={`${user.name} has no role in any project. Ask an administrator of a project for one.`}
       />
     </Page>
   );
@@ -36,12 +33,12 @@ const OWN: Column<Membership>[] = [
 ];
 const kept = (row: Project) => row.retentionSeconds ?? 0;
 const ALL: Column<Project>[] = [
-  column("Project", (row) => link(row.name), { by: (row) => row.name }),
+  column<Project>("Project", (row) => link(row.name), { by: nameOf }),
   valued("What it is for", (row) => row.description?.slice(0, 200), { wide: true }),
   column("Messages kept for", (row) => (kept(row) ? span(kept(row)) : "as the service"), { by: kept, wide: true }),
   timed("Created", (row) => row.created_on, { wide: true }),
 ];
-const PURPOSE: Asked = { name: "description", label: "What it is for" };
+const PURPOSE: FieldProps = { name: "description", label: "What it is for" };
 const NEW: Action = {
   label: "New project",
   fields: [NAME, PURPOSE],
@@ -51,29 +48,23 @@ const NEW: Action = {
   },
 };
 
-function actionsOf(row: Project): Action[] {
+const KEEP = { name: "seconds", label: "Seconds that messages are kept", hint: "0: as the service says" };
+
+function change(row: Project): Action {
   const seconds = String(kept(row));
-  const keep = { name: "seconds", label: "Seconds that messages are kept", hint: "0: as the service says" };
-  return [
-    {
-      label: "Change",
-      fields: [
-        { ...NAME, value: row.name },
-        { ...PURPOSE, value: row.description ?? "" },
-        { ...keep, type: "number", min: 0, value: seconds },
-      ],
-      run: async ({ name = "", description, seconds: wanted }) => {
-        await put(`/projects/${row.name}`, { name, description });
-        if (wanted === seconds) return;
-        await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(wanted) });
-      },
+  return {
+    label: "Change",
+    fields: [
+      { ...NAME, value: row.name },
+      { ...PURPOSE, value: row.description ?? "" },
+      { ...KEEP, type: "number", min: 0, value: seconds },
+    ],
+    run: async ({ name = "", description, seconds: wanted }) => {
+      await put(`/projects/${row.name}`, { name, description });
+      if (wanted === seconds) return;
+      await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(wanted) });
     },
-    {
-      label: "Delete",
-      typed: [row.name, "All its topics, messages, subscriptions and schemas are lost for good."],
-      run: () => remove(`/projects/${row.name}`),
-    },
-  ];
+  };
 }
 
 function AllProjects() {
@@ -86,7 +77,8 @@ function AllProjects() {
       empty="There are no projects yet. Make one here, or in a terminal:"
       command="ams projects create garden"
       make={NEW}
-      actions={actionsOf}
+      actions={(row) => [change(row)]}
+      removed={["Delete", "All its topics, messages, subscriptions and schemas are lost for good."]}
     />
   );
 }

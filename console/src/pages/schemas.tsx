@@ -1,13 +1,13 @@
 /** Schemas of a project: what messages must be, what they had to be before, and whether one would be taken. */
 import { diffLines } from "diff";
-import { post, put, remove } from "../api";
+import { post, put } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
-import { type Action, useActions } from "../parts/actions";
-import { Badge, Card, linked, Page, Shown, Tabs, Time } from "../parts/basics";
+import type { Action } from "../parts/actions";
+import { Badge, Card, linked, Shown, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
 import { type FieldProps, Form, NAME, type Values } from "../parts/form";
-import { Resources } from "../parts/resources";
+import { Resource, Resources } from "../parts/resources";
 import { column, valued } from "../parts/table";
 import { go, type PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
@@ -66,16 +66,12 @@ export function Schemas({ params: { project = "" } }: PageProps) {
 
 export function SchemaPage({ params: { project = "", schema: name = "" } }: PageProps) {
   const base = `/projects/${project}/schemas/${name}`;
-  const loaded = useGet<Schema>(base);
-  const { buttons } = useActions(loaded.reload);
-  const actions = (schema: Schema): Action[] => [
-    { label: "New revision", primary: true, fields: fieldsOf(schema), run: (values) => put(base, bodyOf(values)) },
-    {
-      label: "Delete",
-      typed: [name, "Topics that have it take any message from then on."],
-      run: () => remove(base).then(() => go(["p", project, "schemas"])),
-    },
-  ];
+  const revision = (schema: Schema): Action => ({
+    label: "New revision",
+    primary: true,
+    fields: fieldsOf(schema),
+    run: (values) => put(base, bodyOf(values)),
+  });
   const now = (schema: Schema) => (
     <Card wide title={schema.type}>
       <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
@@ -83,19 +79,18 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
     </Card>
   );
   return (
-    <Page title={name} kind="Schema" actions={loaded.data && buttons(actions(loaded.data))}>
-      <Shown of={loaded}>
-        {(schema) => (
-          <Tabs
-            tabs={[
-              ["now", "Now", now(schema)],
-              ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
-              ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
-            ]}
-          />
-        )}
-      </Shown>
-    </Page>
+    <Resource<Schema>
+      title={name}
+      kind="Schema"
+      path={base}
+      tabs={(schema) => [
+        ["now", "Now", now(schema)],
+        ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
+        ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
+      ]}
+      actions={(schema) => [revision(schema)]}
+      deleted={["Topics that have it take any message from then on.", ["p", project, "schemas"]]}
+    />
   );
 }
 

@@ -8,7 +8,7 @@ import { download } from "../parts/message";
 import { Resources } from "../parts/resources";
 import { type Column, column, Table, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
-import { setQuery, useRoute } from "../router";
+import { route, setQuery } from "../router";
 import { visible } from "../text";
 import type { Issuer, Line, ProjectUsage, ServiceDiagnosis, Status, UsageReport, VaMetrics, Version } from "../wire";
 
@@ -82,7 +82,7 @@ const EVENTS: Column<Line>[] = [
 ];
 
 export function Audit() {
-  const { query } = useRoute();
+  const { query } = route.value;
   const names = [...FILTERS.map(({ name }) => name), "pageToken"];
   const asked = new URLSearchParams(names.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
   const loaded = useGet<{ events: Line[]; nextPageToken?: string }>(`/audit?${asked}`);
@@ -187,7 +187,7 @@ export function monthsUntil(now: Date, count: number): { name: string; from: str
 
 export function Usage() {
   const all = isServiceAdmin(useUser());
-  const { query } = useRoute();
+  const { query } = route.value;
   const count = Number(query.get("months") || 6);
   const months = monthsUntil(new Date(), count);
   const ask = async (signal: AbortSignal, window: Record<string, string>) => {

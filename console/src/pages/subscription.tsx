@@ -1,18 +1,19 @@
 /** One subscription: where it stands and why, its messages by hand, its delivery, and moving it. */
 import { useState } from "preact/hooks";
-import { post, remove } from "../api";
+import { post } from "../api";
 import { number, plural, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
 import { AccessList } from "../parts/access";
-import { useActions } from "../parts/actions";
-import { Badge, Card, Empty, Facts, linked, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
+import type { Action } from "../parts/actions";
+import { Badge, Card, Empty, Facts, linked, Shown, Stat, type Tab, Time } from "../parts/basics";
 import { Act } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { MessageCard } from "../parts/message";
 import type { Line } from "../parts/plot";
+import { Resource } from "../parts/resources";
 import { administers, useUser } from "../rights";
-import { go, type PageProps } from "../router";
+import type { PageProps } from "../router";
 import { visible } from "../text";
 import type { Diagnosis, History, ReceivedMessage, Standing, Subscription } from "../wire";
 import { DeadLetters } from "./dead-letters";
@@ -22,46 +23,39 @@ import type { SubscriptionProps } from "./subscriptions";
 
 export function SubscriptionPage({ params: { project = "", subscription: name = "" } }: PageProps) {
   const base = `/projects/${project}/subscriptions/${name}`;
-  const subscription = useGet<Subscription>(base);
   const admin = administers(useUser(), project);
-  const { buttons } = useActions(subscription.reload);
-  const value = String(subscription.data?.ackDeadlineSeconds ?? "");
   const hint = `All other options in a terminal: ams subs update ${name} --project ${project} --help`;
-  const actions = buttons([
-    {
-      label: "Time to acknowledge",
-      fields: [{ name: "seconds", label: "Seconds", type: "number", min: 0, value, hint }],
-      run: ({ seconds }) => post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
-    },
-    {
-      label: "Delete",
-      typed: [name, "Where its consumers stood is lost for good; the messages stay in the topic."],
-      run: () => remove(base).then(() => go(["p", project, "subscriptions"])),
-    },
-  ]);
+  const within = { name: "seconds", label: "Seconds", type: "number", min: 0, hint } as const;
+  const deadline = ({ ackDeadlineSeconds }: Subscription): Action => ({
+    label: "Time to acknowledge",
+    fields: [{ ...within, value: String(ackDeadlineSeconds) }],
+    run: ({ seconds }) => post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
+  });
+  const tabs = (subscription: Subscription, reload: () => void): (Tab | false)[] => {
+    const all = { project, name, base, subscription, reload, admin };
+    const { pushConfig: push, deadLetterPolicy } = subscription;
+    const pushed = Boolean(push.type);
+    const dead = shortName(deadLetterPolicy?.deadLetterTopic ?? push.deadLetterTopic);
+    const access = <AccessList title="Who may consume" project={project} path={base} of="consumer" />;
+    return [
+      ["overview", "Overview", <Overview key="o" {...all} />],
+      !pushed && ["messages", "Pull", <ByHand key="b" {...all} />],
+      ["seek", "Move", <Seek key="s" {...all} />],
+      (pushed || admin) && ["push", "Push", <Push key="p" {...all} />],
+      admin && dead !== "" && ["dead", "Dead letters", <DeadLetters key="d" {...all} source={dead} />],
+      admin && ["access", "Access", access],
+    ];
+  };
+  const lost = "Where its consumers stood is lost for good; the messages stay in the topic.";
   return (
-    <Page title={name} kind="Subscription" actions={admin && subscription.data && actions}>
-      <Shown of={subscription}>
-        {(data) => {
-          const all = { project, name, base, subscription: data, reload: subscription.reload, admin };
-          const pushed = Boolean(data.pushConfig.type);
-          const dead = shortName(data.deadLetterPolicy?.deadLetterTopic ?? data.pushConfig.deadLetterTopic);
-          const access = <AccessList title="Who may consume" project={project} path={base} of="consumer" />;
-          return (
-            <Tabs
-              tabs={[
-                ["overview", "Overview", <Overview key="o" {...all} />],
-                !pushed && ["messages", "Pull", <ByHand key="b" {...all} />],
-                ["seek", "Move", <Seek key="s" {...all} />],
-                (pushed || admin) && ["push", "Push", <Push key="p" {...all} />],
-                admin && dead !== "" && ["dead", "Dead letters", <DeadLetters key="d" {...all} source={dead} />],
-                admin && ["access", "Access", access],
-              ]}
-            />
-          );
-        }}
-      </Shown>
-    </Page>
+    <Resource<Subscription>
+      title={name}
+      kind="Subscription"
+      path={base}
+      tabs={tabs}
+      actions={(subscription) => (admin ? [deadline(subscription)] : [])}
+      deleted={admin && [lost, ["p", project, "subscriptions"]]}
+    />
   );
 }
 

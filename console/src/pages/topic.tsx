@@ -1,18 +1,19 @@
 /** One topic: what comes in, who reads it, its messages, its schema, and what can be changed. */
 import { useRef } from "preact/hooks";
-import { call, post, remove } from "../api";
+import { call, post } from "../api";
 import { bytes, number, rate, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { AccessList } from "../parts/access";
-import { Acts, useActions } from "../parts/actions";
-import { Card, Command, Facts, linked, Page, Shown, Stat, Tabs, Time } from "../parts/basics";
+import { type Action, Acts } from "../parts/actions";
+import { Card, Command, Facts, linked, Shown, Stat, type Tab, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
 import { Form, type Values } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
+import { Resource } from "../parts/resources";
 import { Table } from "../parts/table";
 import { administers, useUser } from "../rights";
-import { go, type PageProps } from "../router";
+import type { PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
 import type { DryRun, History, Schema, Subscription, Topic } from "../wire";
 import { Messages } from "./messages";
@@ -29,43 +30,35 @@ interface Props {
 
 export function TopicPage({ params: { project = "", topic: name = "" } }: PageProps) {
   const base = `/projects/${project}/topics/${name}`;
-  const topic = useGet<Topic>(base);
   const admin = administers(useUser(), project);
-  const { buttons } = useActions(topic.reload);
-  const kept = String(topic.data?.retentionSeconds ?? 0);
   const hint = "0: as the project says. A shorter time holds for all messages at once, a longer one for those to come";
-  const actions = buttons([
-    {
-      label: "Retention",
-      fields: [{ name: "seconds", label: "Seconds that messages are kept", type: "number", min: 0, value: kept, hint }],
-      run: ({ seconds }) => post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }),
-    },
-    {
-      label: "Delete",
-      typed: [name, "All its messages are lost for good; its subscriptions stay, without a topic."],
-      run: () => remove(base).then(() => go(["p", project, "topics"])),
-    },
-  ]);
+  const kept = { name: "seconds", label: "Seconds that messages are kept", type: "number", min: 0, hint } as const;
+  const retention = ({ retentionSeconds = 0 }: Topic): Action => ({
+    label: "Retention",
+    fields: [{ ...kept, value: String(retentionSeconds) }],
+    run: ({ seconds }) => post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }),
+  });
+  const tabs = (topic: Topic, reload: () => void): (Tab | false)[] => {
+    const all = { project, name, base, topic, reload, admin };
+    const access = <AccessList title="Who may publish" project={project} path={base} of="publisher" />;
+    return [
+      ["overview", "Overview", <TopicOverview key="o" {...all} />],
+      admin && ["messages", "Messages", <Messages key="m" {...all} />],
+      ["publish", "Publish", <Publish key="p" {...all} />],
+      admin && ["schema", "Schema", <SchemaOf key="s" {...all} />],
+      admin && ["access", "Access", access],
+    ];
+  };
+  const lost = "All its messages are lost for good; its subscriptions stay, without a topic.";
   return (
-    <Page title={name} kind="Topic" actions={admin && topic.data && actions}>
-      <Shown of={topic}>
-        {(data) => {
-          const all = { project, name, base, topic: data, reload: topic.reload, admin };
-          const access = <AccessList title="Who may publish" project={project} path={base} of="publisher" />;
-          return (
-            <Tabs
-              tabs={[
-                ["overview", "Overview", <TopicOverview key="o" {...all} />],
-                admin && ["messages", "Messages", <Messages key="m" {...all} />],
-                ["publish", "Publish", <Publish key="p" {...all} />],
-                admin && ["schema", "Schema", <SchemaOf key="s" {...all} />],
-                admin && ["access", "Access", access],
-              ]}
-            />
-          );
-        }}
-      </Shown>
-    </Page>
+    <Resource<Topic>
+      title={name}
+      kind="Topic"
+      path={base}
+      tabs={tabs}
+      actions={(topic) => (admin ? [retention(topic)] : [])}
+      deleted={admin && [lost, ["p", project, "topics"]]}
+    />
   );
 }
 
@@ -78,6 +71,7 @@ function TopicOverview({ project, name, base, topic, admin }: Props) {
   const { sample } = useCounts(project, [name], watched);
   const counts = sample?.counts.topics[name];
   const columns = subscriptionColumns(project, sample?.counts).filter(({ id }) => id !== "topic");
+  const schema = topic.schema && admin ? linked(project, "schemas", topic.schema) : shortName(topic.schema) || "none";
   return (
     <>
       <dl class="stats">
@@ -105,10 +99,7 @@ function TopicOverview({ project, name, base, topic, admin }: Props) {
       <Facts
         rows={[
           ["Created", <Time key="t" at={topic.created_on} />],
-          [
-            "Schema",
-            topic.schema && admin ? linked(project, "schemas", topic.schema) : shortName(topic.schema) || "none",
-          ],
+          ["Schema", schema],
         ]}
       />
     </>

@@ -7,9 +7,16 @@ import type { Loaded } from "../load";
 import { href, useQuery } from "../router";
 import { visible } from "../text";
 
-type Children = { children?: ComponentChildren };
+interface Children {
+  children?: ComponentChildren;
+}
 
-export function Page(props: Children & { title: string; kind?: string; actions?: ComponentChildren }) {
+interface Framed extends Children {
+  title?: string;
+  actions?: ComponentChildren;
+}
+
+export function Page(props: Framed & { title: string; kind?: string }) {
   return (
     <>
       <header class="page-head">
@@ -24,7 +31,7 @@ export function Page(props: Children & { title: string; kind?: string; actions?:
   );
 }
 
-export function Card(props: Children & { title?: string; actions?: ComponentChildren; wide?: boolean }) {
+export function Card(props: Framed & { wide?: boolean }) {
   return (
     <section class={props.wide ? "card wide" : "card"} aria-label={props.title}>
       {(props.title || props.actions) && (

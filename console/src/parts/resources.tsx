@@ -1,8 +1,10 @@
-/** A page of things of one kind by a description: what is asked, what a row shows, and what can be done. */
+/** Pages by a description: of things of one kind, and of one thing; what is asked, what is shown, and what can be done. */
+import { remove } from "../api";
 import { useGet } from "../load";
+import { go } from "../router";
 import { type Action, useActions } from "./actions";
-import { Card, Page, Shown } from "./basics";
-import { column, Table, type TableProps } from "./table";
+import { Card, Page, Shown, type Tab, Tabs } from "./basics";
+import { column, nameOf, Table, type TableProps } from "./table";
 
 interface Props<T> extends Omit<TableProps<T>, "label" | "rows"> {
   title: string;
@@ -12,27 +14,63 @@ interface Props<T> extends Omit<TableProps<T>, "label" | "rows"> {
   of: string;
   make?: Action | Action[] | false;
   actions?: (row: T) => Action[];
+  /** Of rows that are deleted by a DELETE of `path` and their name: what that is called, and what is lost. */
+  removed?: [label: string, consequence: string];
   /** It is a part of a page. */
   inside?: boolean;
 }
 
 export function Resources<T extends object>(props: Props<T>) {
-  const { title, kind = "", path, of, make, actions, inside, ...table } = props;
+  const { title, kind = "", path, of, make, actions, removed, inside, ...table } = props;
   const loaded = useGet<Record<string, T[]>>(path);
   const { buttons, once } = useActions(loaded.reload);
-  const cell = (row: T) => <div class="row-actions">{buttons(actions?.(row) ?? [])}</div>;
-  const columns = actions ? [...props.columns, column("Actions", cell)] : props.columns;
+  const cell = (row: T) => {
+    const all = actions?.(row) ?? [];
+    if (removed) all.push(removal(removed[0], nameOf(row), removed[1], `${path}/${nameOf(row)}`));
+    return <div class="row-actions">{buttons(all)}</div>;
+  };
+  const columns = actions || removed ? [...props.columns, column("Actions", cell)] : props.columns;
   const made = make && buttons([make].flat().map((each, at) => ({ ...each, primary: at === 0 })));
-  const shown = (
-    <>
+  const label = kind ? `${title} of ${kind}` : title;
+  const Frame = inside ? Card : Page;
+  return (
+    <Frame title={title} kind={kind} wide actions={made}>
       <Shown of={loaded}>
-        {(answer) => (
-          <Table {...table} columns={columns} label={kind ? `${title} of ${kind}` : title} rows={answer[of] ?? []} />
-        )}
+        {(answer) => <Table {...table} columns={columns} label={label} rows={answer[of] ?? []} />}
       </Shown>
       {once}
-    </>
+    </Frame>
   );
-  if (inside) return <Card wide title={title} actions={made} children={shown} />;
-  return <Page title={title} kind={kind} actions={made} children={shown} />;
+}
+
+/** Deletes what is at a path, once its name was typed. */
+export function removal(label: string, name: string, consequence: string, path: string, back?: string[]): Action {
+  return { label, typed: [name, consequence], run: () => remove(path).then(() => back && go(back)) };
+}
+
+interface OneProps<T> {
+  title: string;
+  kind: string;
+  path: string;
+  tabs: (data: T, reload: () => void) => (Tab | false)[];
+  /** What can be done with it besides deleting it. */
+  actions?: (data: T) => Action[];
+  /** What is lost with it, and the page that is shown after; false: it cannot be deleted. */
+  deleted: [consequence: string, back: string[]] | false;
+}
+
+export function Resource<T>({ title, kind, path, tabs, actions, deleted }: OneProps<T>) {
+  const loaded = useGet<T>(path);
+  const { buttons, once } = useActions(loaded.reload);
+  const all = loaded.data ? (actions?.(loaded.data) ?? []) : [];
+  if (loaded.data && deleted) {
+    const [consequence, back] = deleted;
+    all.push(removal("Delete", title, consequence, path, back));
+  }
+  return (
+    <Page title={title} kind={kind} actions={buttons(all)}>
+      <Shown of={loaded}>{(data) => <Tabs tabs={tabs(data, loaded.reload)} />}</Shown>
+      {once}
+    </Page>
+  );
 }

@@ -65,7 +65,7 @@ const AHEAD = 8;
 const ALL_BELOW = 100;
 const FEW = 8;
 
-function nameOf(row: unknown): string {
+export function nameOf(row: unknown): string {
   return (row as { name: string }).name;
 }
 

@@ -7,7 +7,7 @@ import { PAGES, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
 import { Dialog } from "./parts/actions";
 import { Button, Link, Note, Page } from "./parts/basics";
-import { Form } from "./parts/form";
+import { Form, field } from "./parts/form";
 import { href, route } from "./router";
 import { visible } from "./text";
 import type { User } from "./wire";
@@ -136,7 +136,7 @@ function TokenDialog(props: { user: User }) {
         button="Go on"
         onSubmit={async ({ token = "" }) => wanted.answer(token.trim())}
         onCancel={() => wanted.answer(null)}
-        fields={[{ name: "token", label: "Token", type: "password", required: true, autofocus: true }]}
+        fields={[field("token", "Token", { type: "password", required: true, autofocus: true })]}
       />
     </Dialog>
   );

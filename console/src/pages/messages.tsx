@@ -3,8 +3,8 @@ import { call } from "../api";
 import { number, plural } from "../format";
 import { useTail } from "../live";
 import { useGet, useLoad } from "../load";
-import { Button, Empty, ErrorNote, Note, Shown } from "../parts/basics";
-import { Form, type Values } from "../parts/form";
+import { Button, Empty, ErrorNote, Note, shown } from "../parts/basics";
+import { Form, field, type Values } from "../parts/form";
 import { MessageCard, VIEWS, type View } from "../parts/message";
 import { attributeFilter, find } from "../reading";
 import { setQuery, useQuery } from "../router";
@@ -42,10 +42,10 @@ export function Messages({ topic, ...props }: Props & { topic: Topic }) {
         button="Show"
         onSubmit={show}
         fields={[
-          { name: "id", label: "From id", type: "number", min: 0, value: from, placeholder: "newest" },
-          { name: "time", label: "From a time", type: "datetime-local" },
-          { name: "attr", label: "Attributes", value: attr, placeholder: "lang=en site" },
-          { name: "view", label: "Show bodies", value: view, onInput: setView, options: VIEWS },
+          field("id", "From id", { type: "number", min: 0, value: from, placeholder: "newest" }),
+          field("time", "From a time", { type: "datetime-local" }),
+          field("attr", "Attributes", { value: attr, placeholder: "lang=en site" }),
+          field("view", "Show bodies", { value: view, onInput: setView, options: VIEWS }),
         ]}>
         <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
       </Form>
@@ -68,36 +68,32 @@ function Browse({ project, name, base, ...showing }: Showing) {
     const at = from !== "" ? Number(from) : before !== "" ? Number(before) : bounds.max;
     return { bounds, ...(await find(base, bounds, at, from === "", AT_ONCE, attributeFilter(attr), signal)) };
   });
-  return (
-    <Shown of={loaded}>
-      {({ bounds, messages, first, next }) => (
-        <>
-          <nav class="pager" aria-label="Messages">
-            <Button label="Oldest" disabled={bounds.min >= first} onClick={() => show({ from: bounds.min })} />
-            <Button label="Older" disabled={bounds.min >= first} onClick={() => show({ before: first })} />
-            <span class="quiet">
-              {next > first ? `Ids ${number(first)} to ${number(next - 1)}` : "No ids"} of {number(bounds.min)} to{" "}
-              {number(bounds.max - 1)}
-              {attr && `, ${plural(messages.length, "message")} found`}
-            </span>
-            <Button label="Newer" disabled={next >= bounds.max} onClick={() => show({ from: next })} />
-            <Button label="Newest" onClick={() => (from || before ? show({}) : loaded.reload())} />
-          </nav>
-          {messages.toReversed().map((message) => (
-            <MessageCard key={message.offset} message={message} {...showing} />
-          ))}
-          {messages.length === 0 &&
-            (bounds.max === bounds.min ? (
-              <Empty command={`ams publish ${name} --project ${project} --data "hello"`}>
-                There are no messages in this topic now. Publish one on the tab beside, or in a terminal:
-              </Empty>
-            ) : (
-              <Empty>None of these messages is what is searched for. Go on with “Older” or “Newer”.</Empty>
-            ))}
-        </>
-      )}
-    </Shown>
-  );
+  return shown(loaded, ({ bounds, messages, first, next }) => (
+    <>
+      <nav class="pager" aria-label="Messages">
+        <Button label="Oldest" disabled={bounds.min >= first} onClick={() => show({ from: bounds.min })} />
+        <Button label="Older" disabled={bounds.min >= first} onClick={() => show({ before: first })} />
+        <span class="quiet">
+          {next > first ? `Ids ${number(first)} to ${number(next - 1)}` : "No ids"} of {number(bounds.min)} to{" "}
+          {number(bounds.max - 1)}
+          {attr && `, ${plural(messages.length, "message")} found`}
+        </span>
+        <Button label="Newer" disabled={next >= bounds.max} onClick={() => show({ from: next })} />
+        <Button label="Newest" onClick={() => (from || before ? show({}) : loaded.reload())} />
+      </nav>
+      {messages.toReversed().map((message) => (
+        <MessageCard key={message.offset} message={message} {...showing} />
+      ))}
+      {messages.length === 0 &&
+        (bounds.max === bounds.min ? (
+          <Empty command={`ams publish ${name} --project ${project} --data "hello"`}>
+            There are no messages in this topic now. Publish one on the tab beside, or in a terminal:
+          </Empty>
+        ) : (
+          <Empty>None of these messages is what is searched for. Go on with “Older” or “Newer”.</Empty>
+        ))}
+    </>
+  ));
 }
 
 /** Show messages from an id on, or the last before one, or the newest. */

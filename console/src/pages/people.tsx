@@ -1,9 +1,9 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
 import { post, put } from "../api";
-import { type Action, ticked, ticks } from "../parts/actions";
+import { type Action, asking, final, removal, ticked, ticks } from "../parts/actions";
 import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
-import { type Asked, type Choice, type FieldProps, NAME, type Values } from "../parts/form";
-import { Resource, Resources, removal } from "../parts/resources";
+import { type Choice, field, NAME, type Values } from "../parts/form";
+import { Resource, Resources } from "../parts/resources";
 import { column, nameOf, timed, valued } from "../parts/table";
 import { isServiceAdmin, rolesIn, useUser } from "../rights";
 import type { PageProps } from "../router";
@@ -12,14 +12,10 @@ import type { Binding, Registration, Right, Token, User } from "../wire";
 
 const ROLES = ["project_admin", "publisher", "consumer"];
 const SERVICE_ROLES = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker"];
-const EMAIL: FieldProps = { name: "email", label: "Mail address", type: "email" };
+const EMAIL = field("email", "Mail address", { type: "email" });
 
 function badges(names: string[]) {
   return names.map((name) => <Badge key={name}>{name}</Badge>);
-}
-
-function projectsOf(user: User): string[] {
-  return (user.projects ?? []).map((each) => each.project);
 }
 
 function badged(title: string, of: (row: User) => string[], look = {}) {
@@ -32,7 +28,19 @@ const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
 
 export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
+  const roles = ticks(ROLES, ["publisher"]);
   const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
+  const make = ({ name, email, ...rest }: Values) => post(`${path}/${name}`, { email, ...memberships(rest) });
+  const add = ({ name, ...rest }: Values) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) });
+  const actions = ({ name, ...row }: User) => {
+    const lost = `${name} can do nothing in ${project} any more; the user stays.`;
+    return [
+      asking("Roles", ticks(ROLES, rolesIn({ name, ...row }, project)), (to) =>
+        put(`${path}/${name}`, memberships(to)),
+      ),
+      final("Remove", name, lost, () => post(`${path}/${name}:remove`)),
+    ];
+  };
   const all = isServiceAdmin(useUser());
   return (
     <Resources<User>
@@ -49,40 +57,22 @@ export function Members({ params: { project = "" } }: PageProps) {
       empty="The project has no members yet. Add one here, or in a terminal:"
       command={`ams members create sensor --role publisher --project ${project}`}
       make={[
-        {
-          label: "New user",
-          fields: [NAME, EMAIL, ...ticks(ROLES, ["publisher"])],
-          run: ({ name = "", email, ...rest }) => post(`${path}/${name}`, { email, ...memberships(rest) }),
-          gives: "token",
-        },
-        {
-          label: "Add a user there is",
-          fields: [NAME, ...ticks(ROLES, ["publisher"])],
-          run: ({ name = "", ...rest }) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) }),
-        },
+        asking("New user", [NAME, EMAIL, ...roles], make, "token"),
+        asking("Add a user there is", [NAME, ...roles], add),
       ]}
-      actions={(row) => [
-        {
-          label: "Roles",
-          fields: ticks(ROLES, rolesIn(row, project)),
-          run: (values) => put(`${path}/${row.name}`, memberships(values)),
-        },
-        {
-          label: "Remove",
-          typed: [row.name, `${row.name} can do nothing in ${project} any more; the user stays.`],
-          run: () => post(`${path}/${row.name}:remove`),
-        },
-      ]}
+      actions={actions}
     />
   );
 }
 
 export function Users() {
+  const projectsOf = (row: User) => (row.projects ?? []).map((each) => each.project);
+  const make = ({ name, email, ...rest }: Values) =>
+    post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) });
   return (
     <Resources<User>
       title="Users"
       path="/users?details=true"
-      of="users"
       columns={[
         LINKED,
         badged("Roles of the service", (row) => row.service_roles),
@@ -92,37 +82,21 @@ export function Users() {
       ]}
       empty="There are no users yet. Make one here, or in a terminal:"
       command="ams users create sensor"
-      make={{
-        label: "New user",
-        fields: [NAME, EMAIL, ...ticks(SERVICE_ROLES)],
-        run: ({ name = "", email, ...rest }) =>
-          post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) }),
-        gives: "token",
-      }}
+      make={asking("New user", [NAME, EMAIL, ...ticks(SERVICE_ROLES)], make, "token")}
     />
   );
 }
 
 export function UserPage({ params: { user = "" } }: PageProps) {
   const path = `/users/${user}`;
-  const actions = (row: User): Action[] => [
-    {
-      label: "Change",
-      fields: [
-        { ...EMAIL, value: row.email },
-        { name: "description", label: "What it is for", value: row.description },
-        ...ticks(SERVICE_ROLES, row.service_roles),
-      ],
-      run: ({ email, description, ...rest }) =>
-        put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) }),
-    },
-    {
-      label: "New token",
-      typed: [user, "The token of this user is dead at once; named tokens live on."],
-      run: () => post(`${path}:refreshToken`),
-      gives: "token",
-    },
+  const change = ({ email, description, ...rest }: Values) =>
+    put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) });
+  const fields = (row: User) => [
+    { ...EMAIL, value: row.email },
+    field("description", "What it is for", { value: row.description }),
+    ...ticks(SERVICE_ROLES, row.service_roles),
   ];
+  const dead = "The token of this user is dead at once; named tokens live on.";
   const facts = (row: User): Fact[] => [
     ["Roles of the service", badges(row.service_roles)],
     ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
@@ -141,7 +115,10 @@ export function UserPage({ params: { user = "" } }: PageProps) {
         ["tokens", "Named tokens", <Tokens key="t" user={user} />],
         ["bindings", "Identities", <Bindings key="b" user={user} />],
       ]}
-      actions={actions}
+      actions={(row) => [
+        asking("Change", fields(row), change),
+        final("New token", user, dead, () => post(`${path}:refreshToken`), "token"),
+      ]}
       deleted={["The user goes with its tokens, and from all projects and access lists.", ["users"]]}
     />
   );
@@ -162,16 +139,11 @@ const LIVES: Choice[] = [
   ["365", "a year"],
   ["", "until it is revoked"],
 ];
-const NEW_TOKEN: Asked[] = [
+const RIGHTS = "An action and a resource a line; none: all that the user may";
+const NEW_TOKEN = [
   NAME,
-  { name: "days", label: "Good for", options: LIVES },
-  {
-    name: "rights",
-    label: "Rights",
-    rows: 3,
-    placeholder: "topics:publish projects/P/topics/T",
-    hint: "An action and a resource a line; none: all that the user may",
-  },
+  field("days", "Good for", { options: LIVES }),
+  field("rights", "Rights", { rows: 3, placeholder: "topics:publish projects/P/topics/T", hint: RIGHTS }),
 ];
 
 function Tokens({ user }: { user: string }) {
@@ -181,23 +153,22 @@ function Tokens({ user }: { user: string }) {
     const expires_in = days ? Number(days) * 86_400 : undefined;
     return post(`${path}/${name}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
   };
-  const shown = (row: Token) =>
-    row.rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
+  const goodFor = ({ rights }: Token) =>
+    rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
   return (
     <Resources<Token>
       inside
       title="Named tokens"
       path={path}
-      of="tokens"
       columns={[
         valued("Token", nameOf),
-        valued("Good for", shown),
+        valued("Good for", goodFor),
         column("Last used", (row) => <Time at={row.last_used} age />, { wide: true }),
         timed("Ends", (row) => row.expires_on),
       ]}
       empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
       command="ams token create sensor --expires-in 365d"
-      make={{ label: "New token", fields: NEW_TOKEN, run: make, gives: "token" }}
+      make={asking("New token", NEW_TOKEN, make, "token")}
       removed={["Revoke", "Programs with this token are refused from now on."]}
     />
   );
@@ -213,6 +184,12 @@ export function rightsOf(text: string): Right[] {
   });
 }
 
+const NEW_IDENTITY = [
+  NAME,
+  field("issuer", "Issuer", { type: "url", required: true, hint: "As its tokens say it in iss" }),
+  field("subject", "Subject", { required: true, hint: "As its tokens say it in sub" }),
+];
+
 function Bindings({ user }: { user: string }) {
   const path = `/users/${user}/bindings`;
   return (
@@ -220,7 +197,6 @@ function Bindings({ user }: { user: string }) {
       inside
       title="Identities"
       path={path}
-      of="bindings"
       columns={[
         valued("Name", nameOf),
         valued("Issuer", (row) => row.issuer, { wide: true }),
@@ -228,42 +204,31 @@ function Bindings({ user }: { user: string }) {
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
       empty="This user logs in by tokens of this service alone."
-      make={
-        isServiceAdmin(useUser()) && {
-          label: "New identity",
-          fields: [
-            NAME,
-            { name: "issuer", label: "Issuer", type: "url", required: true, hint: "As its tokens say it in iss" },
-            { name: "subject", label: "Subject", required: true, hint: "As its tokens say it in sub" },
-          ],
-          run: ({ name = "", ...identity }) => post(`${path}/${name}`, identity),
-        }
-      }
+      make={asking("New identity", NEW_IDENTITY, ({ name, ...identity }) => post(`${path}/${name}`, identity))}
       removed={["Remove", "Who this is cannot log in as this user any more."]}
     />
   );
 }
 
+function decisions({ uuid, name, status }: Registration): Action[] {
+  const path = `/registrations/${uuid}`;
+  const forget = removal("Delete", name, "The request is forgotten; a user it was accepted for stays.", path);
+  if (status !== "pending") return [forget];
+  return [
+    { label: "Accept", run: () => post(`${path}:accept`), gives: "token" },
+    asking("Decline", [field("comment", "Why", { rows: 3 })], (values) => post(`${path}:decline`, values)),
+    forget,
+  ];
+}
+
 export function Registrations() {
-  const who = (row: Registration) =>
-    [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
+  const who = ({ first_name, last_name, organization, email }: Registration) =>
+    [first_name, last_name, organization, email].filter(Boolean).join(", ");
   const standing = ({ status, decline_comment: why }: Registration) => (
     <>
       <Badge tone={status === "pending" ? "warn" : "calm"}>{status}</Badge> {visible(why ?? "")}
     </>
   );
-  const decide = (row: Registration): Action[] => {
-    const path = `/registrations/${row.uuid}`;
-    const kept = "The request is forgotten; a user it was accepted for stays.";
-    const forget = removal("Delete", row.name, kept, path);
-    if (row.status !== "pending") return [forget];
-    const why = { name: "comment", label: "Why", rows: 3 };
-    return [
-      { label: "Accept", run: () => post(`${path}:accept`), gives: "token" },
-      { label: "Decline", fields: [why], run: (values) => post(`${path}:decline`, values) },
-      forget,
-    ];
-  };
   return (
     <Resources<Registration>
       title="Registrations"
@@ -279,7 +244,7 @@ export function Registrations() {
         timed("Asked", (row) => row.registered_at, { wide: true }),
       ]}
       empty="Nobody asks to become a user."
-      actions={decide}
+      actions={decisions}
     />
   );
 }

@@ -1,9 +1,9 @@
 /** All projects a user has to do with. */
 import { post, put } from "../api";
 import { span } from "../format";
-import type { Action } from "../parts/actions";
+import { type Action, asking } from "../parts/actions";
 import { Badge, Link, Page } from "../parts/basics";
-import { type FieldProps, NAME } from "../parts/form";
+import { field, NAME, type Values } from "../parts/form";
 import { Resources } from "../parts/resources";
 import { type Column, column, nameOf, Table, timed, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
@@ -38,33 +38,30 @@ const ALL: Column<Project>[] = [
   column("Messages kept for", (row) => (kept(row) ? span(kept(row)) : "as the service"), { by: kept, wide: true }),
   timed("Created", (row) => row.created_on, { wide: true }),
 ];
-const PURPOSE: FieldProps = { name: "description", label: "What it is for" };
-const NEW: Action = {
-  label: "New project",
-  fields: [NAME, PURPOSE],
-  run: async ({ name = "", description }) => {
-    await post(`/projects/${name}`, { description });
-    go(["p", name]);
-  },
-};
+const PURPOSE = field("description", "What it is for");
+const KEPT = field("seconds", "Seconds that messages are kept", {
+  type: "number",
+  min: 0,
+  hint: "0: as the service says",
+});
 
-const KEEP = { name: "seconds", label: "Seconds that messages are kept", hint: "0: as the service says" };
+async function make({ name = "", description }: Values) {
+  await post(`/projects/${name}`, { description });
+  go(["p", name]);
+}
 
 function change(row: Project): Action {
-  const seconds = String(kept(row));
-  return {
-    label: "Change",
-    fields: [
-      { ...NAME, value: row.name },
-      { ...PURPOSE, value: row.description ?? "" },
-      { ...KEEP, type: "number", min: 0, value: seconds },
-    ],
-    run: async ({ name = "", description, seconds: wanted }) => {
-      await put(`/projects/${row.name}`, { name, description });
-      if (wanted === seconds) return;
-      await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(wanted) });
-    },
-  };
+  const value = String(kept(row));
+  const fields = [
+    { ...NAME, value: row.name },
+    { ...PURPOSE, value: row.description ?? "" },
+    { ...KEPT, value },
+  ];
+  return asking("Change", fields, async ({ name = "", description, seconds }) => {
+    await put(`/projects/${row.name}`, { name, description });
+    if (seconds === value) return;
+    await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(seconds) });
+  });
 }
 
 function AllProjects() {
@@ -72,11 +69,10 @@ function AllProjects() {
     <Resources<Project>
       title="Projects"
       path="/projects"
-      of="projects"
       columns={ALL}
       empty="There are no projects yet. Make one here, or in a terminal:"
       command="ams projects create garden"
-      make={NEW}
+      make={asking("New project", [NAME, PURPOSE], make)}
       actions={(row) => [change(row)]}
       removed={["Delete", "All its topics, messages, subscriptions and schemas are lost for good."]}
     />

@@ -3,28 +3,27 @@ import { diffLines } from "diff";
 import { post, put } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
-import type { Action } from "../parts/actions";
-import { Badge, Card, linked, Shown, Time } from "../parts/basics";
+import { asking } from "../parts/actions";
+import { Badge, Card, linked, shown, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
-import { type FieldProps, Form, NAME, type Values } from "../parts/form";
+import { ATTRIBUTES, type Choice, Form, field, NAME, type Values } from "../parts/form";
 import { Resource, Resources } from "../parts/resources";
 import { column, valued } from "../parts/table";
 import { go, type PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
 import type { DryRun, Revision, Schema } from "../wire";
 
-const TYPES: [string, string][] = [
+const TYPES: Choice[] = [
   ["json", "JSON Schema"],
   ["avro", "Avro"],
 ];
 
-function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>): FieldProps[] {
-  const hint = "JSON; empty: anything";
+function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>) {
   const placeholder = '{"required": ["site"]}';
   return [
-    { name: "type", label: "Type", value: type, options: TYPES },
-    { name: "schema", label: "What payloads must be", rows: 10, value: text(schema), hint },
-    { name: "attributes", label: "What attributes must be", rows: 3, value: text(attributes), placeholder },
+    field("type", "Type", { value: type, options: TYPES }),
+    field("schema", "What payloads must be", { rows: 10, value: text(schema), hint: "JSON; empty: anything" }),
+    field("attributes", "What attributes must be", { rows: 3, value: text(attributes), placeholder }),
   ];
 }
 
@@ -51,7 +50,6 @@ export function Schemas({ params: { project = "" } }: PageProps) {
       title="Schemas"
       kind={project}
       path={`/projects/${project}/schemas`}
-      of="schemas"
       columns={[
         column("Schema", (row) => linked(project, "schemas", row.name), { by: (row) => shortName(row.name) }),
         valued("Type", (row) => row.type),
@@ -59,19 +57,14 @@ export function Schemas({ params: { project = "" } }: PageProps) {
       ]}
       empty="The project has no schemas. Make one here, or in a terminal:"
       command={`ams schemas create reading --file reading.json --project ${project}`}
-      make={{ label: "New schema", fields: [NAME, ...fieldsOf({})], run: make }}
+      make={asking("New schema", [NAME, ...fieldsOf({})], make)}
     />
   );
 }
 
 export function SchemaPage({ params: { project = "", schema: name = "" } }: PageProps) {
   const base = `/projects/${project}/schemas/${name}`;
-  const revision = (schema: Schema): Action => ({
-    label: "New revision",
-    primary: true,
-    fields: fieldsOf(schema),
-    run: (values) => put(base, bodyOf(values)),
-  });
+  const save = (values: Values) => put(base, bodyOf(values));
   const now = (schema: Schema) => (
     <Card wide title={schema.type}>
       <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
@@ -88,7 +81,7 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
         ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
         ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
       ]}
-      actions={(schema) => [revision(schema)]}
+      actions={(schema) => [{ ...asking("New revision", fieldsOf(schema), save), primary: true }]}
       deleted={["Topics that have it take any message from then on.", ["p", project, "schemas"]]}
     />
   );
@@ -97,19 +90,15 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
 /** Each revision with what changed since the one before. */
 function Revisions({ path }: { path: string }) {
   const loaded = useGet<{ revisions: Revision[] }>(path);
-  return (
-    <Shown of={loaded}>
-      {({ revisions }) =>
-        revisions.map((each, at) => (
-          <Card key={each.revision} wide title={each.revision}>
-            <p>
-              <Badge>{each.type}</Badge> <Time at={each.created_on} age />
-            </p>
-            <Difference before={whole(revisions[at + 1])} after={whole(each)} />
-          </Card>
-        ))
-      }
-    </Shown>
+  return shown(loaded, ({ revisions }) =>
+    revisions.map((each, at) => (
+      <Card key={each.revision} wide title={each.revision}>
+        <p>
+          <Badge>{each.type}</Badge> <Time at={each.created_on} age />
+        </p>
+        <Difference before={whole(revisions[at + 1])} after={whole(each)} />
+      </Card>
+    )),
   );
 }
 
@@ -149,14 +138,11 @@ function Try({ project, base, schema }: { project: string; base: string; schema:
         <Form
           button="Validate"
           onSubmit={validate}
-          fields={[
-            { name: "body", label: avro ? "Payload, as base64" : "Payload", rows: 8 },
-            ofAttributes && { name: "attributes", label: "Attributes", rows: 3, hint: "One name=value a line" },
-          ]}
+          fields={[field("body", avro ? "Payload, as base64" : "Payload", { rows: 8 }), ofAttributes && ATTRIBUTES]}
         />
       </Card>
       <DryRunCard
-        field={{ name: "topic", label: "Topic", required: true, from: `/projects/${project}/topics` }}
+        field={field("topic", "Topic", { required: true, from: `/projects/${project}/topics` })}
         ask={({ topic }, messages) => post<DryRun>(`${base}:dryRun`, { topic, messages })}
       />
     </div>

@@ -4,8 +4,8 @@ import { call, post } from "../api";
 import { localTime, number, plural, rate, shortName, utcTime } from "../format";
 import { useGet } from "../load";
 import { Dialog } from "../parts/actions";
-import { Button, Card, ErrorNote, Shown } from "../parts/basics";
-import { Form } from "../parts/form";
+import { Button, Card, ErrorNote, shown } from "../parts/basics";
+import { Form, field } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import type { Offsets } from "../wire";
 import type { SubscriptionProps } from "./subscriptions";
@@ -34,62 +34,57 @@ export function Seek({ base, project, name, admin, subscription }: SubscriptionP
     offsets.reload();
     close();
   };
-  return (
-    <Shown of={offsets}>
-      {(now) => (
-        <>
-          <p>
-            It stands at <strong>{number(now.current)}</strong>, {plural(now.max - now.current, "message")} before the
-            end of {topic}, which{" "}
-            {now.max > now.min ? `has the ids ${number(now.min)} to ${number(now.max - 1)}` : "is empty"}.
-          </p>
-          <Plots
-            project={project}
-            topics={admin ? [topic] : []}
-            subscriptions={[name]}
-            onPick={picked}
-            plots={(history) => {
-              const counts = history.topics[topic]?.published ?? history.subscriptions[name]?.delivered ?? [];
-              const line = rateLine(admin ? "published" : "delivered", counts, history);
-              return [{ title: "Click where it is to begin", format: rate, lines: [line] }];
-            }}
+  return shown(offsets, (now) => (
+    <>
+      <p>
+        It stands at <strong>{number(now.current)}</strong>, {plural(now.max - now.current, "message")} before the end
+        of {topic}, which {now.max > now.min ? `has the ids ${number(now.min)} to ${number(now.max - 1)}` : "is empty"}.
+      </p>
+      <Plots
+        project={project}
+        topics={admin ? [topic] : []}
+        subscriptions={[name]}
+        onPick={picked}
+        plots={(history) => {
+          const counts = history.topics[topic]?.published ?? history.subscriptions[name]?.delivered ?? [];
+          const line = rateLine(admin ? "published" : "delivered", counts, history);
+          return [{ title: "Click where it is to begin", format: rate, lines: [line] }];
+        }}
+      />
+      {failure && <ErrorNote error={failure} />}
+      <div class="grid">
+        <Card title="To a time">
+          <Form
+            button="Look"
+            onSubmit={({ time = "" }) => toTime(new Date(time))}
+            fields={[field("time", "Time (local)", { type: "datetime-local", required: true })]}
           />
-          {failure && <ErrorNote error={failure} />}
-          <div class="grid">
-            <Card title="To a time">
-              <Form
-                button="Look"
-                onSubmit={({ time = "" }) => toTime(new Date(time))}
-                fields={[{ name: "time", label: "Time (local)", type: "datetime-local", required: true }]}
-              />
-            </Card>
-            <Card title="To an id">
-              <Form
-                button="Look"
-                onSubmit={async ({ id }) => setTarget({ offset: Number(id) })}
-                fields={[{ name: "id", label: "The next message to deliver", type: "number", min: 0, required: true }]}
-              />
-              <div class="actions">
-                <Button label="To the oldest kept" quiet onClick={() => setTarget({ offset: now.min })} />
-                <Button label="To the end" quiet onClick={() => setTarget({ offset: now.max })} />
-              </div>
-            </Card>
+        </Card>
+        <Card title="To an id">
+          <Form
+            button="Look"
+            onSubmit={async ({ id }) => setTarget({ offset: Number(id) })}
+            fields={[field("id", "The next message to deliver", { type: "number", min: 0, required: true })]}
+          />
+          <div class="actions">
+            <Button label="To the oldest kept" quiet onClick={() => setTarget({ offset: now.min })} />
+            <Button label="To the end" quiet onClick={() => setTarget({ offset: now.max })} />
           </div>
-          {target && (
-            <Dialog title={`Move ${name}`} onClose={close}>
-              <Form
-                button="Move"
-                typed={target.offset > now.current ? name : undefined}
-                onSubmit={() => move(target)}
-                onCancel={close}>
-                <Consequence target={target} distance={target.offset - now.current} />
-              </Form>
-            </Dialog>
-          )}
-        </>
+        </Card>
+      </div>
+      {target && (
+        <Dialog title={`Move ${name}`} onClose={close}>
+          <Form
+            button="Move"
+            typed={target.offset > now.current ? name : undefined}
+            onSubmit={() => move(target)}
+            onCancel={close}>
+            <Consequence target={target} distance={target.offset - now.current} />
+          </Form>
+        </Dialog>
       )}
-    </Shown>
-  );
+    </>
+  ));
 }
 
 /** What a move means; where messages would be passed over, the name has to be typed, too. */

@@ -5,9 +5,9 @@ import { number, plural, rate, shortName, span } from "../format";
 import { useCounts } from "../live";
 import { useGet } from "../load";
 import { AccessList } from "../parts/access";
-import type { Action } from "../parts/actions";
-import { Badge, Card, Empty, Facts, linked, Shown, Stat, type Tab, Time } from "../parts/basics";
-import { Act } from "../parts/form";
+import { asking } from "../parts/actions";
+import { Badge, Card, Empty, Facts, Findings, linked, Stat, shown, type Tab, Time } from "../parts/basics";
+import { Act, field } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { MessageCard } from "../parts/message";
 import type { Line } from "../parts/plot";
@@ -25,12 +25,11 @@ export function SubscriptionPage({ params: { project = "", subscription: name = 
   const base = `/projects/${project}/subscriptions/${name}`;
   const admin = administers(useUser(), project);
   const hint = `All other options in a terminal: ams subs update ${name} --project ${project} --help`;
-  const within = { name: "seconds", label: "Seconds", type: "number", min: 0, hint } as const;
-  const deadline = ({ ackDeadlineSeconds }: Subscription): Action => ({
-    label: "Time to acknowledge",
-    fields: [{ ...within, value: String(ackDeadlineSeconds) }],
-    run: ({ seconds }) => post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
-  });
+  const within = field("seconds", "Seconds", { type: "number", min: 0, hint });
+  const deadline = ({ ackDeadlineSeconds }: Subscription) =>
+    asking("Time to acknowledge", [{ ...within, value: String(ackDeadlineSeconds) }], ({ seconds }) =>
+      post(`${base}:modifyAckDeadline`, { ackDeadlineSeconds: Number(seconds) }),
+    );
   const tabs = (subscription: Subscription, reload: () => void): (Tab | false)[] => {
     const all = { project, name, base, subscription, reload, admin };
     const { pushConfig: push, deadLetterPolicy } = subscription;
@@ -79,20 +78,12 @@ function Overview({ project, name, base, subscription }: SubscriptionProps) {
         <Stat label="Lost to retention" value={number(standing?.lost)} wrong={(standing?.lost ?? 0) > 0} />
       </dl>
       <Card title="Is anything wrong?" wide>
-        <Shown of={doctor}>
-          {({ healthy, findings }) => (
-            <>
-              <Badge tone={healthy ? "good" : "bad"}>{healthy ? "All is well" : "Something has to be done"}</Badge>
-              <ul class="findings">
-                {findings.map((finding) => (
-                  <li key={finding.text} class={finding.wrong ? "wrong" : ""}>
-                    {visible(finding.text)}
-                  </li>
-                ))}
-              </ul>
-            </>
-          )}
-        </Shown>
+        {shown(doctor, ({ healthy, findings }) => (
+          <>
+            <Badge tone={healthy ? "good" : "bad"}>{healthy ? "All is well" : "Something has to be done"}</Badge>
+            <Findings of={findings} />
+          </>
+        ))}
       </Card>
       <Plots project={project} subscriptions={[name]} plots={(history) => plotsOf(history, name)} />
       <Facts

@@ -3,9 +3,9 @@ import { useState } from "preact/hooks";
 import { put } from "../api";
 import { number, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
-import type { Action } from "../parts/actions";
+import { type Action, asking } from "../parts/actions";
 import { Badge, linked } from "../parts/basics";
-import { NAME } from "../parts/form";
+import { field, NAME, tick } from "../parts/form";
 import { Resources } from "../parts/resources";
 import { type Column, column, timed } from "../parts/table";
 import { administers, useUser } from "../rights";
@@ -33,7 +33,6 @@ export function Subscriptions({ params: { project = "" } }: PageProps) {
       title="Subscriptions"
       kind={project}
       path={`/projects/${project}/subscriptions`}
-      of="subscriptions"
       columns={subscriptionColumns(project, sample?.counts)}
       onSight={(rows) => setSight(rows.slice(0, MOST_WATCHED).map((row) => shortName(row.name)))}
       empty={admin ? "There are no subscriptions yet. Make one here, or in a terminal:" : nobody}
@@ -64,36 +63,23 @@ function delivery({ pushConfig: push, type, detached }: Subscription): string[] 
   return all.filter((each): each is string => Boolean(each));
 }
 
+const SECONDS = field("seconds", "Seconds to acknowledge in", { type: "number", value: "10", min: 0 });
+const HINT = "Of a parallel one; empty: all messages";
+const FILTER = field("filter", "Filter", { placeholder: 'attributes.lang = "en"', hint: HINT });
+const PARALLEL = tick("parallel", "Parallel: each message is acknowledged by itself");
+
 /** Makes a subscription of a topic, or of one that is chosen. */
-export function newSubscription(project: string, topic?: string): Action {
-  return {
-    label: "New subscription",
-    fields: [
-      NAME,
-      topic === undefined && {
-        name: "topic",
-        label: "Topic",
-        required: true,
-        options: [["", "Choose a topic"]],
-        from: `/projects/${project}/topics`,
-      },
-      { name: "seconds", label: "Seconds to acknowledge in", type: "number", value: "10", min: 0 },
-      {
-        name: "filter",
-        label: "Filter",
-        placeholder: 'attributes.lang = "en"',
-        hint: "Of a parallel one; empty: all messages",
-      },
-      { name: "parallel", tick: "Parallel: each message is acknowledged by itself" },
-    ],
-    run: async ({ name = "", topic: chosen = `projects/${project}/topics/${topic}`, seconds, filter, parallel }) => {
-      await put(`/projects/${project}/subscriptions/${encodeURIComponent(name)}`, {
-        topic: chosen,
-        ackDeadlineSeconds: Number(seconds),
-        ...(filter ? { filter } : {}),
-        ...(parallel ? { type: "parallel" } : {}),
-      });
-      go(["p", project, "subscriptions", name]);
-    },
-  };
+export function newSubscription(project: string, of?: string): Action {
+  const from = `/projects/${project}/topics`;
+  const chosen = field("topic", "Topic", { required: true, options: [["", "Choose a topic"]], from });
+  const fields = [NAME, ...(of ? [] : [chosen]), SECONDS, FILTER, PARALLEL];
+  return asking("New subscription", fields, async ({ name = "", topic, seconds, filter, parallel }) => {
+    await put(`/projects/${project}/subscriptions/${encodeURIComponent(name)}`, {
+      topic: topic ?? `projects/${project}/topics/${of}`,
+      ackDeadlineSeconds: Number(seconds),
+      filter: filter || undefined,
+      type: parallel ? "parallel" : undefined,
+    });
+    go(["p", project, "subscriptions", name]);
+  });
 }

@@ -5,10 +5,10 @@ import { bytes, number, rate, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { AccessList } from "../parts/access";
-import { type Action, Acts } from "../parts/actions";
-import { Card, Command, Facts, linked, Shown, Stat, type Tab, Time } from "../parts/basics";
+import { Acts, asking } from "../parts/actions";
+import { Card, Command, Facts, linked, Stat, shown, type Tab, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
-import { Form, type Values } from "../parts/form";
+import { ATTRIBUTES, Form, field, tick, type Values } from "../parts/form";
 import { Plots, rateLine } from "../parts/history";
 import { Resource } from "../parts/resources";
 import { Table } from "../parts/table";
@@ -32,12 +32,11 @@ export function TopicPage({ params: { project = "", topic: name = "" } }: PagePr
   const base = `/projects/${project}/topics/${name}`;
   const admin = administers(useUser(), project);
   const hint = "0: as the project says. A shorter time holds for all messages at once, a longer one for those to come";
-  const kept = { name: "seconds", label: "Seconds that messages are kept", type: "number", min: 0, hint } as const;
-  const retention = ({ retentionSeconds = 0 }: Topic): Action => ({
-    label: "Retention",
-    fields: [{ ...kept, value: String(retentionSeconds) }],
-    run: ({ seconds }) => post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }),
-  });
+  const kept = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint });
+  const retention = ({ retentionSeconds = 0 }: Topic) =>
+    asking("Retention", [{ ...kept, value: String(retentionSeconds) }], ({ seconds }) =>
+      post(`${base}:modifyRetention`, { retentionSeconds: Number(seconds) }),
+    );
   const tabs = (topic: Topic, reload: () => void): (Tab | false)[] => {
     const all = { project, name, base, topic, reload, admin };
     const access = <AccessList title="Who may publish" project={project} path={base} of="publisher" />;
@@ -83,17 +82,15 @@ function TopicOverview({ project, name, base, topic, admin }: Props) {
       <Plots project={project} topics={[name]} plots={(history) => plotsOf(history, name)} />
       {admin && (
         <Card title="Subscriptions" wide actions={<Acts action={newSubscription(project, name)} />}>
-          <Shown of={readers}>
-            {(all) => (
-              <Table
-                label={`Subscriptions of ${name}`}
-                rows={all}
-                columns={columns}
-                empty="Nobody reads this topic. Make a subscription here, or in a terminal:"
-                command={`ams subs create watering --topic ${name} --project ${project}`}
-              />
-            )}
-          </Shown>
+          {shown(readers, (all) => (
+            <Table
+              label={`Subscriptions of ${name}`}
+              rows={all}
+              columns={columns}
+              empty="Nobody reads this topic. Make a subscription here, or in a terminal:"
+              command={`ams subs create watering --topic ${name} --project ${project}`}
+            />
+          ))}
         </Card>
       )}
       <Facts
@@ -135,10 +132,10 @@ function Publish({ base, name, project }: Props) {
         button="Publish"
         onSubmit={publish}
         fields={[
-          { name: "body", label: "Body", rows: 8 },
-          { name: "base64", tick: "The body is base64" },
-          { name: "attributes", label: "Attributes", rows: 3, placeholder: "lang=en", hint: "One name=value a line" },
-          { name: "orderingKey", label: "Ordering key" },
+          field("body", "Body", { rows: 8 }),
+          tick("base64", "The body is base64"),
+          { ...ATTRIBUTES, placeholder: "lang=en" },
+          field("orderingKey", "Ordering key"),
         ]}
       />
       <p class="quiet">In a terminal:</p>

@@ -3,20 +3,14 @@ import { useState } from "preact/hooks";
 import { put } from "../api";
 import { number, rate, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
+import { asking } from "../parts/actions";
 import { linked } from "../parts/basics";
-import { type FieldProps, NAME, type Values } from "../parts/form";
+import { type Choice, field, NAME, type Values } from "../parts/form";
 import { Resources } from "../parts/resources";
 import { type Column, column, timed, valued } from "../parts/table";
 import { administers, useUser } from "../rights";
 import { go, type PageProps } from "../router";
 import type { Topic } from "../wire";
-
-const schemaOf = (project: string): FieldProps => ({
-  name: "schema",
-  label: "Schema",
-  options: [["", "none: it takes any message"]],
-  from: `/projects/${project}/schemas`,
-});
 
 export function Topics({ params: { project = "" } }: PageProps) {
   const user = useUser();
@@ -36,18 +30,19 @@ export function Topics({ params: { project = "" } }: PageProps) {
     await put(`/projects/${project}/topics/${encodeURIComponent(name)}`, schema ? { schema } : {});
     go(["p", project, "topics", name]);
   };
+  const any: Choice[] = [["", "none: it takes any message"]];
+  const schema = field("schema", "Schema", { options: any, from: `/projects/${project}/schemas` });
   const nobody = `No topic lists ${user.name}. Ask an administrator of ${project} to put you on its access list.`;
   return (
     <Resources<Topic>
       title="Topics"
       kind={project}
       path={`/projects/${project}/topics`}
-      of="topics"
       columns={columns}
       onSight={(rows) => setSight(rows.slice(0, MOST_WATCHED).map((row) => shortName(row.name)))}
       empty={admin ? "There are no topics yet. Make one here, or in a terminal:" : nobody}
       command={admin ? `ams topics create readings --project ${project}` : undefined}
-      make={admin && { label: "New topic", fields: [NAME, schemaOf(project)], run: make }}
+      make={admin && asking("New topic", [NAME, schema], make)}
     />
   );
 }

@@ -2,8 +2,8 @@
 import { post } from "../api";
 import { useGet } from "../load";
 import type { User } from "../wire";
-import { Card, Empty, Shown } from "./basics";
-import { Act, type Choice, Form } from "./form";
+import { Card, Empty, shown } from "./basics";
+import { Act, type Choice, Form, field } from "./form";
 
 export function AccessList(props: { title: string; project: string; path: string; of: "publisher" | "consumer" }) {
   const { path, project, of: role } = props;
@@ -23,27 +23,25 @@ export function AccessList(props: { title: string; project: string; path: string
   ];
   return (
     <Card title={props.title}>
-      <Shown of={list}>
-        {({ authorized_users: users }) => (
-          <>
-            {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
-            <ul class="names">
-              {users.map((user) => (
-                <li key={user}>
-                  {user}
-                  <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
-                </li>
-              ))}
-            </ul>
-            <Form
-              inline
-              button="Add"
-              onSubmit={({ name = "" }) => put([...users, name])}
-              fields={[{ name: "name", label: `Add a ${role}`, required: true, options: options(users) }]}
-            />
-          </>
-        )}
-      </Shown>
+      {shown(list, ({ authorized_users: users }) => (
+        <>
+          {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
+          <ul class="names">
+            {users.map((user) => (
+              <li key={user}>
+                {user}
+                <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
+              </li>
+            ))}
+          </ul>
+          <Form
+            inline
+            button="Add"
+            onSubmit={({ name = "" }) => put([...users, name])}
+            fields={[field("name", `Add a ${role}`, { required: true, options: options(users) })]}
+          />
+        </>
+      ))}
     </Card>
   );
 }

@@ -1,19 +1,36 @@
 /** What can be done with something: a button, which may ask by a form in a dialog before, and show a secret after. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { remove } from "../api";
+import { go } from "../router";
 import { Button, Command } from "./basics";
-import { Act, type Asked, Form, type Values } from "./form";
+import { Act, type FieldProps, Form, tick, type Values } from "./form";
 
 export interface Action {
   label: string;
   primary?: boolean;
   /** What is asked before, by a form. */
-  fields?: (Asked | false)[];
+  fields?: (FieldProps | false)[];
   /** Of what cannot be undone: the name that has to be typed, and what is lost. */
   typed?: [name: string, consequence: string];
   run: (values: Values) => Promise<unknown>;
   /** What of its answer is shown, once. */
-  gives?: "token" | "secret";
+  gives?: "token" | "secret" | undefined;
+}
+
+/** Asks by a form before it is done. */
+export function asking(label: string, fields: FieldProps[], run: Action["run"], gives?: Action["gives"]): Action {
+  return { label, fields, run, gives };
+}
+
+/** Cannot be undone: it is done once the name was typed, under what is lost. */
+export function final(label: string, name: string, lost: string, run: Action["run"], gives?: Action["gives"]): Action {
+  return { label, typed: [name, lost], run, gives };
+}
+
+/** Deletes what is at a path, and goes `back` to a page. */
+export function removal(label: string, name: string, lost: string, path: string, back?: string[]): Action {
+  return final(label, name, lost, () => remove(path).then(() => back && go(back)));
 }
 
 /** Buttons of actions, after each of which `reload` is called; `once` is the place for what is shown once. */
@@ -91,6 +108,6 @@ export function ticked(values: Values, names: readonly string[]): string[] {
   return names.filter((name) => values[name] === "on");
 }
 
-export function ticks(names: readonly string[], chosen: string[] = []): Asked[] {
-  return names.map((name) => ({ name, tick: name, checked: chosen.includes(name) }));
+export function ticks(names: readonly string[], chosen: string[] = []): FieldProps[] {
+  return names.map((name) => tick(name, name, chosen.includes(name)));
 }

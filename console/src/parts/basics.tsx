@@ -6,6 +6,7 @@ import { localTime, shortName, span, utcTime } from "../format";
 import type { Loaded } from "../load";
 import { href, useQuery } from "../router";
 import { visible } from "../text";
+import type { Finding } from "../wire";
 
 interface Children {
   children?: ComponentChildren;
@@ -74,6 +75,19 @@ export function Facts(props: { rows: Fact[] }) {
   );
 }
 
+/** What the service's doctor found, in its words. */
+export function Findings(props: { of: Finding[] }) {
+  return (
+    <ul class="findings">
+      {props.of.map(({ text, wrong }) => (
+        <li key={text} class={wrong ? "wrong" : ""}>
+          {visible(text)}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 export type Tone = "good" | "bad" | "warn" | "calm";
 
 export function Badge(props: Children & { tone?: Tone }) {
@@ -127,13 +141,12 @@ export function Button({ label, name, quiet, pressed, ...rest }: ButtonProps) {
   );
 }
 
-/** Shows what was loaded, that it is loading, or why it could not be; what is there stays while it is tried again. */
-export function Shown<T>(props: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
-  const { data, error, reload } = props.of;
+/** What was loaded as `show` shows it, that it is loading, or why it could not be; what is there stays meanwhile. */
+export function shown<T>({ data, error, reload }: Loaded<T>, show: (data: T) => ComponentChildren) {
   return (
     <>
       {error && <ErrorNote error={error} again={reload} />}
-      {data && props.children(data)}
+      {data && show(data)}
       {!data && !error && (
         <p class="quiet" role="status">
           Loading…

@@ -5,7 +5,7 @@ import { number, plural } from "../format";
 import { visible } from "../text";
 import type { DryRun, Offsets } from "../wire";
 import { Card, Note } from "./basics";
-import { type Choice, type FieldProps, Form, type Values } from "./form";
+import { type Choice, type FieldProps, Form, field, type Values } from "./form";
 
 const DAY = 86_400_000;
 const MOST = 10_000;
@@ -31,7 +31,7 @@ export function DryRunCard(props: Props) {
     const messages = values.which === "day" ? await ofLastDay(`/${topic}`) : Number(values.which);
     setTried(messages > 0 ? await props.ask(values, messages) : { checked: 0, refused: 0, reasons: [] });
   };
-  const which = { name: "which", label: "Messages", options: WHICH, hint: "Nothing is changed" };
+  const which = field("which", "Messages", { options: WHICH, hint: "Nothing is changed" });
   return (
     <Card title="On messages that are there">
       <Form button="Dry run" onSubmit={run} fields={[props.field, which]} />

@@ -3,7 +3,7 @@ import { isFinal } from "../api";
 import { useGet } from "../load";
 import { useQuery } from "../router";
 import type { History } from "../wire";
-import { Button, Card, Shown } from "./basics";
+import { Button, Card, shown } from "./basics";
 import { type Line, Plot } from "./plot";
 
 interface PlotsProps {
@@ -30,22 +30,18 @@ export function Plots({ project, topics = [], subscriptions = [], plots, onPick 
   const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
   // A service of an earlier release has none; all else of the page is of use without.
   if (isFinal(loaded.error)) return <p class="quiet">There are no plots: {loaded.error?.message}</p>;
-  return (
-    <Shown of={loaded}>
-      {(history) => (
-        <>
-          <SpanChoice />
-          <div class="grid">
-            {plots(history).map((each) => (
-              <Card key={each.title} title={each.title}>
-                <Plot {...each} times={timesOf(history, each.lines[0]?.values.length ?? 0)} onPick={onPick} />
-              </Card>
-            ))}
-          </div>
-        </>
-      )}
-    </Shown>
-  );
+  return shown(loaded, (history) => (
+    <>
+      <SpanChoice />
+      <div class="grid">
+        {plots(history).map((each) => (
+          <Card key={each.title} title={each.title}>
+            <Plot {...each} times={timesOf(history, each.lines[0]?.values.length ?? 0)} onPick={onPick} />
+          </Card>
+        ))}
+      </div>
+    </>
+  ));
 }
 
 function SpanChoice() {

@@ -1,17 +1,16 @@
 /** Pages by a description: of things of one kind, and of one thing; what is asked, what is shown, and what can be done. */
-import { remove } from "../api";
+import { shortName } from "../format";
 import { useGet } from "../load";
-import { go } from "../router";
-import { type Action, useActions } from "./actions";
-import { Card, Page, Shown, type Tab, Tabs } from "./basics";
+import { type Action, removal, useActions } from "./actions";
+import { Card, Page, shown, type Tab, Tabs } from "./basics";
 import { column, nameOf, Table, type TableProps } from "./table";
 
 interface Props<T> extends Omit<TableProps<T>, "label" | "rows"> {
   title: string;
   kind?: string;
-  /** Of a GET, and where in its answer the rows are. */
+  /** Of a GET, and where in its answer the rows are unless they have the name of its last part. */
   path: string;
-  of: string;
+  of?: string;
   make?: Action | Action[] | false;
   actions?: (row: T) => Action[];
   /** Of rows that are deleted by a DELETE of `path` and their name: what that is called, and what is lost. */
@@ -21,7 +20,17 @@ interface Props<T> extends Omit<TableProps<T>, "label" | "rows"> {
 }
 
 export function Resources<T extends object>(props: Props<T>) {
-  const { title, kind = "", path, of, make, actions, removed, inside, ...table } = props;
+  const {
+    title,
+    kind = "",
+    path,
+    of = shortName(path.split("?")[0]),
+    make,
+    actions,
+    removed,
+    inside,
+    ...table
+  } = props;
   const loaded = useGet<Record<string, T[]>>(path);
   const { buttons, once } = useActions(loaded.reload);
   const cell = (row: T) => {
@@ -35,17 +44,12 @@ export function Resources<T extends object>(props: Props<T>) {
   const Frame = inside ? Card : Page;
   return (
     <Frame title={title} kind={kind} wide actions={made}>
-      <Shown of={loaded}>
-        {(answer) => <Table {...table} columns={columns} label={label} rows={answer[of] ?? []} />}
-      </Shown>
+      {shown(loaded, (answer) => (
+        <Table {...table} columns={columns} label={label} rows={answer[of] ?? []} />
+      ))}
       {once}
     </Frame>
   );
-}
-
-/** Deletes what is at a path, once its name was typed. */
-export function removal(label: string, name: string, consequence: string, path: string, back?: string[]): Action {
-  return { label, typed: [name, consequence], run: () => remove(path).then(() => back && go(back)) };
 }
 
 interface OneProps<T> {
@@ -69,7 +73,9 @@ export function Resource<T>({ title, kind, path, tabs, actions, deleted }: OnePr
   }
   return (
     <Page title={title} kind={kind} actions={buttons(all)}>
-      <Shown of={loaded}>{(data) => <Tabs tabs={tabs(data, loaded.reload)} />}</Shown>
+      {shown(loaded, (data) => (
+        <Tabs tabs={tabs(data, loaded.reload)} />
+      ))}
       {once}
     </Page>
   );

@@ -140,6 +140,12 @@ export function Table<T>(props: TableProps<T>) {
   );
 }
 
+/** What a table has for a spreadsheet: its columns by their names, and in them what they are sorted by. */
+export function asCsv<T>(rows: T[], columns: Column<T>[]): string {
+  const lines = [columns.map(({ id }) => id), ...rows.map((row) => columns.map(({ by }) => by?.(row)))];
+  return lines.map((line) => `${line.join(",")}\r\n`).join("");
+}
+
 function classOf<T>(column: Column<T>): string {
   return `${column.right ? "right" : ""} ${column.wide ? "if-wide" : ""}`.trim();
 }

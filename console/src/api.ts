@@ -10,7 +10,7 @@ export interface Session {
   service: string;
   token: string;
   user: User;
-  /** Fetches a new token without asking its user. */
+  /** Fetches a new token without asking its user, where the issuer allows it. */
   refresh?: (() => Promise<string>) | undefined;
 }
 
@@ -95,9 +95,8 @@ export function isFinal(error: unknown): boolean {
 }
 
 /** Of these the API says that nothing was done; another 503 may have been in the middle of something. */
-function isToBeRepeated(error: ApiError, request: Request): boolean {
-  if (error.code === 429) return true;
-  return error.code === 503 && error.retryAfter > 0 && (request.method ?? "GET") === "GET";
+function isToBeRepeated({ code, retryAfter }: ApiError, { method = "GET" }: Request): boolean {
+  return code === 429 || (code === 503 && retryAfter > 0 && method === "GET");
 }
 
 async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
@@ -109,24 +108,19 @@ async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
 }
 
 /** One request without any of this, for a token that is not known to be good. */
-export async function send(service: string, token: string, path: string, request: Request): Promise<Response> {
-  const headers: Record<string, string> = { Authorization: `Bearer ${token}`, ...request.headers };
-  if (request.body !== undefined) headers["Content-Type"] = "application/json";
-  let answer: Response;
-  try {
-    answer = await fetch(address(service, path, request.query), {
-      method: request.method ?? "GET",
-      headers,
-      credentials: "omit",
-      cache: "no-store",
-      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
-      ...(request.signal ? { signal: request.signal } : {}),
-    });
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw unreachable(String(error instanceof Error ? error.message : error));
-  }
-  noteClock(answer);
+export async function send(service: string, token: string, path: string, request: Request = {}): Promise<Response> {
+  const { method = "GET", body, query = {}, signal = null } = request;
+  const json = body === undefined ? {} : { "Content-Type": "application/json" };
+  const headers = { Authorization: `Bearer ${token}`, ...json, ...request.headers };
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  const asked = { method, headers, body: JSON.stringify(body) ?? null, signal } as const;
+  const address = `${service}/v1${path}${text && `?${text}`}`;
+  const answer = await fetch(address, { ...asked, credentials: "omit", cache: "no-store" }).catch((error: Error) => {
+    throw error.name === "AbortError" ? error : unreachable(error.message);
+  });
+  const date = Date.parse(answer.headers.get("Date") ?? "");
+  if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
   if (!answer.ok) throw await refusal(answer);
   return answer;
 }
@@ -135,28 +129,17 @@ function unreachable(why: string): ApiError {
   return new ApiError(0, `The service cannot be reached (${why})`);
 }
 
-export function address(service: string, path: string, query: Request["query"] = {}): string {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
-  return `${service}/v1${path}${text ? `?${text}` : ""}`;
-}
-
 async function refusal(answer: Response): Promise<ApiError> {
   const id = answer.headers.get("X-Request-Id") ?? "";
   const after = Number(answer.headers.get("Retry-After")) || 0;
   const text = await answer.text().catch(() => "");
-  let message = "";
+  let message = text.slice(0, 300) || answer.statusText || "The service answered without a word";
   try {
     message = String(JSON.parse(text).error.message);
   } catch {
-    message = text.slice(0, 300) || answer.statusText || "The service answered without a word";
+    // It is of something before the service, and not in the API's form.
   }
   return new ApiError(answer.status, message, id, after);
-}
-
-function noteClock(answer: Response): void {
-  const date = Date.parse(answer.headers.get("Date") ?? "");
-  if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
 }
 
 /** Time by the service's clock, which what it answers is measured by. */
@@ -168,7 +151,7 @@ export function serviceNow(): number {
 let renewing: Promise<void> | null = null;
 
 /** Ask for a new token, once for all requests that wait for one; raise the error where the token is not to blame. */
-export async function renew(from: Session, error: ApiError): Promise<void> {
+async function renew(from: Session, error: ApiError): Promise<void> {
   if (session.peek()?.token !== from.token) return;
   renewing ??= askForToken(from, error).finally(() => {
     renewing = null;
@@ -206,6 +189,6 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
 }
 
 export async function profile(service: string, token: string): Promise<User> {
-  const answer = await send(service, token, "/users/profile", {});
+  const answer = await send(service, token, "/users/profile");
   return (await answer.json()) as User;
 }

@@ -24,20 +24,16 @@ const MOST_ITEMS = 1_000_000;
 export function decodeAvro(schema: unknown, data: Uint8Array): unknown {
   const reader = new Reader(data);
   const value = reader.value(schema as AvroSchema, "", 0);
-  if (!reader.atEnd) throw new Error("there are bytes behind the datum");
+  if (reader.at < data.length) throw new Error("there are bytes behind the datum");
   return value;
 }
 
 class Reader {
-  private at = 0;
+  at = 0;
   private items = 0;
   private readonly names = new Map<string, Complex>();
 
   constructor(private readonly data: Uint8Array) {}
-
-  get atEnd(): boolean {
-    return this.at === this.data.length;
-  }
 
   value(schema: AvroSchema, space: string, depth: number): unknown {
     if (depth > DEEPEST || ++this.items > MOST_ITEMS) throw new Error("the datum is too large to be shown");

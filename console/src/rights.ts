@@ -21,12 +21,10 @@ export const administers = has();
 export const publishes = has("publisher");
 export const consumes = has("consumer");
 
-/** Whether one sees how the service is. */
 export function mayLook(user: User): boolean {
   return isServiceAdmin(user) || user.service_roles.includes("admin_viewer");
 }
 
-/** Whether one administers any project. */
 export function administersAny(user: User): boolean {
   return isServiceAdmin(user) || (user.projects ?? []).some((each) => administers(user, each.project));
 }

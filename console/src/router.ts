@@ -1,15 +1,10 @@
 /** The address says which page is shown and how: `#/p/PROJECT/topics/TOPIC?tab=messages&from=3`. */
 import { signal } from "@preact/signals";
 
-interface Route {
-  path: string[];
-  query: URLSearchParams;
-}
+type Route = { path: string[]; query: URLSearchParams };
 
 /** What a page is given: the parts of its address that have a name, as the project. */
-export interface PageProps {
-  params: Record<string, string>;
-}
+export type PageProps = { params: Record<string, string> };
 
 function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
@@ -37,8 +32,8 @@ addEventListener("hashchange", () => {
   route.value = parse(location.hash);
 });
 
-export function go(path: string[], query: Record<string, string> = {}): void {
-  location.hash = href(path, query);
+export function go(path: string[]): void {
+  location.hash = href(path);
 }
 
 /** Put another address in the place of this one, so that "back" does not come to it. */

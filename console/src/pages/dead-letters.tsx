@@ -27,14 +27,13 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
     for (const letter of letters) await redrive(project, source, target, letter);
     return `Published to ${target}.`;
   };
-  const none = (
-    <Empty command={`ams dead list ${name} --project ${project}`}>
-      Nothing of this subscription is in {source}. In a terminal:
-    </Empty>
-  );
   return shown(loaded, ({ messages }) => (
     <>
-      {messages.length === 0 && none}
+      {messages.length === 0 && (
+        <Empty command={`ams dead list ${name} --project ${project}`}>
+          Nothing of this subscription is in {source}. In a terminal:
+        </Empty>
+      )}
       {messages.length > 0 && (
         <Card wide>
           <p>

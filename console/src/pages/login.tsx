@@ -2,7 +2,7 @@
 import { type Config, logIn, ownService } from "../login";
 import { startLogin } from "../oidc";
 import { Card, ErrorNote } from "../parts/basics";
-import { Act, Form, field, tick, type Values } from "../parts/form";
+import { Act, Form, field, TOKEN, tick, type Values } from "../parts/form";
 
 const WHERE = "Its address, without /v1";
 
@@ -32,7 +32,7 @@ export function Login(props: { config: Config; problem: Error | null }) {
           button="Log in"
           onSubmit={submit}
           fields={[
-            field("token", "Token", { type: "password", required: true, autofocus: true }),
+            TOKEN,
             elsewhere && field("service", "Service", { type: "url", value: own, required: true, hint: WHERE }),
             tick("keep", "Keep it in this browser until I log out"),
           ]}

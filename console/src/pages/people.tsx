@@ -1,8 +1,8 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
 import { post, put } from "../api";
-import { type Action, asking, final, removal, ticked, ticks } from "../parts/actions";
+import { type Action, asking, confirmed, removal, ticked, ticks } from "../parts/actions";
 import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
-import { type Choice, field, NAME, type Values } from "../parts/form";
+import { field, NAME, type Values } from "../parts/form";
 import { Resource, Resources } from "../parts/resources";
 import { column, nameOf, timed, valued } from "../parts/table";
 import { isServiceAdmin, rolesIn, useUser } from "../rights";
@@ -38,7 +38,7 @@ export function Members({ params: { project = "" } }: PageProps) {
       asking("Roles", ticks(ROLES, rolesIn({ name, ...row }, project)), (to) =>
         put(`${path}/${name}`, memberships(to)),
       ),
-      final("Remove", name, lost, () => post(`${path}/${name}:remove`)),
+      confirmed("Remove", name, lost, () => post(`${path}/${name}:remove`)),
     ];
   };
   const all = isServiceAdmin(useUser());
@@ -117,7 +117,7 @@ export function UserPage({ params: { user = "" } }: PageProps) {
       ]}
       actions={(row) => [
         asking("Change", fields(row), change),
-        final("New token", user, dead, () => post(`${path}:refreshToken`), "token"),
+        confirmed("New token", user, dead, () => post(`${path}:refreshToken`), "token"),
       ]}
       deleted={["The user goes with its tokens, and from all projects and access lists.", ["users"]]}
     />
@@ -132,17 +132,11 @@ export function OwnTokens() {
   );
 }
 
-/** Days that a token lives. */
-const LIVES: Choice[] = [
-  ["1", "a day"],
-  ["30", "30 days"],
-  ["365", "a year"],
-  ["", "until it is revoked"],
-];
+const DAYS = { 1: "a day", 30: "30 days", 365: "a year", "": "until it is revoked" };
 const RIGHTS = "An action and a resource a line; none: all that the user may";
 const NEW_TOKEN = [
   NAME,
-  field("days", "Good for", { options: LIVES }),
+  field("days", "Good for", { options: DAYS }),
   field("rights", "Rights", { rows: 3, placeholder: "topics:publish projects/P/topics/T", hint: RIGHTS }),
 ];
 

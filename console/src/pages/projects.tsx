@@ -39,11 +39,8 @@ const ALL: Column<Project>[] = [
   timed("Created", (row) => row.created_on, { wide: true }),
 ];
 const PURPOSE = field("description", "What it is for");
-const KEPT = field("seconds", "Seconds that messages are kept", {
-  type: "number",
-  min: 0,
-  hint: "0: as the service says",
-});
+const HINT = "0: as the service says";
+const KEPT = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint: HINT });
 
 async function make({ name = "", description }: Values) {
   await post(`/projects/${name}`, { description });

@@ -2,9 +2,9 @@
 import { post } from "../api";
 import { bytes, number, shortName } from "../format";
 import { useGet } from "../load";
-import { type Action, final, useActions } from "../parts/actions";
+import { type Action, confirmed, useActions } from "../parts/actions";
 import { Badge, Card, Command, Empty, Facts, Note, Stat, shown, Time, type Tone } from "../parts/basics";
-import { Act, type Choice, Form, field, tick, type Values } from "../parts/form";
+import { Act, Form, field, tick, type Values } from "../parts/form";
 import { type Column, column, Table, timed, valued } from "../parts/table";
 import { visible } from "../text";
 import type { PushAttempt, PushConfig, PushReport } from "../wire";
@@ -107,15 +107,8 @@ function kept(config: PushConfig): Partial<PushConfig> {
   return { ...rest, ...(type === "disabled" ? { authorizationHeader: { type } } : {}) };
 }
 
-const KINDS: Choice[] = [
-  ["http_endpoint", "HTTPS endpoint"],
-  ["mattermost", "Mattermost hook"],
-];
-const POLICIES: Choice[] = [
-  ["linear", "linear"],
-  ["slowstart", "slow start"],
-  ["exponential", "exponential"],
-];
+const KINDS = { http_endpoint: "HTTPS endpoint", mattermost: "Mattermost hook" };
+const POLICIES = { linear: "linear", slowstart: "slow start", exponential: "exponential" };
 const ASIDE = "Where messages go that are refused too often; empty: they are tried without limit";
 const STOPPED = "It is pulled from then on and keeps its position; endpoint, hash and secrets are forgotten.";
 
@@ -136,6 +129,7 @@ function fieldsOf(config: PushConfig, ordered: boolean) {
 
 function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
   const config = subscription.pushConfig;
+  const fields = fieldsOf(config, subscription.type !== "parallel");
   const { buttons, once } = useActions(reload);
   const change = (pushConfig: PushConfig) => post(`${base}:modifyPushConfig`, { pushConfig });
   const save = async ({ type = "", url = "", most, policy = "", decode, dead, attempts }: Values) => {
@@ -151,15 +145,11 @@ function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
     return "It holds from the next delivery on.";
   };
   const secret: Action = { label: "New signing secret", run: () => post(`${base}:rotatePushSecret`), gives: "secret" };
-  const stop = final("Stop delivering", name, STOPPED, () => change({}));
+  const stop = confirmed("Stop delivering", name, STOPPED, () => change({}));
   const actions = config.type === "http_endpoint" ? [secret, stop] : config.type ? [stop] : [];
   return (
     <Card title="Endpoint" actions={buttons(actions)}>
-      <Form
-        button={config.type ? "Change" : "Deliver there"}
-        onSubmit={save}
-        fields={fieldsOf(config, subscription.type !== "parallel")}
-      />
+      <Form button={config.type ? "Change" : "Deliver there"} onSubmit={save} fields={fields} />
       {once}
     </Card>
   );

@@ -6,17 +6,14 @@ import { useGet } from "../load";
 import { asking } from "../parts/actions";
 import { Badge, Card, linked, shown, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
-import { ATTRIBUTES, type Choice, Form, field, NAME, type Values } from "../parts/form";
+import { ATTRIBUTES, Form, field, NAME, type Values } from "../parts/form";
 import { Resource, Resources } from "../parts/resources";
 import { column, valued } from "../parts/table";
 import { go, type PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
-import type { DryRun, Revision, Schema } from "../wire";
+import type { Revision, Schema } from "../wire";
 
-const TYPES: Choice[] = [
-  ["json", "JSON Schema"],
-  ["avro", "Avro"],
-];
+const TYPES = { json: "JSON Schema", avro: "Avro" };
 
 function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>) {
   const placeholder = '{"required": ["site"]}';
@@ -36,15 +33,13 @@ function bodyOf({ type, schema, attributes }: Values): object {
   return { type, schema: parsed(schema), attributes: parsed(attributes) ?? {} };
 }
 
-function checks(row: Schema): string {
-  return [text(row.schema) && "payload", text(row.attributes) && "attributes"].filter(Boolean).join(", ");
-}
-
 export function Schemas({ params: { project = "" } }: PageProps) {
   const make = async ({ name = "", ...rest }: Values) => {
     await post(`/projects/${project}/schemas/${name}`, bodyOf(rest));
     go(["p", project, "schemas", name]);
   };
+  const checks = ({ schema, attributes }: Schema) =>
+    [text(schema) && "payload", text(attributes) && "attributes"].filter(Boolean).join(", ");
   return (
     <Resources<Schema>
       title="Schemas"
@@ -90,42 +85,42 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
 /** Each revision with what changed since the one before. */
 function Revisions({ path }: { path: string }) {
   const loaded = useGet<{ revisions: Revision[] }>(path);
+  const whole = ({ type, schema, attributes }: Revision) =>
+    [`type: ${type}`, text(schema), text(attributes)].filter(Boolean).join("\n");
   return shown(loaded, ({ revisions }) =>
     revisions.map((each, at) => (
       <Card key={each.revision} wide title={each.revision}>
         <p>
           <Badge>{each.type}</Badge> <Time at={each.created_on} age />
         </p>
-        <Difference before={whole(revisions[at + 1])} after={whole(each)} />
+        <pre class="diff">
+          {difference(
+            revisions
+              .slice(at + 1, at + 2)
+              .map(whole)
+              .join(""),
+            whole(each),
+          )}
+        </pre>
       </Card>
     )),
   );
 }
 
-function whole(revision: Revision | undefined): string {
-  if (!revision) return "";
-  return [`type: ${revision.type}`, text(revision.schema), text(revision.attributes)].filter(Boolean).join("\n");
-}
-
-function Difference({ before, after }: { before: string; after: string }) {
-  return (
-    <pre class="diff">
-      {diffLines(before, after).map(({ added, removed, value }, at) => {
-        const Kind = added ? "ins" : removed ? "del" : "span";
-        const lines = value.replace(/\n$/, "").split("\n");
-        return (
-          <Kind key={at}>
-            {lines.map((line) => `${added ? "+" : removed ? "-" : " "} ${visible(line)}\n`).join("")}
-          </Kind>
-        );
-      })}
-    </pre>
-  );
+function difference(before: string, after: string) {
+  return diffLines(before, after).map(({ added, removed, value }, at) => {
+    const Kind = added ? "ins" : removed ? "del" : "span";
+    const sign = { ins: "+", del: "-", span: " " }[Kind];
+    const lines = value.replace(/\n$/, "").split("\n");
+    return <Kind key={at}>{lines.map((line) => `${sign} ${visible(line)}\n`).join("")}</Kind>;
+  });
 }
 
 function Try({ project, base, schema }: { project: string; base: string; schema: Schema }) {
   const avro = schema.type === "avro";
   const ofAttributes = text(schema.attributes) !== "";
+  const payload = field("body", avro ? "Payload, as base64" : "Payload", { rows: 8 });
+  const topic = field("topic", "Topic", { required: true, from: `/projects/${project}/topics` });
   const validate = async ({ body = "", attributes = "" }: Values) => {
     const data = avro ? body.trim() : toBase64(new TextEncoder().encode(body));
     const payload = avro ? { data } : (JSON.parse(body || "null") as object);
@@ -135,16 +130,9 @@ function Try({ project, base, schema }: { project: string; base: string; schema:
   return (
     <div class="grid">
       <Card title="A message">
-        <Form
-          button="Validate"
-          onSubmit={validate}
-          fields={[field("body", avro ? "Payload, as base64" : "Payload", { rows: 8 }), ofAttributes && ATTRIBUTES]}
-        />
+        <Form button="Validate" onSubmit={validate} fields={[payload, ofAttributes && ATTRIBUTES]} />
       </Card>
-      <DryRunCard
-        field={field("topic", "Topic", { required: true, from: `/projects/${project}/topics` })}
-        ask={({ topic }, messages) => post<DryRun>(`${base}:dryRun`, { topic, messages })}
-      />
+      <DryRunCard choice={topic} ask={({ topic }, messages) => post(`${base}:dryRun`, { topic, messages })} />
     </div>
   );
 }

@@ -4,24 +4,14 @@ import { number } from "../format";
 import { useGet, useLoad } from "../load";
 import { asking, removal } from "../parts/actions";
 import { Badge, Button, Card, type Fact, Facts, Findings, Link, Note, Page, shown, Time } from "../parts/basics";
-import { type Choice, Form, field, NAME } from "../parts/form";
+import { Form, field, NAME } from "../parts/form";
 import { download } from "../parts/message";
 import { Resources } from "../parts/resources";
 import { asCsv, type Column, column, Table, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
 import { route, setQuery } from "../router";
 import { visible } from "../text";
-import type {
-  Issuer,
-  Line,
-  ProjectUsage,
-  PushServer,
-  ServiceDiagnosis,
-  Status,
-  UsageReport,
-  VaMetrics,
-  Version,
-} from "../wire";
+import type { Issuer, Line, ProjectUsage, ServiceDiagnosis, Status, UsageReport, VaMetrics, Version } from "../wire";
 
 const NEW_ISSUER = '{\n  "url": "https://aai.example/auth",\n  "audiences": ["ams"]\n}';
 
@@ -54,12 +44,7 @@ export function Issuers() {
   );
 }
 
-const RESULTS: Choice[] = [
-  ["", "all"],
-  ["done", "done"],
-  ["refused", "refused"],
-  ["failed", "failed"],
-];
+const RESULTS = { "": "all", done: "done", refused: "refused", failed: "failed" };
 const FILTERS = [
   field("since", "Since", { placeholder: "2026-01-31, UTC" }),
   field("until", "Before", { placeholder: "2026-01-31T12:00:00Z" }),
@@ -117,8 +102,6 @@ const EVERY = 10;
 /** Of the version, whose fields are those of the original. */
 const NAMES: Record<string, string> = { build_time: "built", golang: "language" };
 
-const serverOf = (server: PushServer): Fact => [`Push server ${server.endpoint}`, server.status];
-
 export function Service() {
   const status = useGet<Status>("/status?details=true", EVERY);
   const found = useGet<ServiceDiagnosis>("/doctor", EVERY);
@@ -148,7 +131,9 @@ export function Service() {
         {shown(status, ({ status: all, push_functionality: push, push_servers: servers = [] }) => (
           <Card title="Status">
             <Badge tone={all === "ok" ? "good" : "bad"}>{all}</Badge>
-            <Facts rows={[["Push", push], ...servers.map(serverOf)]} />
+            <Facts
+              rows={[["Push", push], ...servers.map((one): Fact => [`Push server ${one.endpoint}`, one.status])]}
+            />
           </Card>
         ))}
         {shown(version, (data) => (
@@ -161,9 +146,7 @@ export function Service() {
   );
 }
 
-interface Used extends ProjectUsage {
-  months: number[];
-}
+type Used = ProjectUsage & { months: number[] };
 
 /** The last months, oldest first: `2026-11` with its first and last day. */
 export function monthsUntil(now: Date, count: number): { name: string; from: string; to: string }[] {
@@ -189,6 +172,7 @@ export function Usage() {
     const counts = parts.map((each) => new Map(each.map((one) => [one.project, one.message_count])));
     return (await ask(signal)).map((each) => ({ ...each, months: counts.map((of) => of.get(each.project) ?? 0) }));
   });
+  const choice = field("months", "Months", { type: "number", min: 1, value: String(count) });
   const figure = { right: true, wide: true };
   const columns: Column<Used>[] = [
     column("Project", (row) => <Link to={["p", row.project]}>{row.project}</Link>, { by: (row) => row.project }),
@@ -201,21 +185,10 @@ export function Usage() {
   const save = () => download(asCsv(loaded.data ?? [], columns), `usage-${months.at(-1)?.name}.csv`);
   return (
     <Page title="Usage" actions={loaded.data && <Button label="Download CSV" onClick={save} />}>
-      <Form
-        inline
-        button="Show"
-        onSubmit={async (values) => setQuery(values)}
-        fields={[field("months", "Months", { type: "number", min: 1, value: String(count) })]}
-      />
+      <Form inline button="Show" onSubmit={async (values) => setQuery(values)} fields={[choice]} />
       <p class="quiet">Messages that were published, by month (UTC).</p>
       {shown(loaded, (rows) => (
-        <Table
-          label="Usage by project"
-          rows={rows}
-          columns={columns}
-          rowKey={(row) => row.project}
-          empty="There are no projects yet."
-        />
+        <Table label="Usage by project" rows={rows} columns={columns} rowKey={(row) => row.project} />
       ))}
     </Page>
   );

@@ -3,10 +3,11 @@ import { post } from "../api";
 import { useGet } from "../load";
 import type { User } from "../wire";
 import { Card, Empty, shown } from "./basics";
-import { Act, type Choice, Form, field } from "./form";
+import { Act, Form, field } from "./form";
 
-export function AccessList(props: { title: string; project: string; path: string; of: "publisher" | "consumer" }) {
-  const { path, project, of: role } = props;
+type Props = { project: string; path: string; of: "publisher" | "consumer" };
+
+export function AccessList({ project, path, of: role }: Props) {
   const list = useGet<{ authorized_users: string[] }>(`${path}:acl`);
   const members = useGet<{ users: User[] }>(`/projects/${project}/members?details=true`);
   const put = async (users: string[]) => {
@@ -16,13 +17,13 @@ export function AccessList(props: { title: string; project: string; path: string
   const suited = (members.data?.users ?? [])
     .filter((user) => user.projects?.some((each) => each.project === project && each.roles.includes(role)))
     .map((user) => user.name);
-  const first: Choice = ["", suited.length > 0 ? "Choose a member" : `No member has the role ${role}`];
-  const options = (users: string[]) => [
-    first,
-    ...suited.filter((name) => !users.includes(name)).map((name): Choice => [name, name]),
-  ];
+  const first = suited.length > 0 ? "Choose a member" : `No member has the role ${role}`;
+  const choice = (users: string[]) => {
+    const names = suited.filter((name) => !users.includes(name)).map((name) => [name, name]);
+    return field("name", `Add a ${role}`, { required: true, options: { "": first, ...Object.fromEntries(names) } });
+  };
   return (
-    <Card title={props.title}>
+    <Card title={role === "publisher" ? "Who may publish" : "Who may consume"}>
       {shown(list, ({ authorized_users: users }) => (
         <>
           {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
@@ -34,12 +35,7 @@ export function AccessList(props: { title: string; project: string; path: string
               </li>
             ))}
           </ul>
-          <Form
-            inline
-            button="Add"
-            onSubmit={({ name = "" }) => put([...users, name])}
-            fields={[field("name", `Add a ${role}`, { required: true, options: options(users) })]}
-          />
+          <Form inline button="Add" onSubmit={({ name = "" }) => put([...users, name])} fields={[choice(users)]} />
         </>
       ))}
     </Card>

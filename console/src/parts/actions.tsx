@@ -6,31 +6,32 @@ import { go } from "../router";
 import { Button, Command } from "./basics";
 import { Act, type FieldProps, Form, tick, type Values } from "./form";
 
+type Run = (values: Values) => Promise<unknown>;
+type Gives = "token" | "secret" | undefined;
+
 export interface Action {
   label: string;
   primary?: boolean;
-  /** What is asked before, by a form. */
   fields?: (FieldProps | false)[];
   /** Of what cannot be undone: the name that has to be typed, and what is lost. */
   typed?: [name: string, consequence: string];
-  run: (values: Values) => Promise<unknown>;
+  run: Run;
   /** What of its answer is shown, once. */
-  gives?: "token" | "secret" | undefined;
+  gives?: Gives;
 }
 
-/** Asks by a form before it is done. */
-export function asking(label: string, fields: FieldProps[], run: Action["run"], gives?: Action["gives"]): Action {
+export function asking(label: string, fields: FieldProps[], run: Run, gives?: Gives): Action {
   return { label, fields, run, gives };
 }
 
 /** Cannot be undone: it is done once the name was typed, under what is lost. */
-export function final(label: string, name: string, lost: string, run: Action["run"], gives?: Action["gives"]): Action {
+export function confirmed(label: string, name: string, lost: string, run: Run, gives?: Gives): Action {
   return { label, typed: [name, lost], run, gives };
 }
 
 /** Deletes what is at a path, and goes `back` to a page. */
 export function removal(label: string, name: string, lost: string, path: string, back?: string[]): Action {
-  return final(label, name, lost, () => remove(path).then(() => back && go(back)));
+  return confirmed(label, name, lost, () => remove(path).then(() => back && go(back)));
 }
 
 /** Buttons of actions, after each of which `reload` is called; `once` is the place for what is shown once. */
@@ -50,7 +51,6 @@ export function useActions(reload: () => void) {
   return { buttons, once };
 }
 
-/** The button of an action. */
 export function Acts({ action, done }: { action: Action; done?: (action: Action, answer: unknown) => void }) {
   const { label, primary = false, fields, typed } = action;
   const [shown, setShown] = useState(false);
@@ -103,7 +103,6 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
   );
 }
 
-/** Names of what was ticked. */
 export function ticked(values: Values, names: readonly string[]): string[] {
   return names.filter((name) => values[name] === "on");
 }

@@ -8,14 +8,9 @@ import { href, useQuery } from "../router";
 import { visible } from "../text";
 import type { Finding } from "../wire";
 
-interface Children {
-  children?: ComponentChildren;
-}
+type Children = { children?: ComponentChildren };
 
-interface Framed extends Children {
-  title?: string;
-  actions?: ComponentChildren;
-}
+type Framed = Children & { title?: string; actions?: ComponentChildren };
 
 export function Page(props: Framed & { title: string; kind?: string }) {
   return (
@@ -75,7 +70,6 @@ export function Facts(props: { rows: Fact[] }) {
   );
 }
 
-/** What the service's doctor found, in its words. */
 export function Findings(props: { of: Finding[] }) {
   return (
     <ul class="findings">
@@ -104,17 +98,17 @@ export function Note(props: Children & { tone?: Tone; urgent?: boolean }) {
 
 /** An error in the API's own words, with the id that the service's log has for the request. */
 export function ErrorNote(props: { error: Error; again?: (() => void) | undefined }) {
-  const { error } = props;
-  const id = error instanceof ApiError ? error.requestId : "";
+  const { message, code, requestId } =
+    props.error instanceof ApiError ? props.error : new ApiError(0, props.error.message);
   return (
     <Note tone="bad" urgent>
       <p>
-        {error instanceof ApiError && error.code > 0 && <strong>{error.code} </strong>}
-        {visible(error.message)}
+        {code > 0 && <strong>{code} </strong>}
+        {visible(message)}
       </p>
-      {id && (
+      {requestId && (
         <p class="quiet">
-          Request <code>{id}</code>
+          Request <code>{requestId}</code>
         </p>
       )}
       {props.again && <Button label="Try again" onClick={props.again} />}
@@ -205,8 +199,8 @@ export function Time(props: { at: string | undefined; age?: boolean }) {
   );
 }
 
-export function Link(props: Children & { to: string[]; query?: Record<string, string> }) {
-  return <a href={href(props.to, props.query)}>{props.children}</a>;
+export function Link(props: Children & { to: string[] }) {
+  return <a href={href(props.to)}>{props.children}</a>;
 }
 
 /** Something of a project by its name, short or long, as a link to its page. */

@@ -6,20 +6,20 @@ import { useGet } from "../load";
 import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
-export type Choice = [value: string, label: string];
+/** What each value is called. */
+export type Choices = Record<string, string>;
 
 export interface FieldProps {
   /** Under which the form gives what is in it. */
   name: string;
   label: string;
-  /** What is in it at first. */
   value?: string | undefined;
   hint?: string;
   /** One that is ticked gives `on`, else nothing. */
   type?: "number" | "password" | "email" | "url" | "date" | "datetime-local" | "checkbox";
   checked?: boolean | undefined;
   rows?: number;
-  options?: Choice[];
+  options?: Choices;
   /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
   from?: string | null;
   required?: boolean;
@@ -43,7 +43,7 @@ export function Field(props: FieldProps) {
   const id = useId();
   const met = useRef(false);
   const found = useGet<Record<string, { name: string }[]>>(from).data?.[shortName(from ?? "")] ?? [];
-  const named = found.map(({ name }): Choice => [name.replace(/^\//, ""), shortName(name)]);
+  const named = found.map(({ name }) => [name.replace(/^\//, ""), shortName(name)] as const);
   const common = {
     ...rest,
     id,
@@ -56,7 +56,7 @@ export function Field(props: FieldProps) {
       met.current = true;
     },
   };
-  const chosen = [...(options ?? []), ...named].map(([each, name]) => (
+  const chosen = [...Object.entries(options ?? {}), ...named].map(([each, name]) => (
     <option key={each} value={each} selected={each === value}>
       {name}
     </option>
@@ -88,7 +88,6 @@ interface FormProps {
   /** Of what cannot be undone: a name that has to be typed before. */
   typed?: string | undefined;
   inline?: boolean;
-  /** Called for a second button, Cancel. */
   onCancel?: () => void;
 }
 
@@ -144,8 +143,8 @@ function useAct() {
   return { said: failed || (typeof outcome === "string" && <Note tone="good">{outcome}</Note>), busy, run };
 }
 
-/** The name of something new. */
 export const NAME = field("name", "Name", { required: true, autofocus: true, hint: "Letters, digits, - and _" });
 
 /** Attributes of a message, as `attributesOf` reads them. */
 export const ATTRIBUTES = field("attributes", "Attributes", { rows: 3, hint: "One name=value a line" });
+export const TOKEN = field("token", "Token", { type: "password", required: true, autofocus: true });

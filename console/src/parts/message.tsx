@@ -6,7 +6,6 @@ import { bytes as inBytes, plural } from "../format";
 import { asHex, asJson, asText, fromBase64, visible } from "../text";
 import type { PulledMessage, Revision } from "../wire";
 import { Badge, Button, Copy, Time } from "./basics";
-import type { Choice } from "./form";
 
 const CUT = 2000;
 /** Characters that a byte takes in hex, about. */
@@ -16,16 +15,11 @@ const FEW_ATTRIBUTES = 12;
 const LONG_NAME = 100;
 const LONG_VALUE = 200;
 
-export type View = "auto" | "json" | "text" | "hex";
-export const VIEWS: Choice[] = [
-  ["auto", "as it is best read"],
-  ["json", "JSON"],
-  ["text", "text"],
-  ["hex", "hex"],
-];
+export const VIEWS = { auto: "as it is best read", json: "JSON", text: "text", hex: "hex" };
+export type View = keyof typeof VIEWS;
 
 /** The body as text, in the form asked for where it has it, and the name of that form. */
-export function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
+function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
   if (view === "hex") return [asHex(data, most / HEX), "hex"];
   for (const { type, schema } of view === "auto" ? revisions : []) {
     if (type.toLowerCase() !== "avro") continue;
@@ -49,7 +43,6 @@ interface MessageProps {
   view: View;
   /** Of the schema that its topic has, the newest first. */
   revisions?: Revision[] | undefined;
-  /** What stands beside it, and can be done with it. */
   children?: ComponentChildren;
 }
 

@@ -20,17 +20,7 @@ interface Props<T> extends Omit<TableProps<T>, "label" | "rows"> {
 }
 
 export function Resources<T extends object>(props: Props<T>) {
-  const {
-    title,
-    kind = "",
-    path,
-    of = shortName(path.split("?")[0]),
-    make,
-    actions,
-    removed,
-    inside,
-    ...table
-  } = props;
+  const { title, kind = "", path, of, make, actions, removed, inside, ...table } = props;
   const loaded = useGet<Record<string, T[]>>(path);
   const { buttons, once } = useActions(loaded.reload);
   const cell = (row: T) => {
@@ -41,15 +31,26 @@ export function Resources<T extends object>(props: Props<T>) {
   const columns = actions || removed ? [...props.columns, column("Actions", cell)] : props.columns;
   const made = make && buttons([make].flat().map((each, at) => ({ ...each, primary: at === 0 })));
   const label = kind ? `${title} of ${kind}` : title;
+  const list = of ?? shortName(path.split("?")[0]);
   const Frame = inside ? Card : Page;
   return (
     <Frame title={title} kind={kind} wide actions={made}>
       {shown(loaded, (answer) => (
-        <Table {...table} columns={columns} label={label} rows={answer[of] ?? []} />
+        <Table {...table} columns={columns} label={label} rows={answer[list] ?? []} />
       ))}
       {once}
     </Frame>
   );
+}
+
+/** What the tabs of one thing are given. */
+export interface PartProps {
+  project: string;
+  name: string;
+  /** The path of the thing. */
+  base: string;
+  reload: () => void;
+  admin: boolean;
 }
 
 interface OneProps<T> {
@@ -67,10 +68,7 @@ export function Resource<T>({ title, kind, path, tabs, actions, deleted }: OnePr
   const loaded = useGet<T>(path);
   const { buttons, once } = useActions(loaded.reload);
   const all = loaded.data ? (actions?.(loaded.data) ?? []) : [];
-  if (loaded.data && deleted) {
-    const [consequence, back] = deleted;
-    all.push(removal("Delete", title, consequence, path, back));
-  }
+  if (loaded.data && deleted) all.push(removal("Delete", title, deleted[0], path, deleted[1]));
   return (
     <Page title={title} kind={kind} actions={buttons(all)}>
       {shown(loaded, (data) => (

@@ -10,8 +10,8 @@ export interface Session {
   service: string;
   token: string;
   user: User;
-  /** Fetches a new token without asking its user. */
-  refresh?: () => Promise<string>;
+  /** Fetches a new token without asking its user, where the issuer allows it. */
+  refresh?: (() => Promise<string>) | undefined;
 }
 
 export class ApiError extends Error {
@@ -48,7 +48,9 @@ const LONGEST_WAIT = 30;
 /** Ask the API; return what it answers, or raise `ApiError`. */
 export async function call<T>(path: string, request: Request = {}): Promise<T> {
   const answer = await open(path, request);
-  const text = await read(answer);
+  const text = await answer.text().catch(() => {
+    throw unreachable("the answer ended in the middle");
+  });
   return (text ? JSON.parse(text) : {}) as T;
 }
 
@@ -57,11 +59,17 @@ export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(
 export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
 export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
 
-async function read(answer: Response): Promise<string> {
+/** The text of an answer as it comes; who stops taking it ends the request. */
+export async function* pieces(answer: Response): AsyncGenerator<string> {
+  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
   try {
-    return await answer.text();
-  } catch {
-    throw unreachable("the answer ended in the middle");
+    for (;;) {
+      const { done = true, value = "" } = (await reader?.read()) ?? {};
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    await reader?.cancel();
   }
 }
 
@@ -87,9 +95,8 @@ export function isFinal(error: unknown): boolean {
 }
 
 /** Of these the API says that nothing was done; another 503 may have been in the middle of something. */
-function isToBeRepeated(error: ApiError, request: Request): boolean {
-  if (error.code === 429) return true;
-  return error.code === 503 && error.retryAfter > 0 && (request.method ?? "GET") === "GET";
+function isToBeRepeated({ code, retryAfter }: ApiError, { method = "GET" }: Request): boolean {
+  return code === 429 || (code === 503 && retryAfter > 0 && method === "GET");
 }
 
 async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
@@ -101,24 +108,19 @@ async function wait(error: ApiError, signal?: AbortSignal): Promise<void> {
 }
 
 /** One request without any of this, for a token that is not known to be good. */
-export async function send(service: string, token: string, path: string, request: Request): Promise<Response> {
-  const headers: Record<string, string> = { Authorization: `Bearer ${token}`, ...request.headers };
-  if (request.body !== undefined) headers["Content-Type"] = "application/json";
-  let answer: Response;
-  try {
-    answer = await fetch(address(service, path, request.query), {
-      method: request.method ?? "GET",
-      headers,
-      credentials: "omit",
-      cache: "no-store",
-      ...(request.body === undefined ? {} : { body: JSON.stringify(request.body) }),
-      ...(request.signal ? { signal: request.signal } : {}),
-    });
-  } catch (error) {
-    if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw unreachable(String(error instanceof Error ? error.message : error));
-  }
-  noteClock(answer);
+export async function send(service: string, token: string, path: string, request: Request = {}): Promise<Response> {
+  const { method = "GET", body, query = {}, signal = null } = request;
+  const json = body === undefined ? {} : { "Content-Type": "application/json" };
+  const headers = { Authorization: `Bearer ${token}`, ...json, ...request.headers };
+  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
+  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  const asked = { method, headers, body: JSON.stringify(body) ?? null, signal } as const;
+  const address = `${service}/v1${path}${text && `?${text}`}`;
+  const answer = await fetch(address, { ...asked, credentials: "omit", cache: "no-store" }).catch((error: Error) => {
+    throw error.name === "AbortError" ? error : unreachable(error.message);
+  });
+  const date = Date.parse(answer.headers.get("Date") ?? "");
+  if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
   if (!answer.ok) throw await refusal(answer);
   return answer;
 }
@@ -127,28 +129,17 @@ function unreachable(why: string): ApiError {
   return new ApiError(0, `The service cannot be reached (${why})`);
 }
 
-export function address(service: string, path: string, query: Request["query"] = {}): string {
-  const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== "");
-  const text = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
-  return `${service}/v1${path}${text ? `?${text}` : ""}`;
-}
-
 async function refusal(answer: Response): Promise<ApiError> {
   const id = answer.headers.get("X-Request-Id") ?? "";
   const after = Number(answer.headers.get("Retry-After")) || 0;
   const text = await answer.text().catch(() => "");
-  let message = "";
+  let message = text.slice(0, 300) || answer.statusText || "The service answered without a word";
   try {
     message = String(JSON.parse(text).error.message);
   } catch {
-    message = text.slice(0, 300) || answer.statusText || "The service answered without a word";
+    // It is of something before the service, and not in the API's form.
   }
   return new ApiError(answer.status, message, id, after);
-}
-
-function noteClock(answer: Response): void {
-  const date = Date.parse(answer.headers.get("Date") ?? "");
-  if (!Number.isNaN(date)) clockSkew.value = date - Date.now();
 }
 
 /** Time by the service's clock, which what it answers is measured by. */
@@ -160,7 +151,7 @@ export function serviceNow(): number {
 let renewing: Promise<void> | null = null;
 
 /** Ask for a new token, once for all requests that wait for one; raise the error where the token is not to blame. */
-export async function renew(from: Session, error: ApiError): Promise<void> {
+async function renew(from: Session, error: ApiError): Promise<void> {
   if (session.peek()?.token !== from.token) return;
   renewing ??= askForToken(from, error).finally(() => {
     renewing = null;
@@ -169,13 +160,10 @@ export async function renew(from: Session, error: ApiError): Promise<void> {
 }
 
 async function askForToken(from: Session, error: ApiError): Promise<void> {
-  try {
-    // Not being a member of a project is a 401, too: a token that is known to the service is not to blame.
-    await profile(from.service, from.token);
-    throw error;
-  } catch (second) {
-    if (!(second instanceof ApiError) || second.code !== 401 || second === error) throw second;
-  }
+  // Not being a member of a project is a 401, too: a token that is known to the service is not to blame.
+  const known = await profile(from.service, from.token).catch((refused: ApiError) => refused);
+  if (!(known instanceof Error)) throw error;
+  if (known.code !== 401) throw known;
   const fresh = await from.refresh?.().catch(() => null);
   if (fresh) {
     session.value = { ...from, token: fresh };
@@ -201,6 +189,6 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
 }
 
 export async function profile(service: string, token: string): Promise<User> {
-  const answer = await send(service, token, "/users/profile", {});
+  const answer = await send(service, token, "/users/profile");
   return (await answer.json()) as User;
 }

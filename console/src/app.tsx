@@ -3,12 +3,12 @@ import { useEffect, useRef } from "preact/hooks";
 import { clockSkew, session, tokenWanted, waiting } from "./api";
 import { span } from "./format";
 import { type Config, logOut } from "./login";
-import { PAGES, pageAt } from "./pages";
+import { PAGES, type PageEntry, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
 import { Dialog } from "./parts/actions";
 import { Button, Link, Note, Page } from "./parts/basics";
-import { Form } from "./parts/form";
-import { href, useRoute } from "./router";
+import { Form, TOKEN } from "./parts/form";
+import { href, route } from "./router";
 import { visible } from "./text";
 import type { User } from "./wire";
 
@@ -29,7 +29,7 @@ export function App(props: { config: Config; problem: Error | null }) {
 }
 
 function Frame(props: { user: User; version: string | undefined }) {
-  const { path } = useRoute();
+  const { path } = route.value;
   const found = pageAt(path);
   const project = found?.params.project ?? "";
   const main = useRef<HTMLElement>(null);
@@ -51,11 +51,7 @@ function Frame(props: { user: User; version: string | undefined }) {
         <a class="brand" href={href([])}>
           <Logo /> AMS
         </a>
-        {project && (
-          <Link to={["p", project]}>
-            <strong>{visible(project)}</strong>
-          </Link>
-        )}
+        {project && <Link to={["p", project]}>{visible(project)}</Link>}
         <span class="fill" />
         <span class="quiet">{visible(props.user.name)}</span>
         <Button label="Log out" onClick={logOut} />
@@ -67,10 +63,8 @@ function Frame(props: { user: User; version: string | undefined }) {
           <Shown key={place} params={found.params} />
         ) : (
           <Page title={found ? "Not for you" : "No such page"}>
-            <p>
-              {found ? `${props.user.name} has no role that is for this page.` : "There is nothing at this address."}{" "}
-              <Link to={[]}>Go to the projects</Link>
-            </p>
+            <p>{found ? `${props.user.name} has no role for this page.` : "There is nothing at this address."}</p>
+            <Link to={[]}>Go to the projects</Link>
           </Page>
         )}
       </main>
@@ -80,27 +74,28 @@ function Frame(props: { user: User; version: string | undefined }) {
 }
 
 function Navigation(props: { user: User; project: string; place: string }) {
+  const list = (label: string, entries: PageEntry[]) => (
+    <ul aria-label={label}>
+      {entries.map(({ path, label }) => {
+        const to = path.replace(":project", props.project).split("/").filter(Boolean);
+        const here = path === props.place || (to.length !== 2 && props.place.startsWith(`${path}/`));
+        return (
+          <li key={path}>
+            <a href={href(to)} aria-current={here ? "page" : undefined}>
+              {label}
+            </a>
+          </li>
+        );
+      })}
+    </ul>
+  );
+  const ofProject = ({ path }: PageEntry) => path.startsWith("p/");
+  const ofService = (entry: PageEntry) => !ofProject(entry);
   const shown = PAGES.filter((entry) => entry.label && entry.may(props.user, props.project));
-  const ofProject = shown.filter((entry) => entry.path.startsWith("p/"));
-  const ofService = shown.filter((entry) => !entry.path.startsWith("p/"));
-  const item = (entry: (typeof PAGES)[number]) => {
-    const to = entry.path
-      .split("/")
-      .filter(Boolean)
-      .map((part) => (part === ":project" ? props.project : part));
-    const here = entry.path === props.place || (to.length !== 2 && props.place.startsWith(`${entry.path}/`));
-    return (
-      <li key={entry.path}>
-        <a href={href(to)} aria-current={here ? "page" : undefined}>
-          {entry.label}
-        </a>
-      </li>
-    );
-  };
   return (
     <nav class="side" aria-label="Pages">
-      {props.project && <ul aria-label={`Project ${props.project}`}>{ofProject.map(item)}</ul>}
-      <ul aria-label="Service">{ofService.map(item)}</ul>
+      {props.project && list(`Project ${props.project}`, shown.filter(ofProject))}
+      {list("Service", shown.filter(ofService))}
     </nav>
   );
 }
@@ -136,7 +131,7 @@ function TokenDialog(props: { user: User }) {
         button="Go on"
         onSubmit={async ({ token = "" }) => wanted.answer(token.trim())}
         onCancel={() => wanted.answer(null)}
-        fields={[{ name: "token", label: "Token", type: "password", required: true, autofocus: true }]}
+        fields={[TOKEN]}
       />
     </Dialog>
   );

@@ -24,35 +24,32 @@ export function bytes(value: Value): string {
   });
 }
 
-const SPANS = [
-  [86400, "d"],
-  [3600, "h"],
-  [60, "min"],
-] as const;
+const SPANS = { d: 86_400, h: 3600, min: 60 };
 
 /** Seconds in at most two parts: `3 d 4 h`. */
 export function span(value: Value): string {
   return said(value, (seconds) => {
     if (seconds < 60) return `${seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)} s`;
-    const rounded = Math.round(seconds);
-    const parts = SPANS.map(([length, name], at) => {
-      const longer = SPANS[at - 1]?.[0] ?? Number.POSITIVE_INFINITY;
-      return { count: Math.floor((rounded % longer) / length), name };
+    let left = Math.round(seconds);
+    const counts = Object.entries(SPANS).map(([name, length]) => {
+      const count = Math.floor(left / length);
+      left %= length;
+      return count > 0 && `${count} ${name}`;
     });
-    const first = parts.findIndex(({ count }) => count > 0);
-    const shown = parts.slice(first, first + 2).filter(({ count }) => count > 0);
-    return shown.map(({ count, name }) => `${count} ${name}`).join(" ");
+    const first = counts.findIndex(Boolean);
+    return counts
+      .slice(first, first + 2)
+      .filter(Boolean)
+      .join(" ");
   });
 }
 
-export function localTime(time: Date): string {
-  return times.format(time);
-}
-
-export function utcTime(time: Date): string {
-  const text = time.toISOString().replace("T", " ");
-  return `${text.replace(/\.000Z$|Z$/, "")} UTC`;
-}
+export const localTime = (time: Date) => times.format(time);
+export const utcTime = (time: Date) =>
+  `${time
+    .toISOString()
+    .replace("T", " ")
+    .replace(/(\.000)?Z$/, "")} UTC`;
 
 /** `projects/P/topics/T` without all before the last part. */
 export function shortName(reference: string | undefined): string {

@@ -1,35 +1,25 @@
 /** What changes while it is looked at: one event stream by fetch, with the token in a header, opened again when it ends. */
 import { createParser } from "eventsource-parser";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { isFinal, open, serviceNow } from "./api";
+import { isFinal, open, pieces, serviceNow } from "./api";
 import type { Counts, PulledMessage } from "./wire";
-
-/** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
-async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
-  const answer = await open(path, { query, signal, headers: { Accept: "text/event-stream" } });
-  const parser = createParser({ onEvent: ({ event = "message", data }) => on(event, JSON.parse(data)) });
-  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    const { done = true, value = "" } = (await reader?.read()) ?? {};
-    if (done) return;
-    parser.feed(value);
-  }
-}
 
 type OnEvent = (event: string, data: unknown) => void;
 
-export type LiveState = "connecting" | "live" | "off";
-
-export interface Live {
-  state: LiveState;
-  /** Why it is off, or what is being tried again. */
-  error: Error | null;
+/** Open the stream and give each event to `on`, until it ends; raises what a call raises. */
+async function follow(path: string, query: Record<string, string>, signal: AbortSignal, on: OnEvent) {
+  const parser = createParser({ onEvent: ({ event = "message", data }) => on(event, JSON.parse(data)) });
+  const answer = await open(path, { query, signal, headers: { Accept: "text/event-stream" } });
+  for await (const piece of pieces(answer)) parser.feed(piece);
 }
+
+/** The error is why it is off, or what is being tried again. */
+type Live = { state: "connecting" | "live" | "off"; error: Error | null };
 
 const LONGEST_PAUSE = 30;
 
 /** Follow a stream while the component is there; a query of null follows nothing. */
-export function useEvents(path: string, query: Record<string, string> | null, on: OnEvent): Live {
+function useEvents(path: string, query: Record<string, string> | null, on: OnEvent): Live {
   const [live, setLive] = useState<Live>({ state: "connecting", error: null });
   const handler = useRef(on);
   handler.current = on;
@@ -102,36 +92,30 @@ export function sampleOf(seen: Counts[], now: number): Sample | null {
   const seconds = Math.min(WINDOW, Math.max(1, (now - Date.parse(base.time)) / 1000));
   const rates = <T>(now: Record<string, T>, before: Record<string, T>, count: (of: T) => number) =>
     Object.fromEntries(
-      Object.entries(now).map(([name, of]) => {
-        const earlier = before[name];
-        return [name, earlier === undefined ? 0 : Math.max(0, count(of) - count(earlier)) / seconds];
-      }),
+      Object.entries(now).map(([name, of]) => [name, Math.max(0, count(of) - count(before[name] ?? of)) / seconds]),
     );
   const since = Math.max(0, (now - Date.parse(newest.time)) / 1000);
-  const older = Object.entries(newest.subscriptions).map(([name, { oldestUnackedSeconds: age, ...rest }]) => {
-    return [name, age === undefined ? rest : { ...rest, oldestUnackedSeconds: age + since }];
-  });
-  const counts = { ...newest, subscriptions: Object.fromEntries(older) };
+  const older = (age?: number) => (age === undefined ? {} : { oldestUnackedSeconds: age + since });
+  const subscriptions = Object.fromEntries(
+    Object.entries(newest.subscriptions).map(([name, of]) => [name, { ...of, ...older(of.oldestUnackedSeconds) }]),
+  );
   return {
-    counts,
+    counts: { ...newest, subscriptions },
     rates: rates(newest.topics, base.topics, ({ messages }) => messages),
     // What came in and does not wait any more; a move looks like it for ten seconds.
     taken: rates(newest.subscriptions, base.subscriptions, ({ end, lag }) => end - lag),
   };
 }
 
-export interface Tailed {
-  offset: number;
-  message: PulledMessage;
-}
+type Tailed = { offset: number; message: PulledMessage };
 
 /** The newest messages of a topic as they come, the newest first, at most `most` of them. */
-export function useTail(project: string, topic: string, on: boolean, most: number) {
+export function useTail(project: string, topic: string, most: number) {
   const [messages, setMessages] = useState<Tailed[]>([]);
   const [skipped, setSkipped] = useState(0);
-  const live = useEvents(`/projects/${project}:watch`, on ? { tail: topic } : null, (event, data) => {
+  const live = useEvents(`/projects/${project}:watch`, { tail: topic }, (event, data) => {
     if (event === "skipped") setSkipped((last) => last + (data as { messages: number }).messages);
     if (event === "message") setMessages((last) => [data as Tailed, ...last].slice(0, most));
   });
-  return { ...live, messages, skipped, clear: () => setMessages([]) };
+  return { ...live, messages, skipped };
 }

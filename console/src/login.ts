@@ -1,5 +1,5 @@
 /** How a session begins and ends. The token is in the memory of the tab alone, unless its user wants it kept. */
-import { profile, session } from "./api";
+import { profile, type Session, session } from "./api";
 import { finishLogin, type Issuer } from "./oidc";
 import { go } from "./router";
 
@@ -27,36 +27,27 @@ export function ownService(config: Config): string {
   return (config.service ?? new URL("../", location.href).href).replace(/[?#].*$/, "").replace(/\/$/, "");
 }
 
-/** Log in with what the address, the issuer's answer or an earlier visit brings; false: there is nothing. */
-export async function resume(config: Config, hash: string): Promise<boolean> {
-  const given = tokenOfAddress(hash);
-  if (given) return logIn(ownService(config), given.token, false, given.project);
-  const back = await finishLogin();
-  if (back) {
-    await logIn(back.service, back.token, false);
-    const now = session.peek();
-    if (now && back.refresh) session.value = { ...now, refresh: back.refresh };
-    return true;
+/** Log in with what the address (`#token=...&project=...`, as `ams open` gives it), an issuer or an earlier visit brings. */
+export async function resume(config: Config, hash: string): Promise<void> {
+  if (hash) {
+    const given = new URLSearchParams(hash.slice(1));
+    await logIn(ownService(config), given.get("token") ?? "", false);
+    const project = given.get("project");
+    if (project) go(["p", project]);
+    return;
   }
+  const back = await finishLogin();
+  if (back) return logIn(back.service, back.token, false, back.refresh);
   const kept = localStorage.getItem(KEPT);
-  if (!kept) return false;
+  if (!kept) return;
   const { service, token } = JSON.parse(kept) as { service: string; token: string };
-  return logIn(service, token, true);
+  await logIn(service, token, true);
 }
 
-/** `#token=...&project=...`, as `ams open` gives it. */
-export function tokenOfAddress(hash: string): { token: string; project: string } | null {
-  if (!hash.startsWith("#token=")) return null;
-  const given = new URLSearchParams(hash.slice(1));
-  return { token: given.get("token") ?? "", project: given.get("project") ?? "" };
-}
-
-export async function logIn(service: string, token: string, keep: boolean, project = ""): Promise<boolean> {
+export async function logIn(service: string, token: string, keep: boolean, refresh?: Session["refresh"]) {
   const user = await profile(service, token);
-  session.value = { service, token, user };
   if (keep) localStorage.setItem(KEPT, JSON.stringify({ service, token }));
-  if (project) go(["p", project]);
-  return true;
+  session.value = { service, token, user, refresh };
 }
 
 export function logOut(): void {
@@ -65,10 +56,7 @@ export function logOut(): void {
 }
 
 /** A token that was given in the middle of work takes the place of the kept one. */
-export function keepRenewed(): void {
-  session.subscribe((now) => {
-    if (now && localStorage.getItem(KEPT)) {
-      localStorage.setItem(KEPT, JSON.stringify({ service: now.service, token: now.token }));
-    }
-  });
-}
+session.subscribe((now) => {
+  if (!now || !localStorage.getItem(KEPT)) return;
+  localStorage.setItem(KEPT, JSON.stringify({ service: now.service, token: now.token }));
+});

@@ -1,4 +1,7 @@
 /** Logging in at an issuer: OpenID Connect's authorization code with PKCE (RFC 7636), without a secret. */
+import type { Session } from "./api";
+import { replace } from "./router";
+import { toBase64 } from "./text";
 
 export interface Issuer {
   name: string;
@@ -11,26 +14,14 @@ export interface Issuer {
   error?: string;
 }
 
-interface Started {
-  state: string;
-  verifier: string;
-  issuer: Issuer;
-  service: string;
-  hash: string;
-}
+type Started = { state: string; verifier: string; issuer: Issuer; service: string; hash: string };
+type Tokens = { access_token: string; refresh_token?: string };
 
 const KEPT = "ams-login";
 
-function random(): string {
-  return urlSafe(crypto.getRandomValues(new Uint8Array(32)));
-}
-
-function urlSafe(bytes: Uint8Array): string {
-  return btoa(String.fromCharCode(...bytes))
-    .replace(/\+/g, "-")
-    .replace(/\//g, "_")
-    .replace(/=/g, "");
-}
+const random = () => urlSafe(crypto.getRandomValues(new Uint8Array(32)));
+const urlSafe = (bytes: Uint8Array) => toBase64(bytes).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+const here = () => location.origin + location.pathname;
 
 /** What is sent ahead of a verifier: its SHA-256 (`S256`). */
 export async function challenge(verifier: string): Promise<string> {
@@ -42,7 +33,8 @@ export async function startLogin(issuer: Issuer, service: string): Promise<void>
   if (!issuer.authorization_endpoint) throw new Error(issuer.error ?? `${issuer.name} does not say where to log in`);
   const started: Started = { state: random(), verifier: random(), issuer, service, hash: location.hash };
   sessionStorage.setItem(KEPT, JSON.stringify(started));
-  const query = new URLSearchParams({
+  const to = new URL(issuer.authorization_endpoint);
+  const asked = {
     response_type: "code",
     client_id: issuer.client_id,
     redirect_uri: here(),
@@ -50,52 +42,37 @@ export async function startLogin(issuer: Issuer, service: string): Promise<void>
     state: started.state,
     code_challenge: await challenge(started.verifier),
     code_challenge_method: "S256",
-  });
-  const to = new URL(issuer.authorization_endpoint);
-  for (const [name, value] of query) to.searchParams.set(name, value);
+  };
+  for (const [name, value] of Object.entries(asked)) to.searchParams.set(name, value);
   location.assign(to);
 }
 
-function here(): string {
-  return location.origin + location.pathname;
-}
-
-export interface Login {
-  service: string;
-  token: string;
-  /** Fetches a new token without its user, where the issuer allows it. */
-  refresh?: () => Promise<string>;
-}
-
 /** On the way back: take the code out of the address and exchange it; null when this is no way back. */
-export async function finishLogin(): Promise<Login | null> {
+export async function finishLogin(): Promise<Omit<Session, "user"> | null> {
   const query = new URLSearchParams(location.search);
   const kept = sessionStorage.getItem(KEPT);
   if (!kept || !query.has("state")) return null;
   sessionStorage.removeItem(KEPT);
   const { state, verifier, issuer, service, hash } = JSON.parse(kept) as Started;
-  history.replaceState(null, "", here() + hash);
+  replace(here() + hash);
   if (query.get("state") !== state) throw new Error("The answer of the issuer is of another login");
   if (query.has("error")) throw new Error(query.get("error_description") ?? query.get("error") ?? "");
   const code = { code: query.get("code") ?? "", redirect_uri: here(), code_verifier: verifier };
-  const { token, next } = await fetchToken(issuer, { grant_type: "authorization_code", ...code });
-  if (!next) return { token, service };
-  let refresh_token = next;
+  const first = await fetchToken(issuer, { grant_type: "authorization_code", ...code });
+  let { refresh_token } = first;
   const refresh = async () => {
-    const fresh = await fetchToken(issuer, { grant_type: "refresh_token", refresh_token });
+    const fresh = await fetchToken(issuer, { grant_type: "refresh_token", refresh_token: refresh_token ?? "" });
     // Issuers may give another one each time, and take each once.
-    refresh_token = fresh.next || refresh_token;
-    return fresh.token;
+    refresh_token = fresh.refresh_token || refresh_token;
+    return fresh.access_token;
   };
-  return { token, service, refresh };
+  return { token: first.access_token, service, refresh: refresh_token ? refresh : undefined };
 }
 
-async function fetchToken(issuer: Issuer, asked: Record<string, string>): Promise<{ token: string; next: string }> {
+async function fetchToken(issuer: Issuer, asked: Record<string, string>): Promise<Tokens> {
   const body = new URLSearchParams({ client_id: issuer.client_id, ...asked });
   const answer = await fetch(issuer.token_endpoint ?? "", { method: "POST", credentials: "omit", body });
   const said = await answer.json().catch(() => ({}));
-  if (!answer.ok || !said.access_token) {
-    throw new Error(said.error_description ?? said.error ?? `${issuer.name} gave no token (${answer.status})`);
-  }
-  return { token: said.access_token, next: said.refresh_token ?? "" };
+  if (answer.ok && said.access_token) return said;
+  throw new Error(said.error_description ?? said.error ?? `${issuer.name} gave no token (${answer.status})`);
 }

@@ -1,118 +1,99 @@
 /** Reading ranges of a topic (docs/reference/reading.md), as much of it as a page can hold. */
-import { call, open } from "./api";
+import { call, open, pieces } from "./api";
 import type { Offsets, PulledMessage, ReadMessage } from "./wire";
 
-export interface Range {
-  messages: ReadMessage[];
-  /** The first id that was not read. */
-  next: number;
+/** Of the bodies that are read for one page; the rest is a page of its own. */
+const MOST_BYTES = 8 << 20;
+
+/** The id of the first message of a topic or subscription that was published at a time or later. */
+export async function offsetAt(base: string, time: Date): Promise<number> {
+  return (await call<{ offset: number }>(`${base}:timeToOffset`, { query: { time: time.toISOString() } })).offset;
 }
 
-/** Of the bodies that are read for one page; the rest is a page of its own. */
-export const MOST_BYTES = 8 << 20;
-
-/** Read messages from id `from` to before `to`, at most `max`, and no more once `MOST_BYTES` have come. */
-export async function readRange(
-  base: string,
-  from: number,
-  to: number,
-  max: number,
-  signal?: AbortSignal,
-): Promise<Range> {
-  const leaving = new AbortController();
-  signal?.addEventListener("abort", () => leaving.abort());
-  const answer = await open(`${base}:read`, {
-    query: { from, to, max },
-    headers: { Accept: "application/x-ndjson" },
-    signal: leaving.signal,
-  });
-  const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();
+/** Read messages from id `from` to before `to`, at most `max`, and no more once `MOST_BYTES` of them have come. */
+export async function readRange(base: string, from: number, to: number, max: number, signal?: AbortSignal) {
+  const headers = { Accept: "application/x-ndjson" };
+  const answer = await open(`${base}:read`, { query: { from, to, max }, headers, signal });
   const messages: ReadMessage[] = [];
-  const pieces: string[] = [];
+  let next = from;
   let length = 0;
-  let whole = false;
-  while (reader && length < MOST_BYTES) {
-    const { done, value } = await reader.read();
-    whole = done;
-    if (done) break;
-    length += value.length;
-    const lines = value.split("\n");
-    // A body of 10 MB comes in hundreds of pieces, so they are put together once, at the end of its line.
-    for (const line of lines.slice(0, -1)) {
-      pieces.push(line);
-      const text = pieces.splice(0).join("");
-      if (text) messages.push(JSON.parse(text) as ReadMessage);
-    }
-    pieces.push(lines.at(-1) ?? "");
-    if (messages.length === 0) length = 0;
+  for await (const line of linesOf(answer)) {
+    const message = JSON.parse(line) as ReadMessage;
+    messages.push(message);
+    next = message.offset + 1;
+    length += line.length;
+    if (length >= MOST_BYTES) return { messages, next };
   }
-  if (!whole) leaving.abort();
-  const last = messages.at(-1);
-  const said = Number(answer.headers.get("AMS-Next-Offset") ?? to);
-  return { messages, next: whole ? Math.max(said, (last?.offset ?? -1) + 1) : (last?.offset ?? from) + 1 };
+  return { messages, next: Math.max(next, Number(answer.headers.get("AMS-Next-Offset") ?? to)) };
+}
+
+async function* linesOf(answer: Response): AsyncGenerator<string> {
+  const begun: string[] = [];
+  for await (const piece of pieces(answer)) {
+    const lines = piece.split("\n");
+    // A body of 10 MB comes in hundreds of pieces, so they are put together once, at the end of its line.
+    for (const line of lines.slice(0, -1)) yield [...begun.splice(0), line].join("");
+    begun.push(lines.at(-1) ?? "");
+  }
 }
 
 export type Wanted = (message: PulledMessage) => boolean;
 
-export interface Found {
-  messages: ReadMessage[];
-  /** What was looked through: ids from `first` to before `next`. */
-  first: number;
-  next: number;
-}
-
 const CHUNK = 500;
 const MOST_SEARCHED = 20_000;
 
-/** Find messages from an id on, or with `backward` before it, until there are `most`, or 20,000 were looked through. */
+/**
+ * Find messages from an id on, or with `backward` before it, until there are `most`, or 20,000 were looked through; those
+ * were the ids from `first` to before `next`.
+ */
 export async function find(
   base: string,
-  bounds: Pick<Offsets, "min" | "max">,
+  { min, max }: Pick<Offsets, "min" | "max">,
   at: number,
   backward: boolean,
   most: number,
   wanted: Wanted | null,
   signal?: AbortSignal,
-): Promise<Found> {
-  const found: ReadMessage[] = [];
+) {
+  const messages: ReadMessage[] = [];
   const chunk = wanted ? CHUNK : most;
-  let first = Math.min(Math.max(at, bounds.min), bounds.max);
+  let first = Math.min(Math.max(at, min), max);
   let next = first;
-  while (found.length < most && next - first < MOST_SEARCHED) {
-    const from = backward ? Math.max(bounds.min, first - chunk) : next;
-    const to = backward ? first : Math.min(bounds.max, next + chunk);
+  while (messages.length < most && next - first < MOST_SEARCHED) {
+    const from = backward ? Math.max(min, first - chunk) : next;
+    const to = backward ? first : Math.min(max, next + chunk);
     if (from >= to) break;
     const some: ReadMessage[] = [];
     let until = from;
-    while (until < to && (backward || until === from)) {
+    do {
       const range = await readRange(base, until, to, chunk, signal);
       some.push(...range.messages);
       until = Math.max(range.next, until + 1);
-    }
+    } while (backward && until < to);
     const good = wanted ? some.filter(wanted) : some;
+    const room = most - messages.length;
     if (backward) {
-      const kept = good.slice(-(most - found.length));
-      found.unshift(...kept);
+      const kept = good.slice(-room);
+      messages.unshift(...kept);
       first = kept.length < good.length ? (kept[0]?.offset ?? from) : from;
     } else {
-      const kept = good.slice(0, most - found.length);
-      found.push(...kept);
+      const kept = good.slice(0, room);
+      messages.push(...kept);
       next = kept.length < good.length ? (kept.at(-1)?.offset ?? to) + 1 : until;
     }
   }
-  return { messages: found, first, next };
+  return { messages, first, next };
 }
 
 /** A filter as people type it: `key` or `key=value` of attributes; several, by blanks, must all be met. */
 export function attributeFilter(text: string): Wanted | null {
-  const parts = text.trim().split(/\s+/).filter(Boolean);
+  const parts = text.split(/\s+/).filter(Boolean);
   if (parts.length === 0) return null;
-  const tests = parts.map((part) => {
-    const at = part.indexOf("=");
-    return at < 0 ? [part, null] : [part.slice(0, at), part.slice(at + 1)];
-  }) as [string, string | null][];
   return ({ attributes = {} }) =>
-    tests.every(([key, value]) => Object.hasOwn(attributes, key) && (value === null || attributes[key] === value));
+    parts.every((part) => {
+      const [key = "", ...value] = part.split("=");
+      return Object.hasOwn(attributes, key) && (!part.includes("=") || attributes[key] === value.join("="));
+    });
 }
 
 /** The attributes a dead letter is given (docs/reference/push.md). */
@@ -120,20 +101,14 @@ const GIVEN =
   /^(deadLetter(Subscription|SourceTopic|MessageId|PublishTime|Reason|Attempts|Status)|CloudPubSubDeadLetterSource(DeliveryCount|Subscription|SubscriptionProject|TopicPublishTime))$/;
 
 /** Publish a dead letter as it was. Asked again, it is still published once: the key is that of `ams dead redrive`. */
-export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<string> {
+export async function redrive(project: string, source: string, target: string, letter: ReadMessage): Promise<unknown> {
   const words = new TextEncoder().encode(`${source} ${letter.messageId} ${letter.publishTime}`);
   const sum = new Uint8Array(await crypto.subtle.digest("SHA-256", words));
   const key = `redrive-${[...sum].map((each) => each.toString(16).padStart(2, "0")).join("")}`;
-  const kept = Object.entries(letter.attributes ?? {}).filter(([name]) => !GIVEN.test(name));
-  const message = {
-    data: letter.data,
-    attributes: Object.fromEntries(kept),
-    ...(letter.orderingKey ? { orderingKey: letter.orderingKey } : {}),
-  };
-  const answer = await call<{ messageIds: string[] }>(`/projects/${project}/topics/${target}:publish`, {
+  const attributes = Object.fromEntries(Object.entries(letter.attributes ?? {}).filter(([name]) => !GIVEN.test(name)));
+  return call(`/projects/${project}/topics/${target}:publish`, {
     method: "POST",
-    body: { messages: [message] },
+    body: { messages: [{ data: letter.data, attributes, orderingKey: letter.orderingKey || undefined }] },
     headers: { "Idempotency-Key": key },
   });
-  return answer.messageIds[0] ?? "";
 }

@@ -10,26 +10,23 @@ export function rolesIn(user: User, project: string): string[] {
   return user.projects?.find((each) => each.project === project)?.roles ?? [];
 }
 
-export function administers(user: User, project: string): boolean {
-  return isServiceAdmin(user) || rolesIn(user, project).includes("project_admin");
+/** Whether one may do all of a project, or what one of these roles is for. */
+function has(...roles: string[]) {
+  const wanted = ["project_admin", ...roles];
+  return (user: User, project: string) =>
+    isServiceAdmin(user) || rolesIn(user, project).some((role) => wanted.includes(role));
 }
 
-/** Whether one sees how the service is. */
+export const administers = has();
+export const publishes = has("publisher");
+export const consumes = has("consumer");
+
 export function mayLook(user: User): boolean {
   return isServiceAdmin(user) || user.service_roles.includes("admin_viewer");
 }
 
-/** Whether one administers any project. */
 export function administersAny(user: User): boolean {
-  return isServiceAdmin(user) || (user.projects ?? []).some((each) => each.roles.includes("project_admin"));
-}
-
-export function publishes(user: User, project: string): boolean {
-  return administers(user, project) || rolesIn(user, project).includes("publisher");
-}
-
-export function consumes(user: User, project: string): boolean {
-  return administers(user, project) || rolesIn(user, project).includes("consumer");
+  return isServiceAdmin(user) || (user.projects ?? []).some((each) => administers(user, each.project));
 }
 
 /** Who is logged in; for pages, which are shown to nobody else. */

@@ -1,17 +1,12 @@
 /** The address says which page is shown and how: `#/p/PROJECT/topics/TOPIC?tab=messages&from=3`. */
 import { signal } from "@preact/signals";
 
-export interface Route {
-  path: string[];
-  query: URLSearchParams;
-}
+type Route = { path: string[]; query: URLSearchParams };
 
 /** What a page is given: the parts of its address that have a name, as the project. */
-export interface PageProps {
-  params: Record<string, string>;
-}
+export type PageProps = { params: Record<string, string> };
 
-export function parse(hash: string): Route {
+function parse(hash: string): Route {
   const [path = "", query = ""] = hash.replace(/^#?\/?/, "").split("?", 2);
   return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
 }
@@ -30,22 +25,21 @@ export function href(path: string[], query: Record<string, string> = {}): string
   return `#/${path.map(encodeURIComponent).join("/")}${text ? `?${text}` : ""}`;
 }
 
+/** What is in the address now; a component that asks for its value is shown again when it changes. */
 export const route = signal<Route>(parse(location.hash));
 
-export function startRouter(): void {
-  const follow = () => {
-    route.value = parse(location.hash);
-  };
-  addEventListener("hashchange", follow);
-  follow();
+addEventListener("hashchange", () => {
+  route.value = parse(location.hash);
+});
+
+export function go(path: string[]): void {
+  location.hash = href(path);
 }
 
-export function useRoute(): Route {
-  return route.value;
-}
-
-export function go(path: string[], query: Record<string, string> = {}): void {
-  location.hash = href(path, query);
+/** Put another address in the place of this one, so that "back" does not come to it. */
+export function replace(address: string): void {
+  history.replaceState(null, "", address);
+  route.value = parse(location.hash);
 }
 
 /** Change parts of the query in place: what a table shows is in the address, and "back" leaves the page. */
@@ -56,12 +50,11 @@ export function setQuery(change: Record<string, string | null>): void {
     if (value === null || value === "") next.delete(name);
     else next.set(name, value);
   }
-  history.replaceState(null, "", href(path, Object.fromEntries(next)));
-  route.value = { path, query: next };
+  replace(href(path, Object.fromEntries(next)));
 }
 
 /** A part of the query with a default that is not written out. */
 export function useQuery(name: string, otherwise = ""): [string, (value: string) => void] {
-  const value = useRoute().query.get(name) ?? otherwise;
+  const value = route.value.query.get(name) ?? otherwise;
   return [value, (next) => setQuery({ [name]: next === otherwise ? null : next })];
 }

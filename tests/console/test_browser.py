@@ -193,7 +193,6 @@ def test_all_of_it_is_small(service: LiveService) -> None:
     assert sum(int(each.headers["content-length"]) for each in [page, *files]) < 150_000
 
 
-@pytest.mark.xfail(strict=True, reason="4,500 lines, of which 4,000 are neither empty nor comments")
 def test_our_own_part_can_be_read() -> None:
     written = (path for path in (ROOT / "console" / "src").rglob("*.ts*") if path.name != "wire.d.ts")
     sources = [path for path in written if "test" not in path.name]

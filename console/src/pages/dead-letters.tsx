@@ -2,7 +2,7 @@
 import { call } from "../api";
 import { plural, shortName } from "../format";
 import { useLoad } from "../load";
-import { Badge, Card, Empty, Shown } from "../parts/basics";
+import { Badge, Card, Empty, shown } from "../parts/basics";
 import { Act } from "../parts/form";
 import { MessageCard } from "../parts/message";
 import { find, redrive, type Wanted } from "../reading";
@@ -27,36 +27,31 @@ export function DeadLetters({ project, name, subscription, source }: Subscriptio
     for (const letter of letters) await redrive(project, source, target, letter);
     return `Published to ${target}.`;
   };
-  const none = (
-    <Empty command={`ams dead list ${name} --project ${project}`}>
-      Nothing of this subscription is in {source}. In a terminal:
-    </Empty>
-  );
-  return (
-    <Shown of={loaded}>
-      {({ messages }) => (
-        <>
-          {messages.length === 0 && none}
-          {messages.length > 0 && (
-            <Card wide>
-              <p>
-                The newest {plural(messages.length, "dead letter")} of {source}. What is published again goes to{" "}
-                {target} as it was; asked twice, it is still published once. The dead letter stays where it is.
-              </p>
-              <Act label="Publish all of these again" act={() => again(messages)} />
-            </Card>
-          )}
-          {messages.toReversed().map((letter) => (
-            <MessageCard key={letter.offset} message={letter} view="auto">
-              <Badge tone="bad">
-                {letter.attributes?.deadLetterStatus} after {letter.attributes?.deadLetterAttempts}
-              </Badge>
-              <span>{visible((letter.attributes?.deadLetterReason ?? "").slice(0, 200))}</span>
-              <Act label="Publish again" act={() => again([letter])} />
-            </MessageCard>
-          ))}
-        </>
+  return shown(loaded, ({ messages }) => (
+    <>
+      {messages.length === 0 && (
+        <Empty command={`ams dead list ${name} --project ${project}`}>
+          Nothing of this subscription is in {source}. In a terminal:
+        </Empty>
       )}
-    </Shown>
-  );
+      {messages.length > 0 && (
+        <Card wide>
+          <p>
+            The newest {plural(messages.length, "dead letter")} of {source}. What is published again goes to {target} as
+            it was; asked twice, it is still published once. The dead letter stays where it is.
+          </p>
+          <Act label="Publish all of these again" act={() => again(messages)} />
+        </Card>
+      )}
+      {messages.toReversed().map((letter) => (
+        <MessageCard key={letter.offset} message={letter} view="auto">
+          <Badge tone="bad">
+            {letter.attributes?.deadLetterStatus} after {letter.attributes?.deadLetterAttempts}
+          </Badge>
+          <span>{visible((letter.attributes?.deadLetterReason ?? "").slice(0, 200))}</span>
+          <Act label="Publish again" act={() => again([letter])} />
+        </MessageCard>
+      ))}
+    </>
+  ));
 }

@@ -11,10 +11,8 @@ import { Members, OwnTokens, Registrations, UserPage, Users } from "./people";
 import { Projects } from "./projects";
 import { SchemaPage, Schemas } from "./schemas";
 import { Audit, Issuers, Service, Usage } from "./service";
-import { SubscriptionPage } from "./subscription";
-import { Subscriptions } from "./subscriptions";
-import { TopicPage } from "./topic";
-import { Topics } from "./topics";
+import { SubscriptionPage, Subscriptions } from "./subscriptions";
+import { TopicPage, Topics } from "./topics";
 
 export interface PageEntry {
   path: string;
@@ -54,14 +52,10 @@ const NAME = /^[\w-]+$/;
 export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["params"] } | null {
   for (const entry of PAGES) {
     const parts = entry.path.split("/").filter(Boolean);
-    if (parts.length !== path.length) continue;
-    const params: PageProps["params"] = {};
-    const fits = parts.every((part, at) => {
-      const said = path[at] ?? "";
-      if (part.startsWith(":")) params[part.slice(1)] = said;
-      return part.startsWith(":") ? NAME.test(said) : part === said;
-    });
-    if (fits) return { entry, params };
+    const fits = (part: string, at: number) => (part.startsWith(":") ? NAME.test(path[at] ?? "") : part === path[at]);
+    if (parts.length !== path.length || !parts.every(fits)) continue;
+    const named = parts.map((part, at) => [part, path[at] ?? ""] as const).filter(([part]) => part.startsWith(":"));
+    return { entry, params: Object.fromEntries(named.map(([part, value]) => [part.slice(1), value])) };
   }
   return null;
 }

@@ -2,7 +2,7 @@
 import { type Config, logIn, ownService } from "../login";
 import { startLogin } from "../oidc";
 import { Card, ErrorNote } from "../parts/basics";
-import { Act, Form, type Values } from "../parts/form";
+import { Act, Form, field, TOKEN, tick, type Values } from "../parts/form";
 
 const WHERE = "Its address, without /v1";
 
@@ -32,9 +32,9 @@ export function Login(props: { config: Config; problem: Error | null }) {
           button="Log in"
           onSubmit={submit}
           fields={[
-            { name: "token", label: "Token", type: "password", required: true, autofocus: true },
-            elsewhere && { name: "service", label: "Service", type: "url", value: own, required: true, hint: WHERE },
-            { name: "keep", tick: "Keep it in this browser until I log out" },
+            TOKEN,
+            elsewhere && field("service", "Service", { type: "url", value: own, required: true, hint: WHERE }),
+            tick("keep", "Keep it in this browser until I log out"),
           ]}
         />
       </Card>

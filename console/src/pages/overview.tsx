@@ -1,24 +1,25 @@
 /** A project at a glance: what is wrong first, then what comes in and goes out, then what there is. */
-import { useMemo } from "preact/hooks";
 import { call } from "../api";
 import { number, plural, rate, short, shortName, span } from "../format";
 import { type Sample, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
 import { Badge, Card, Empty, Link, linked, Page, Stat } from "../parts/basics";
-import { Plots, rateLine } from "../parts/history";
-import type { Line } from "../parts/plot";
+import { Plots, rateLine } from "../parts/plot";
 import { administers, consumes, publishes, useUser } from "../rights";
 import type { PageProps } from "../router";
 import { visible } from "../text";
-import type { Counts, Diagnosis, History, Subscription, SubscriptionCounts, Topic } from "../wire";
+import type { Counts, Diagnosis, History, Subscription, Topic } from "../wire";
 
 /** How long the oldest message may wait before a subscription is looked at. */
 const LONG_WAIT = 600;
 const MOST_DOCTORED = 5;
 /** Half of what one stream may show. */
 const MOST_SHOWN = 50;
+const MOST_BUSY = 8;
 /** States of delivery that say nothing bad; it has none where messages are pulled. */
 const FINE = ["active", "unknown", undefined];
+
+const sum = (all: number[]) => all.reduce((one, other) => one + other, 0);
 
 export function Overview({ params: { project = "" } }: PageProps) {
   const user = useUser();
@@ -27,29 +28,30 @@ export function Overview({ params: { project = "" } }: PageProps) {
   const readers = useGet<{ subscriptions: Subscription[] }>(consumes(user, project) ? `${base}/subscriptions` : null);
   // One stream for both, when both are known.
   const known = !topics.loading && !readers.loading;
-  const shown = (all: { name: string }[] | undefined) =>
-    known ? (all ?? []).slice(0, MOST_SHOWN).map((each) => shortName(each.name)) : [];
-  const { sample, state } = useCounts(project, shown(topics.data?.topics), shown(readers.data?.subscriptions));
-  const sum = (all: number[]) => all.reduce((one, other) => one + other, 0);
+  const watched = (all: { name: string }[] = []) =>
+    known ? all.slice(0, MOST_SHOWN).map((each) => shortName(each.name)) : [];
+  const { sample, state } = useCounts(project, watched(topics.data?.topics), watched(readers.data?.subscriptions));
   const lag = sample && sum(Object.values(sample.counts.subscriptions).map((each) => each.lag));
   const count = (label: string, kind: string, all: unknown[] | undefined) =>
     all && <Stat label={label} value={<Link to={["p", project, kind]}>{number(all.length)}</Link>} />;
+  const said = { live: "live", off: "not live", connecting: "" }[state];
   return (
     <Page title={project} kind="Project">
       {sample && <Wrong project={project} counts={sample.counts} />}
       <dl class="stats">
-        <Stat
-          label="Published now"
-          value={rate(sample && sum(Object.values(sample.rates)))}
-          note={{ live: "live", off: "not live", connecting: "" }[state]}
-        />
+        <Stat label="Published now" value={rate(sample && sum(Object.values(sample.rates)))} note={said} />
         <Stat label="Delivered now" value={rate(sample && sum(Object.values(sample.taken)))} />
         <Stat label="Waiting to be taken" value={short(lag)} />
         {count("Topics", "topics", topics.data?.topics)}
         {count("Subscriptions", "subscriptions", readers.data?.subscriptions)}
       </dl>
       {administers(user, project) && <Plots project={project} plots={plotsOf} />}
-      {topics.data && <Busiest project={project} sample={sample} all={topics.data.topics} />}
+      {sample && <Busiest project={project} sample={sample} />}
+      {topics.data?.topics.length === 0 && (
+        <Empty command={`ams topics create readings --project ${project}`}>
+          There are no topics yet. Make one on the page of topics, or in a terminal:
+        </Empty>
+      )}
     </Page>
   );
 }
@@ -58,37 +60,33 @@ function plotsOf(history: History) {
   const all = history.project;
   if (!all) return [];
   const lines = [rateLine("published", all.published, history), rateLine("delivered", all.delivered, history, 2)];
-  const lag: Line = { label: "messages", values: all.lag, colour: 3 };
   return [
     { title: "Messages a second", lines, format: rate },
-    { title: "Waiting to be taken", lines: [lag] },
+    { title: "Waiting to be taken", lines: [{ label: "messages", values: all.lag, colour: 3 as const }] },
   ];
 }
 
-/** Subscriptions that are worth a look, by what the stream says of them. */
-export function suspicious(counts: Counts): string[] {
-  const all = Object.entries(counts.subscriptions).filter(
-    ([, each]) => (each.oldestUnackedSeconds ?? 0) > LONG_WAIT || !FINE.includes(each.push),
-  );
-  all.sort(([, a], [, b]) => (b.oldestUnackedSeconds ?? 0) - (a.oldestUnackedSeconds ?? 0));
-  return all.map(([name]) => name);
-}
-
+/** Subscriptions that are worth a look by what the stream says of them, with what the doctor finds. */
 function Wrong({ project, counts }: { project: string; counts: Counts }) {
-  const names = useMemo(() => suspicious(counts), [counts]);
-  const asked = names.slice(0, MOST_DOCTORED);
+  const wrong = Object.entries(counts.subscriptions)
+    .map(([name, each]) => ({ name, ...each, age: each.oldestUnackedSeconds ?? 0 }))
+    .filter(({ age, push }) => age > LONG_WAIT || !FINE.includes(push))
+    .sort((one, other) => other.age - one.age);
+  const asked = wrong.slice(0, MOST_DOCTORED).map(({ name }) => name);
   const doctors = useLoad(asked.length > 0 ? asked.join(" ") : null, (signal) =>
     Promise.all(asked.map((name) => call<Diagnosis>(`/projects/${project}/subscriptions/${name}:doctor`, { signal }))),
   );
-  if (names.length === 0) return null;
+  if (wrong.length === 0) return null;
   return (
     <Card title="Worth a look" wide>
       <ul class="findings">
-        {names.map((name, at) => (
+        {wrong.map(({ name, lag, oldestUnackedSeconds: age }, at) => (
           <li key={name}>
-            {linked(project, "subscriptions", name)} <Waiting of={counts.subscriptions[name]} />
-            {(doctors.data?.[at]?.findings ?? []).slice(0, 2).map(({ text, wrong }) => (
-              <p key={text} class={wrong ? "wrong" : "quiet"}>
+            {linked(project, "subscriptions", name)}{" "}
+            {lag > 0 && <Badge tone="warn">{plural(lag, "message")} behind</Badge>}{" "}
+            {lag > 0 && `oldest waits ${span(age)}`}
+            {(doctors.data?.[at]?.findings ?? []).slice(0, 2).map(({ text, wrong: bad }) => (
+              <p key={text} class={bad ? "wrong" : "quiet"}>
                 {visible(text)}
               </p>
             ))}
@@ -99,29 +97,11 @@ function Wrong({ project, counts }: { project: string; counts: Counts }) {
   );
 }
 
-function Waiting({ of }: { of: SubscriptionCounts | undefined }) {
-  if (!of?.lag) return null;
-  return (
-    <>
-      <Badge tone="warn">{plural(of.lag, "message")} behind</Badge> oldest waits {span(of.oldestUnackedSeconds)}
-    </>
-  );
-}
-
-const SHOWN = 8;
-
-function Busiest({ project, sample, all }: { project: string; sample: Sample | null; all: Topic[] }) {
-  if (all.length === 0) {
-    return (
-      <Empty command={`ams topics create readings --project ${project}`}>
-        There are no topics yet. Make one on the page of topics, or in a terminal:
-      </Empty>
-    );
-  }
-  const rows = Object.entries(sample?.counts.topics ?? {})
-    .map(([name, { messages }]) => ({ name, messages, rate: sample?.rates[name] ?? 0 }))
+function Busiest({ project, sample }: { project: string; sample: Sample }) {
+  const rows = Object.entries(sample.counts.topics)
+    .map(([name, { messages }]) => ({ name, messages, rate: sample.rates[name] ?? 0 }))
     .sort((a, b) => b.rate - a.rate || b.messages - a.messages)
-    .slice(0, SHOWN);
+    .slice(0, MOST_BUSY);
   if (rows.length === 0) return null;
   return (
     <Card title="Busiest topics" wide>

@@ -1,37 +1,46 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
-import { post, put, remove } from "../api";
-import { useGet } from "../load";
-import { type Action, ticked, ticks, useActions } from "../parts/actions";
-import { Badge, Facts, Link, Page, Shown, Tabs, Time } from "../parts/basics";
-import { type FieldProps, NAME, type Values } from "../parts/form";
-import { Resources } from "../parts/resources";
-import { column, timed, valued } from "../parts/table";
+import { post, put } from "../api";
+import { type Action, asking, confirmed, removal, ticked, ticks } from "../parts/actions";
+import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
+import { field, NAME, type Values } from "../parts/form";
+import { Resource, Resources } from "../parts/resources";
+import { column, nameOf, timed, valued } from "../parts/table";
 import { isServiceAdmin, rolesIn, useUser } from "../rights";
-import { go, type PageProps } from "../router";
+import type { PageProps } from "../router";
 import { visible } from "../text";
 import type { Binding, Registration, Right, Token, User } from "../wire";
 
 const ROLES = ["project_admin", "publisher", "consumer"];
 const SERVICE_ROLES = ["service_admin", "admin_viewer", "metrics_viewer", "push_worker"];
-const EMAIL: FieldProps = { name: "email", label: "Mail address", type: "email" };
+const EMAIL = field("email", "Mail address", { type: "email" });
 
 function badges(names: string[]) {
   return names.map((name) => <Badge key={name}>{name}</Badge>);
 }
 
-function projectsOf(user: User): string[] {
-  return (user.projects ?? []).map((each) => each.project);
+function badged(title: string, of: (row: User) => string[], look = {}) {
+  return column<User>(title, (row) => badges(of(row)), { by: (row) => of(row).join(), ...look });
 }
 
-const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, {
-  by: (row) => row.name,
-});
+const LINKED = column<User>("User", (row) => <Link to={["users", row.name]}>{row.name}</Link>, { by: nameOf });
 const MAIL = valued<User>("Mail", (row) => row.email, { wide: true });
 const MADE = timed<User>("Created", (row) => row.created_on, { wide: true });
 
 export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
+  const roles = ticks(ROLES, ["publisher"]);
   const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
+  const make = ({ name, email, ...rest }: Values) => post(`${path}/${name}`, { email, ...memberships(rest) });
+  const add = ({ name, ...rest }: Values) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) });
+  const actions = ({ name, ...row }: User) => {
+    const lost = `${name} can do nothing in ${project} any more; the user stays.`;
+    return [
+      asking("Roles", ticks(ROLES, rolesIn({ name, ...row }, project)), (to) =>
+        put(`${path}/${name}`, memberships(to)),
+      ),
+      confirmed("Remove", name, lost, () => post(`${path}/${name}:remove`)),
+    ];
+  };
   const all = isServiceAdmin(useUser());
   return (
     <Resources<User>
@@ -40,122 +49,78 @@ export function Members({ params: { project = "" } }: PageProps) {
       path={`${path}?details=true`}
       of="users"
       columns={[
-        all ? LINKED : valued("User", (row) => row.name),
-        column("Roles here", (row) => badges(rolesIn(row, project)), { by: (row) => rolesIn(row, project).join() }),
+        all ? LINKED : valued("User", nameOf),
+        badged("Roles here", (row) => rolesIn(row, project)),
         MAIL,
         MADE,
       ]}
       empty="The project has no members yet. Add one here, or in a terminal:"
       command={`ams members create sensor --role publisher --project ${project}`}
       make={[
-        {
-          label: "New user",
-          fields: [NAME, EMAIL, ...ticks(ROLES, ["publisher"])],
-          run: ({ name = "", email, ...rest }) => post(`${path}/${name}`, { email, ...memberships(rest) }),
-          gives: "token",
-        },
-        {
-          label: "Add a user there is",
-          fields: [NAME, ...ticks(ROLES, ["publisher"])],
-          run: ({ name = "", ...rest }) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) }),
-        },
+        asking("New user", [NAME, EMAIL, ...roles], make, "token"),
+        asking("Add a user there is", [NAME, ...roles], add),
       ]}
-      actions={(row) => [
-        {
-          label: "Roles",
-          fields: ticks(ROLES, rolesIn(row, project)),
-          run: (values) => put(`${path}/${row.name}`, memberships(values)),
-        },
-        {
-          label: "Remove",
-          typed: [row.name, `${row.name} can do nothing in ${project} any more; the user stays.`],
-          run: () => post(`${path}/${row.name}:remove`),
-        },
-      ]}
+      actions={actions}
     />
   );
 }
 
 export function Users() {
+  const projectsOf = (row: User) => (row.projects ?? []).map((each) => each.project);
+  const make = ({ name, email, ...rest }: Values) =>
+    post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) });
   return (
     <Resources<User>
       title="Users"
       path="/users?details=true"
-      of="users"
       columns={[
         LINKED,
-        column("Roles of the service", (row) => badges(row.service_roles), { by: (row) => row.service_roles.join() }),
-        column("Projects", (row) => badges(projectsOf(row)), { by: (row) => projectsOf(row).join(), wide: true }),
+        badged("Roles of the service", (row) => row.service_roles),
+        badged("Projects", projectsOf, { wide: true }),
         MAIL,
         MADE,
       ]}
       empty="There are no users yet. Make one here, or in a terminal:"
       command="ams users create sensor"
-      make={{
-        label: "New user",
-        fields: [NAME, EMAIL, ...ticks(SERVICE_ROLES)],
-        run: ({ name = "", email, ...rest }) =>
-          post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) }),
-        gives: "token",
-      }}
+      make={asking("New user", [NAME, EMAIL, ...ticks(SERVICE_ROLES)], make, "token")}
     />
   );
 }
 
 export function UserPage({ params: { user = "" } }: PageProps) {
   const path = `/users/${user}`;
-  const loaded = useGet<User>(path);
-  const { buttons, once } = useActions(loaded.reload);
-  const actions = (row: User): Action[] => [
-    {
-      label: "Change",
-      fields: [
-        { ...EMAIL, value: row.email },
-        { name: "description", label: "What it is for", value: row.description },
-        ...ticks(SERVICE_ROLES, row.service_roles),
-      ],
-      run: ({ email, description, ...rest }) =>
-        put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) }),
-    },
-    {
-      label: "New token",
-      typed: [user, "The token of this user is dead at once; named tokens live on."],
-      run: () => post(`${path}:refreshToken`),
-      gives: "token",
-    },
-    {
-      label: "Delete",
-      typed: [user, "The user goes with its tokens, and from all projects and access lists."],
-      run: () => remove(path).then(() => go(["users"])),
-    },
+  const change = ({ email, description, ...rest }: Values) =>
+    put(path, { email, description, service_roles: ticked(rest, SERVICE_ROLES) });
+  const fields = (row: User) => [
+    { ...EMAIL, value: row.email },
+    field("description", "What it is for", { value: row.description }),
+    ...ticks(SERVICE_ROLES, row.service_roles),
   ];
-  const facts = (row: User) => (
-    <Facts
-      rows={[
-        ["Roles of the service", badges(row.service_roles)],
-        ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
-        ["Mail", row.email],
-        ["What it is for", row.description],
-        ["UUID", row.uuid],
-        ["Created", <Time key="c" at={row.created_on} />],
-      ]}
-    />
-  );
+  const dead = "The token of this user is dead at once; named tokens live on.";
+  const facts = (row: User): Fact[] => [
+    ["Roles of the service", badges(row.service_roles)],
+    ["Projects", (row.projects ?? []).map(({ project, roles }) => `${project}: ${roles.join(", ")}`).join("; ")],
+    ["Mail", row.email],
+    ["What it is for", row.description],
+    ["UUID", row.uuid],
+    ["Created", <Time key="c" at={row.created_on} />],
+  ];
   return (
-    <Page title={user} kind="User" actions={loaded.data && buttons(actions(loaded.data))}>
-      <Shown of={loaded}>
-        {(row) => (
-          <Tabs
-            tabs={[
-              ["about", "About", facts(row)],
-              ["tokens", "Named tokens", <Tokens key="t" user={row.name} />],
-              ["bindings", "Identities", <Bindings key="b" user={row.name} />],
-            ]}
-          />
-        )}
-      </Shown>
-      {once}
-    </Page>
+    <Resource<User>
+      title={user}
+      kind="User"
+      path={path}
+      tabs={(row) => [
+        ["about", "About", <Facts key="a" rows={facts(row)} />],
+        ["tokens", "Named tokens", <Tokens key="t" user={user} />],
+        ["bindings", "Identities", <Bindings key="b" user={user} />],
+      ]}
+      actions={(row) => [
+        asking("Change", fields(row), change),
+        confirmed("New token", user, dead, () => post(`${path}:refreshToken`), "token"),
+      ]}
+      deleted={["The user goes with its tokens, and from all projects and access lists.", ["users"]]}
+    />
   );
 }
 
@@ -167,60 +132,38 @@ export function OwnTokens() {
   );
 }
 
-const DAY = 86_400;
-const LIVES: [string, string][] = [
-  [String(DAY), "a day"],
-  [String(30 * DAY), "30 days"],
-  [String(365 * DAY), "a year"],
-  ["", "until it is revoked"],
+const DAYS = { 1: "a day", 30: "30 days", 365: "a year", "": "until it is revoked" };
+const RIGHTS = "An action and a resource a line; none: all that the user may";
+const NEW_TOKEN = [
+  NAME,
+  field("days", "Good for", { options: DAYS }),
+  field("rights", "Rights", { rows: 3, placeholder: "topics:publish projects/P/topics/T", hint: RIGHTS }),
 ];
 
 function Tokens({ user }: { user: string }) {
   const path = `/users/${user}/tokens`;
-  const make = ({ name = "", life, rights = "" }: Values) => {
+  const make = async ({ name, days, rights = "" }: Values) => {
     const wanted = rightsOf(rights);
-    const body = { ...(life ? { expires_in: Number(life) } : {}), ...(wanted.length > 0 ? { rights: wanted } : {}) };
-    return post(`${path}/${name}`, body);
+    const expires_in = days ? Number(days) * 86_400 : undefined;
+    return post(`${path}/${name}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
   };
-  const shown = (row: Token) =>
-    row.rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
+  const goodFor = ({ rights }: Token) =>
+    rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
   return (
     <Resources<Token>
       inside
       title="Named tokens"
       path={path}
-      of="tokens"
       columns={[
-        valued("Token", (row) => row.name),
-        valued("Good for", shown),
+        valued("Token", nameOf),
+        valued("Good for", goodFor),
         column("Last used", (row) => <Time at={row.last_used} age />, { wide: true }),
         timed("Ends", (row) => row.expires_on),
       ]}
       empty="There are no named tokens: one for each program can be revoked without the others. In a terminal:"
       command="ams token create sensor --expires-in 365d"
-      make={{
-        label: "New token",
-        fields: [
-          NAME,
-          { name: "life", label: "Good for", options: LIVES },
-          {
-            name: "rights",
-            label: "Rights",
-            rows: 3,
-            placeholder: "topics:publish projects/P/topics/T",
-            hint: "An action and a resource a line; none: all that the user may",
-          },
-        ],
-        run: make,
-        gives: "token",
-      }}
-      actions={(row) => [
-        {
-          label: "Revoke",
-          typed: [row.name, "Programs with this token are refused from now on."],
-          run: () => remove(`${path}/${row.name}`),
-        },
-      ]}
+      make={asking("New token", NEW_TOKEN, make, "token")}
+      removed={["Revoke", "Programs with this token are refused from now on."]}
     />
   );
 }
@@ -235,6 +178,12 @@ export function rightsOf(text: string): Right[] {
   });
 }
 
+const NEW_IDENTITY = [
+  NAME,
+  field("issuer", "Issuer", { type: "url", required: true, hint: "As its tokens say it in iss" }),
+  field("subject", "Subject", { required: true, hint: "As its tokens say it in sub" }),
+];
+
 function Bindings({ user }: { user: string }) {
   const path = `/users/${user}/bindings`;
   return (
@@ -242,61 +191,38 @@ function Bindings({ user }: { user: string }) {
       inside
       title="Identities"
       path={path}
-      of="bindings"
       columns={[
-        valued("Name", (row) => row.name),
+        valued("Name", nameOf),
         valued("Issuer", (row) => row.issuer, { wide: true }),
         valued("Subject", (row) => row.subject),
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
       empty="This user logs in by tokens of this service alone."
-      make={
-        isServiceAdmin(useUser()) && {
-          label: "New identity",
-          fields: [
-            NAME,
-            { name: "issuer", label: "Issuer", type: "url", required: true, hint: "As its tokens say it in iss" },
-            { name: "subject", label: "Subject", required: true, hint: "As its tokens say it in sub" },
-          ],
-          run: ({ name = "", ...identity }) => post(`${path}/${name}`, identity),
-        }
-      }
-      actions={(row) => [
-        {
-          label: "Remove",
-          typed: [row.name, "Who this is cannot log in as this user any more."],
-          run: () => remove(`${path}/${row.name}`),
-        },
-      ]}
+      make={asking("New identity", NEW_IDENTITY, ({ name, ...identity }) => post(`${path}/${name}`, identity))}
+      removed={["Remove", "Who this is cannot log in as this user any more."]}
     />
   );
 }
 
-function whoOf(row: Registration): string {
-  return [row.first_name, row.last_name, row.organization, row.email].filter(Boolean).join(", ");
+function decisions({ uuid, name, status }: Registration): Action[] {
+  const path = `/registrations/${uuid}`;
+  const forget = removal("Delete", name, "The request is forgotten; a user it was accepted for stays.", path);
+  if (status !== "pending") return [forget];
+  return [
+    { label: "Accept", run: () => post(`${path}:accept`), gives: "token" },
+    asking("Decline", [field("comment", "Why", { rows: 3 })], (values) => post(`${path}:decline`, values)),
+    forget,
+  ];
 }
 
 export function Registrations() {
+  const who = ({ first_name, last_name, organization, email }: Registration) =>
+    [first_name, last_name, organization, email].filter(Boolean).join(", ");
   const standing = ({ status, decline_comment: why }: Registration) => (
     <>
       <Badge tone={status === "pending" ? "warn" : "calm"}>{status}</Badge> {visible(why ?? "")}
     </>
   );
-  const decide = (row: Registration): Action[] => {
-    const path = `/registrations/${row.uuid}`;
-    const forget: Action = {
-      label: "Delete",
-      typed: [row.name, "The request is forgotten; a user it was accepted for stays."],
-      run: () => remove(path),
-    };
-    if (row.status !== "pending") return [forget];
-    const why = { name: "comment", label: "Why", rows: 3 };
-    return [
-      { label: "Accept", run: () => post(`${path}:accept`), gives: "token" },
-      { label: "Decline", fields: [why], run: (values) => post(`${path}:decline`, values) },
-      forget,
-    ];
-  };
   return (
     <Resources<Registration>
       title="Registrations"
@@ -305,14 +231,14 @@ export function Registrations() {
       sort="-asked"
       rowKey={(row) => row.uuid}
       columns={[
-        valued("Name", (row) => row.name),
-        valued("Who", whoOf, { wide: true }),
+        valued("Name", nameOf),
+        valued("Who", who, { wide: true }),
         valued("For", (row) => row.description, { wide: true }),
         column("Status", standing, { by: (row) => row.status ?? "" }),
         timed("Asked", (row) => row.registered_at, { wide: true }),
       ]}
       empty="Nobody asks to become a user."
-      actions={decide}
+      actions={decisions}
     />
   );
 }

@@ -1,29 +1,26 @@
 /** All projects a user has to do with. */
-import { post, put, remove } from "../api";
+import { post, put } from "../api";
 import { span } from "../format";
-import type { Action } from "../parts/actions";
+import { type Action, asking } from "../parts/actions";
 import { Badge, Link, Page } from "../parts/basics";
-import { type Asked, NAME } from "../parts/form";
+import { field, NAME, type Values } from "../parts/form";
 import { Resources } from "../parts/resources";
-import { type Column, column, Table, timed, valued } from "../parts/table";
+import { type Column, column, nameOf, Table, timed, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
 import { go } from "../router";
 import type { Membership, Project } from "../wire";
 
 export function Projects() {
   const user = useUser();
-  return isServiceAdmin(user) ? <AllProjects /> : <OwnProjects name={user.name} memberships={user.projects ?? []} />;
-}
-
-function OwnProjects({ name, memberships }: { name: string; memberships: Membership[] }) {
+  if (isServiceAdmin(user)) return <AllProjects />;
   return (
     <Page title="Projects">
       <Table
         label="Projects"
-        rows={memberships}
+        rows={user.projects ?? []}
         columns={OWN}
         rowKey={(row) => row.project}
-        empty={`${name} has no role in any project. Ask an administrator of a project for one.`}
+        empty={`${user.name} has no role in any project. Ask an administrator of a project for one.`}
       />
     </Page>
   );
@@ -36,44 +33,32 @@ const OWN: Column<Membership>[] = [
 ];
 const kept = (row: Project) => row.retentionSeconds ?? 0;
 const ALL: Column<Project>[] = [
-  column("Project", (row) => link(row.name), { by: (row) => row.name }),
+  column<Project>("Project", (row) => link(row.name), { by: nameOf }),
   valued("What it is for", (row) => row.description?.slice(0, 200), { wide: true }),
   column("Messages kept for", (row) => (kept(row) ? span(kept(row)) : "as the service"), { by: kept, wide: true }),
   timed("Created", (row) => row.created_on, { wide: true }),
 ];
-const PURPOSE: Asked = { name: "description", label: "What it is for" };
-const NEW: Action = {
-  label: "New project",
-  fields: [NAME, PURPOSE],
-  run: async ({ name = "", description }) => {
-    await post(`/projects/${name}`, { description });
-    go(["p", name]);
-  },
-};
+const PURPOSE = field("description", "What it is for");
+const HINT = "0: as the service says";
+const KEPT = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint: HINT });
 
-function actionsOf(row: Project): Action[] {
-  const seconds = String(kept(row));
-  const keep = { name: "seconds", label: "Seconds that messages are kept", hint: "0: as the service says" };
-  return [
-    {
-      label: "Change",
-      fields: [
-        { ...NAME, value: row.name },
-        { ...PURPOSE, value: row.description ?? "" },
-        { ...keep, type: "number", min: 0, value: seconds },
-      ],
-      run: async ({ name = "", description, seconds: wanted }) => {
-        await put(`/projects/${row.name}`, { name, description });
-        if (wanted === seconds) return;
-        await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(wanted) });
-      },
-    },
-    {
-      label: "Delete",
-      typed: [row.name, "All its topics, messages, subscriptions and schemas are lost for good."],
-      run: () => remove(`/projects/${row.name}`),
-    },
+async function make({ name = "", description }: Values) {
+  await post(`/projects/${name}`, { description });
+  go(["p", name]);
+}
+
+function change(row: Project): Action {
+  const value = String(kept(row));
+  const fields = [
+    { ...NAME, value: row.name },
+    { ...PURPOSE, value: row.description ?? "" },
+    { ...KEPT, value },
   ];
+  return asking("Change", fields, async ({ name = "", description, seconds }) => {
+    await put(`/projects/${row.name}`, { name, description });
+    if (seconds === value) return;
+    await post(`/projects/${name}:modifyRetention`, { retentionSeconds: Number(seconds) });
+  });
 }
 
 function AllProjects() {
@@ -81,12 +66,12 @@ function AllProjects() {
     <Resources<Project>
       title="Projects"
       path="/projects"
-      of="projects"
       columns={ALL}
       empty="There are no projects yet. Make one here, or in a terminal:"
       command="ams projects create garden"
-      make={NEW}
-      actions={actionsOf}
+      make={asking("New project", [NAME, PURPOSE], make)}
+      actions={(row) => [change(row)]}
+      removed={["Delete", "All its topics, messages, subscriptions and schemas are lost for good."]}
     />
   );
 }

@@ -2,9 +2,9 @@
 import { post } from "../api";
 import { bytes, number, shortName } from "../format";
 import { useGet } from "../load";
-import { type Action, useActions } from "../parts/actions";
-import { Badge, Card, Command, Empty, Facts, Note, Shown, Stat, Time, type Tone } from "../parts/basics";
-import { Act, type Choice, Form, type Values } from "../parts/form";
+import { type Action, confirmed, useActions } from "../parts/actions";
+import { Badge, Card, Command, Empty, Facts, Note, Stat, shown, Time, type Tone } from "../parts/basics";
+import { Act, Form, field, tick, type Values } from "../parts/form";
 import { type Column, column, Table, timed, valued } from "../parts/table";
 import { visible } from "../text";
 import type { PushAttempt, PushConfig, PushReport } from "../wire";
@@ -14,11 +14,8 @@ export function Push(props: SubscriptionProps) {
   const { type, verified } = props.subscription.pushConfig;
   return (
     <>
-      {type ? (
-        <Delivery base={props.base} />
-      ) : (
-        <Empty>Its messages are pulled. With an endpoint they are delivered there as they come.</Empty>
-      )}
+      {type && <Delivery base={props.base} />}
+      {!type && <Empty>Its messages are pulled. With an endpoint they are delivered there as they come.</Empty>}
       {props.admin && (
         <div class="grid">
           {type === "http_endpoint" && !verified && <Verify {...props} />}
@@ -41,59 +38,50 @@ const TONES: Record<string, Tone> = {
 function Delivery({ base }: { base: string }) {
   const status = useGet<PushReport>(`${base}:pushStatus`, 3);
   const state = (name = "–") => <Badge tone={TONES[name] ?? "calm"}>{name}</Badge>;
-  return (
-    <Shown of={status}>
-      {(now) => (
-        <>
-          <dl class="stats">
-            <Stat label="State" value={state(now.state)} />
-            <Stat label="Circuit" value={state(now.circuit)} />
-            <Stat label="Waiting" value={number(now.backlog)} />
-            <Stat label="Delivered" value={number(now.delivered)} />
-            <Stat label="Failed requests" value={number(now.failed)} wrong={(now.failed ?? 0) > 0} />
-            <Stat label="Put aside" value={number(now.dead)} />
-          </dl>
-          {now.error && (
-            <Note tone="bad">
-              {now.error.status !== undefined && <strong>{now.error.status} </strong>}
-              {visible(now.error.detail ?? "")}
-            </Note>
-          )}
-          <Facts
-            rows={[
-              ["Last success", <Time key="l" at={now.lastSuccess} age />],
-              ["Next attempt", <Time key="n" at={now.nextAttempt} />],
-            ]}
-          />
-          <Card title="Attempts" wide>
-            <Table
-              id="attempts-"
-              label="Attempts"
-              rows={now.attempts}
-              columns={ATTEMPTS}
-              rowKey={(row) => row.time}
-              sort="-when"
-              empty="Nothing was sent since the process that delivers began."
-            />
-          </Card>
-        </>
-      )}
-    </Shown>
-  );
+  return shown(status, (now) => (
+    <>
+      <dl class="stats">
+        <Stat label="State" value={state(now.state)} />
+        <Stat label="Circuit" value={state(now.circuit)} />
+        <Stat label="Waiting" value={number(now.backlog)} />
+        <Stat label="Delivered" value={number(now.delivered)} />
+        <Stat label="Failed requests" value={number(now.failed)} wrong={(now.failed ?? 0) > 0} />
+        <Stat label="Put aside" value={number(now.dead)} />
+      </dl>
+      {now.error && <Note tone="bad">{answered(now.error.detail, now.error.status)}</Note>}
+      <Facts
+        rows={[
+          ["Last success", <Time key="l" at={now.lastSuccess} age />],
+          ["Next attempt", <Time key="n" at={now.nextAttempt} />],
+        ]}
+      />
+      <Card title="Attempts" wide>
+        <Table
+          id="attempts-"
+          label="Attempts"
+          rows={now.attempts}
+          columns={ATTEMPTS}
+          rowKey={(row) => row.time}
+          sort="-when"
+          empty="Nothing was sent since the process that delivers began."
+        />
+      </Card>
+    </>
+  ));
 }
 
 const ATTEMPTS: Column<PushAttempt>[] = [
   timed("When", (row) => row.time),
-  column("Answer", answerOf, { by: (row) => `${row.status ?? ""} ${row.error ?? ""}` }),
+  column("Answer", (row) => answered(row.error, row.status), { by: (row) => `${row.status ?? ""} ${row.error ?? ""}` }),
   column("Took", (row) => `${number(row.milliseconds)} ms`, { by: (row) => row.milliseconds, right: true }),
   valued("Messages", (row) => row.messages, { right: true, wide: true }),
   column("Size", (row) => bytes(row.bytes), { by: (row) => row.bytes, right: true, wide: true }),
 ];
 
-function answerOf({ status, error }: PushAttempt) {
+function answered(error = "", status?: number) {
   return (
     <>
-      <Badge tone={error ? "bad" : "good"}>{status ?? "none"}</Badge> {visible(error ?? "")}
+      <Badge tone={error ? "bad" : "good"}>{status ?? "none"}</Badge> {visible(error)}
     </>
   );
 }
@@ -119,20 +107,29 @@ function kept(config: PushConfig): Partial<PushConfig> {
   return { ...rest, ...(type === "disabled" ? { authorizationHeader: { type } } : {}) };
 }
 
-const KINDS: Choice[] = [
-  ["http_endpoint", "HTTPS endpoint"],
-  ["mattermost", "Mattermost hook"],
-];
-const POLICIES: Choice[] = [
-  ["linear", "linear"],
-  ["slowstart", "slow start"],
-  ["exponential", "exponential"],
-];
+const KINDS = { http_endpoint: "HTTPS endpoint", mattermost: "Mattermost hook" };
+const POLICIES = { linear: "linear", slowstart: "slow start", exponential: "exponential" };
 const ASIDE = "Where messages go that are refused too often; empty: they are tried without limit";
+const STOPPED = "It is pulled from then on and keeps its position; endpoint, hash and secrets are forgotten.";
+
+function fieldsOf(config: PushConfig, ordered: boolean) {
+  const { type, pushEndpoint, mattermostUrl, maxMessages, retryPolicy, deadLetterTopic, maxDeliveryAttempts } = config;
+  const least = { type: "number", min: 1 } as const;
+  const address = { type: "url", value: pushEndpoint || mattermostUrl, placeholder: "https://" } as const;
+  return [
+    field("type", "Kind", { value: type, options: KINDS }),
+    field("url", "Address", { ...address, required: true }),
+    field("most", "Messages in a delivery, at most", { ...least, value: String(maxMessages || 1) }),
+    field("policy", "Wait after a failure", { value: retryPolicy?.type, options: POLICIES }),
+    tick("decode", "Deliver the data decoded from base64", config.base64Decode),
+    ordered && field("dead", "Dead letter topic", { value: shortName(deadLetterTopic), hint: ASIDE }),
+    ordered && field("attempts", "Refused so often", { ...least, value: String(maxDeliveryAttempts ?? 5) }),
+  ];
+}
 
 function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
   const config = subscription.pushConfig;
-  const ordered = subscription.type !== "parallel";
+  const fields = fieldsOf(config, subscription.type !== "parallel");
   const { buttons, once } = useActions(reload);
   const change = (pushConfig: PushConfig) => post(`${base}:modifyPushConfig`, { pushConfig });
   const save = async ({ type = "", url = "", most, policy = "", decode, dead, attempts }: Values) => {
@@ -147,40 +144,12 @@ function Endpoint({ base, name, subscription, reload }: SubscriptionProps) {
     reload();
     return "It holds from the next delivery on.";
   };
-  const address = config.pushEndpoint || config.mattermostUrl;
-  const least = { type: "number", min: 1 } as const;
   const secret: Action = { label: "New signing secret", run: () => post(`${base}:rotatePushSecret`), gives: "secret" };
-  const stop: Action = {
-    label: "Stop delivering",
-    typed: [name, "It is pulled from then on and keeps its position; endpoint, hash and secrets are forgotten."],
-    run: () => change({}),
-  };
+  const stop = confirmed("Stop delivering", name, STOPPED, () => change({}));
   const actions = config.type === "http_endpoint" ? [secret, stop] : config.type ? [stop] : [];
   return (
     <Card title="Endpoint" actions={buttons(actions)}>
-      <Form
-        button={config.type ? "Change" : "Deliver there"}
-        onSubmit={save}
-        fields={[
-          { name: "type", label: "Kind", value: config.type, options: KINDS },
-          { name: "url", label: "Address", type: "url", value: address, required: true, placeholder: "https://" },
-          { name: "most", label: "Messages in a delivery, at most", value: String(config.maxMessages || 1), ...least },
-          { name: "policy", label: "Wait after a failure", value: config.retryPolicy?.type, options: POLICIES },
-          { name: "decode", tick: "Deliver the data decoded from base64", checked: config.base64Decode },
-          ordered && {
-            name: "dead",
-            label: "Dead letter topic",
-            value: shortName(config.deadLetterTopic),
-            hint: ASIDE,
-          },
-          ordered && {
-            name: "attempts",
-            label: "Refused so often",
-            value: String(config.maxDeliveryAttempts ?? 5),
-            ...least,
-          },
-        ]}
-      />
+      <Form button={config.type ? "Change" : "Deliver there"} onSubmit={save} fields={fields} />
       {once}
     </Card>
   );

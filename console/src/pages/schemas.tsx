@@ -1,30 +1,26 @@
 /** Schemas of a project: what messages must be, what they had to be before, and whether one would be taken. */
 import { diffLines } from "diff";
-import { post, put, remove } from "../api";
+import { post, put } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
-import { type Action, useActions } from "../parts/actions";
-import { Badge, Card, linked, Page, Shown, Tabs, Time } from "../parts/basics";
+import { asking } from "../parts/actions";
+import { Badge, Card, linked, shown, Time } from "../parts/basics";
 import { DryRunCard } from "../parts/dry-run";
-import { type FieldProps, Form, NAME, type Values } from "../parts/form";
-import { Resources } from "../parts/resources";
+import { ATTRIBUTES, Form, field, NAME, type Values } from "../parts/form";
+import { Resource, Resources } from "../parts/resources";
 import { column, valued } from "../parts/table";
 import { go, type PageProps } from "../router";
 import { attributesOf, toBase64, visible } from "../text";
-import type { DryRun, Revision, Schema } from "../wire";
+import type { Revision, Schema } from "../wire";
 
-const TYPES: [string, string][] = [
-  ["json", "JSON Schema"],
-  ["avro", "Avro"],
-];
+const TYPES = { json: "JSON Schema", avro: "Avro" };
 
-function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>): FieldProps[] {
-  const hint = "JSON; empty: anything";
+function fieldsOf({ type = "json", schema = {}, attributes = {} }: Partial<Schema>) {
   const placeholder = '{"required": ["site"]}';
   return [
-    { name: "type", label: "Type", value: type, options: TYPES },
-    { name: "schema", label: "What payloads must be", rows: 10, value: text(schema), hint },
-    { name: "attributes", label: "What attributes must be", rows: 3, value: text(attributes), placeholder },
+    field("type", "Type", { value: type, options: TYPES }),
+    field("schema", "What payloads must be", { rows: 10, value: text(schema), hint: "JSON; empty: anything" }),
+    field("attributes", "What attributes must be", { rows: 3, value: text(attributes), placeholder }),
   ];
 }
 
@@ -37,21 +33,18 @@ function bodyOf({ type, schema, attributes }: Values): object {
   return { type, schema: parsed(schema), attributes: parsed(attributes) ?? {} };
 }
 
-function checks(row: Schema): string {
-  return [text(row.schema) && "payload", text(row.attributes) && "attributes"].filter(Boolean).join(", ");
-}
-
 export function Schemas({ params: { project = "" } }: PageProps) {
   const make = async ({ name = "", ...rest }: Values) => {
     await post(`/projects/${project}/schemas/${name}`, bodyOf(rest));
     go(["p", project, "schemas", name]);
   };
+  const checks = ({ schema, attributes }: Schema) =>
+    [text(schema) && "payload", text(attributes) && "attributes"].filter(Boolean).join(", ");
   return (
     <Resources<Schema>
       title="Schemas"
       kind={project}
       path={`/projects/${project}/schemas`}
-      of="schemas"
       columns={[
         column("Schema", (row) => linked(project, "schemas", row.name), { by: (row) => shortName(row.name) }),
         valued("Type", (row) => row.type),
@@ -59,23 +52,14 @@ export function Schemas({ params: { project = "" } }: PageProps) {
       ]}
       empty="The project has no schemas. Make one here, or in a terminal:"
       command={`ams schemas create reading --file reading.json --project ${project}`}
-      make={{ label: "New schema", fields: [NAME, ...fieldsOf({})], run: make }}
+      make={asking("New schema", [NAME, ...fieldsOf({})], make)}
     />
   );
 }
 
 export function SchemaPage({ params: { project = "", schema: name = "" } }: PageProps) {
   const base = `/projects/${project}/schemas/${name}`;
-  const loaded = useGet<Schema>(base);
-  const { buttons } = useActions(loaded.reload);
-  const actions = (schema: Schema): Action[] => [
-    { label: "New revision", primary: true, fields: fieldsOf(schema), run: (values) => put(base, bodyOf(values)) },
-    {
-      label: "Delete",
-      typed: [name, "Topics that have it take any message from then on."],
-      run: () => remove(base).then(() => go(["p", project, "schemas"])),
-    },
-  ];
+  const save = (values: Values) => put(base, bodyOf(values));
   const now = (schema: Schema) => (
     <Card wide title={schema.type}>
       <pre>{visible(text(schema.schema) || "Payloads may be anything.")}</pre>
@@ -83,65 +67,60 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
     </Card>
   );
   return (
-    <Page title={name} kind="Schema" actions={loaded.data && buttons(actions(loaded.data))}>
-      <Shown of={loaded}>
-        {(schema) => (
-          <Tabs
-            tabs={[
-              ["now", "Now", now(schema)],
-              ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
-              ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
-            ]}
-          />
-        )}
-      </Shown>
-    </Page>
+    <Resource<Schema>
+      title={name}
+      kind="Schema"
+      path={base}
+      tabs={(schema) => [
+        ["now", "Now", now(schema)],
+        ["revisions", "Revisions", <Revisions key="r" path={`${base}:revisions`} />],
+        ["try", "Try it", <Try key="t" project={project} base={base} schema={schema} />],
+      ]}
+      actions={(schema) => [{ ...asking("New revision", fieldsOf(schema), save), primary: true }]}
+      deleted={["Topics that have it take any message from then on.", ["p", project, "schemas"]]}
+    />
   );
 }
 
 /** Each revision with what changed since the one before. */
 function Revisions({ path }: { path: string }) {
   const loaded = useGet<{ revisions: Revision[] }>(path);
-  return (
-    <Shown of={loaded}>
-      {({ revisions }) =>
-        revisions.map((each, at) => (
-          <Card key={each.revision} wide title={each.revision}>
-            <p>
-              <Badge>{each.type}</Badge> <Time at={each.created_on} age />
-            </p>
-            <Difference before={whole(revisions[at + 1])} after={whole(each)} />
-          </Card>
-        ))
-      }
-    </Shown>
+  const whole = ({ type, schema, attributes }: Revision) =>
+    [`type: ${type}`, text(schema), text(attributes)].filter(Boolean).join("\n");
+  return shown(loaded, ({ revisions }) =>
+    revisions.map((each, at) => (
+      <Card key={each.revision} wide title={each.revision}>
+        <p>
+          <Badge>{each.type}</Badge> <Time at={each.created_on} age />
+        </p>
+        <pre class="diff">
+          {difference(
+            revisions
+              .slice(at + 1, at + 2)
+              .map(whole)
+              .join(""),
+            whole(each),
+          )}
+        </pre>
+      </Card>
+    )),
   );
 }
 
-function whole(revision: Revision | undefined): string {
-  if (!revision) return "";
-  return [`type: ${revision.type}`, text(revision.schema), text(revision.attributes)].filter(Boolean).join("\n");
-}
-
-function Difference({ before, after }: { before: string; after: string }) {
-  return (
-    <pre class="diff">
-      {diffLines(before, after).map(({ added, removed, value }, at) => {
-        const Kind = added ? "ins" : removed ? "del" : "span";
-        const lines = value.replace(/\n$/, "").split("\n");
-        return (
-          <Kind key={at}>
-            {lines.map((line) => `${added ? "+" : removed ? "-" : " "} ${visible(line)}\n`).join("")}
-          </Kind>
-        );
-      })}
-    </pre>
-  );
+function difference(before: string, after: string) {
+  return diffLines(before, after).map(({ added, removed, value }, at) => {
+    const Kind = added ? "ins" : removed ? "del" : "span";
+    const sign = { ins: "+", del: "-", span: " " }[Kind];
+    const lines = value.replace(/\n$/, "").split("\n");
+    return <Kind key={at}>{lines.map((line) => `${sign} ${visible(line)}\n`).join("")}</Kind>;
+  });
 }
 
 function Try({ project, base, schema }: { project: string; base: string; schema: Schema }) {
   const avro = schema.type === "avro";
   const ofAttributes = text(schema.attributes) !== "";
+  const payload = field("body", avro ? "Payload, as base64" : "Payload", { rows: 8 });
+  const topic = field("topic", "Topic", { required: true, from: `/projects/${project}/topics` });
   const validate = async ({ body = "", attributes = "" }: Values) => {
     const data = avro ? body.trim() : toBase64(new TextEncoder().encode(body));
     const payload = avro ? { data } : (JSON.parse(body || "null") as object);
@@ -151,19 +130,9 @@ function Try({ project, base, schema }: { project: string; base: string; schema:
   return (
     <div class="grid">
       <Card title="A message">
-        <Form
-          button="Validate"
-          onSubmit={validate}
-          fields={[
-            { name: "body", label: avro ? "Payload, as base64" : "Payload", rows: 8 },
-            ofAttributes && { name: "attributes", label: "Attributes", rows: 3, hint: "One name=value a line" },
-          ]}
-        />
+        <Form button="Validate" onSubmit={validate} fields={[payload, ofAttributes && ATTRIBUTES]} />
       </Card>
-      <DryRunCard
-        field={{ name: "topic", label: "Topic", required: true, from: `/projects/${project}/topics` }}
-        ask={({ topic }, messages) => post<DryRun>(`${base}:dryRun`, { topic, messages })}
-      />
+      <DryRunCard choice={topic} ask={({ topic }, messages) => post(`${base}:dryRun`, { topic, messages })} />
     </div>
   );
 }

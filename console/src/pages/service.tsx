@@ -1,28 +1,33 @@
 /** What administrators of the service look at: issuers, who did what, whether all is well, and who uses how much. */
-import { call, post, put, remove } from "../api";
+import { call, post, put } from "../api";
 import { number } from "../format";
 import { useGet, useLoad } from "../load";
-import { Badge, Button, Card, type Fact, Facts, Link, Note, Page, Shown, Time } from "../parts/basics";
-import { type Asked, type Choice, type FieldProps, Form, NAME, type Values } from "../parts/form";
+import { asking, removal } from "../parts/actions";
+import { Badge, Button, Card, type Fact, Facts, Findings, Link, Note, Page, shown, Time } from "../parts/basics";
+import { Form, field, NAME } from "../parts/form";
 import { download } from "../parts/message";
 import { Resources } from "../parts/resources";
-import { type Column, column, Table, valued } from "../parts/table";
+import { asCsv, type Column, column, Table, valued } from "../parts/table";
 import { isServiceAdmin, useUser } from "../rights";
-import { setQuery, useRoute } from "../router";
+import { route, setQuery } from "../router";
 import { visible } from "../text";
 import type { Issuer, Line, ProjectUsage, ServiceDiagnosis, Status, UsageReport, VaMetrics, Version } from "../wire";
 
 const NEW_ISSUER = '{\n  "url": "https://aai.example/auth",\n  "audiences": ["ams"]\n}';
 
+const HINT = "JSON, as the documentation of issuers has it; *** keeps a secret";
+const issuerAs = (value: string) => field("fields", "Fields", { rows: 12, value, hint: HINT });
+
 export function Issuers() {
-  const hint = "JSON, as the documentation of issuers has it; *** keeps a secret";
-  const body = (value: string): Asked => ({ name: "fields", label: "Fields", rows: 12, value, hint });
-  const shown = ({ name: _, source, keys, ...rest }: Issuer) => JSON.stringify(rest, null, 2);
+  const save = async (how: typeof put, name = "", fields = "") => how(`/issuers/${name}`, JSON.parse(fields) as object);
+  const actions = ({ name, source, keys: _, ...now }: Issuer) => [
+    asking("Change", [issuerAs(JSON.stringify(now, null, 2))], ({ fields }) => save(put, name, fields)),
+    removal("Delete", name, "Its tokens are refused at once.", `/issuers/${name}`),
+  ];
   return (
     <Resources<Issuer>
       title="Issuers"
       path="/issuers"
-      of="issuers"
       columns={[
         valued("Name", (row) => row.name),
         valued("Address", (row) => row.url),
@@ -33,36 +38,20 @@ export function Issuers() {
       ]}
       empty="No OpenID Connect issuer is believed. Add one here, or in a terminal:"
       command="ams issuers create checkin --url https://aai.example/auth"
-      make={{
-        label: "New issuer",
-        fields: [NAME, body(NEW_ISSUER)],
-        run: async ({ name, fields = "" }) => post(`/issuers/${name}`, JSON.parse(fields) as object),
-      }}
-      actions={({ name, source, ...row }) => {
-        if (source === "settings") return [];
-        const change = async ({ fields = "" }: Values) => put(`/issuers/${name}`, JSON.parse(fields) as object);
-        return [
-          { label: "Change", fields: [body(shown({ name, source, ...row }))], run: change },
-          { label: "Delete", typed: [name, "Its tokens are refused at once."], run: () => remove(`/issuers/${name}`) },
-        ];
-      }}
+      make={asking("New issuer", [NAME, issuerAs(NEW_ISSUER)], ({ name, fields }) => save(post, name, fields))}
+      actions={(row) => (row.source === "settings" ? [] : actions(row))}
     />
   );
 }
 
-const RESULTS: Choice[] = [
-  ["", "all"],
-  ["done", "done"],
-  ["refused", "refused"],
-  ["failed", "failed"],
-];
-const FILTERS: FieldProps[] = [
-  { name: "since", label: "Since", placeholder: "2026-01-31, UTC" },
-  { name: "until", label: "Before", placeholder: "2026-01-31T12:00:00Z" },
-  { name: "actor", label: "Who" },
-  { name: "action", label: "Action begins with" },
-  { name: "address", label: "Address" },
-  { name: "result", label: "Result", options: RESULTS },
+const RESULTS = { "": "all", done: "done", refused: "refused", failed: "failed" };
+const FILTERS = [
+  field("since", "Since", { placeholder: "2026-01-31, UTC" }),
+  field("until", "Before", { placeholder: "2026-01-31T12:00:00Z" }),
+  field("actor", "Who"),
+  field("action", "Action begins with"),
+  field("address", "Address"),
+  field("result", "Result", { options: RESULTS }),
 ];
 const EVENTS: Column<Line>[] = [
   column("When", (row) => <Time at={row.time} age />),
@@ -82,30 +71,29 @@ const EVENTS: Column<Line>[] = [
 ];
 
 export function Audit() {
-  const { query } = useRoute();
+  const { query } = route.value;
   const names = [...FILTERS.map(({ name }) => name), "pageToken"];
   const asked = new URLSearchParams(names.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
   const loaded = useGet<{ events: Line[]; nextPageToken?: string }>(`/audit?${asked}`);
-  const show = async (values: Values) => setQuery({ ...values, pageToken: null });
+  const fields = FILTERS.map((field) => ({ ...field, value: query.get(field.name) ?? "" }));
+  const page = (pageToken: string | null) => setQuery({ pageToken });
   return (
     <Page title="Audit log">
       <Form
         inline
         button="Show"
-        onSubmit={show}
-        fields={FILTERS.map((field) => ({ ...field, value: query.get(field.name) ?? "" }))}
+        onSubmit={async (values) => setQuery({ ...values, pageToken: null })}
+        fields={fields}
       />
-      <Shown of={loaded}>
-        {({ events, nextPageToken: older }) => (
-          <>
-            <Table label="Events" rows={events} columns={EVENTS} rowKey={(row) => row.id} empty="No such event." />
-            <nav class="pager" aria-label="Events">
-              <Button label="Newest" disabled={!query.has("pageToken")} onClick={() => setQuery({ pageToken: null })} />
-              <Button label="Older" disabled={!older} onClick={() => setQuery({ pageToken: older ?? null })} />
-            </nav>
-          </>
-        )}
-      </Shown>
+      {shown(loaded, ({ events, nextPageToken: older = null }) => (
+        <>
+          <Table label="Events" rows={events} columns={EVENTS} rowKey={(row) => row.id} empty="No such event." />
+          <nav class="pager" aria-label="Events">
+            <Button label="Newest" disabled={!query.has("pageToken")} onClick={() => page(null)} />
+            <Button label="Older" disabled={!older} onClick={() => page(older)} />
+          </nav>
+        </>
+      ))}
     </Page>
   );
 }
@@ -120,60 +108,45 @@ export function Service() {
   const version = useGet<Version>("/version");
   return (
     <Page title="Service">
-      <Shown of={found}>
-        {({ findings, nodes = [] }) => (
-          <>
-            <Card title="What is wrong" wide>
-              {findings.map((each) => (
-                <Note key={each.text} tone={each.wrong ? "bad" : "calm"}>
-                  {visible(each.text)}
-                </Note>
-              ))}
-              {findings.length === 0 && <Note tone="good">Nothing.</Note>}
+      {shown(found, ({ findings, nodes = [] }) => (
+        <>
+          <Card title="What is wrong" wide>
+            <Findings of={findings} />
+            {findings.length === 0 && <Note tone="good">Nothing.</Note>}
+          </Card>
+          {nodes.length > 0 && (
+            <Card title="Nodes that live" wide>
+              <ul class="names">
+                {nodes.map(({ url, here }) => (
+                  <li key={url}>
+                    {url ?? "a node that does not say where it is"} {here && <Badge tone="good">answered</Badge>}
+                  </li>
+                ))}
+              </ul>
             </Card>
-            {nodes.length > 0 && (
-              <Card title="Nodes that live" wide>
-                <ul class="names">
-                  {nodes.map(({ url, here }) => (
-                    <li key={url}>
-                      {url ?? "a node that does not say where it is"} {here && <Badge tone="good">answered</Badge>}
-                    </li>
-                  ))}
-                </ul>
-              </Card>
-            )}
-          </>
-        )}
-      </Shown>
+          )}
+        </>
+      ))}
       <div class="grid">
-        <Shown of={status}>
-          {({ status: all, push_functionality: push, push_servers: servers = [] }) => (
-            <Card title="Status">
-              <Badge tone={all === "ok" ? "good" : "bad"}>{all}</Badge>
-              <Facts
-                rows={[
-                  ["Push", push],
-                  ...servers.map(({ endpoint, status }): Fact => [`Push server ${endpoint}`, status]),
-                ]}
-              />
-            </Card>
-          )}
-        </Shown>
-        <Shown of={version}>
-          {(data) => (
-            <Card title="Node that answered">
-              <Facts rows={Object.entries(data).map(([name, value]) => [NAMES[name] ?? name, visible(value)])} />
-            </Card>
-          )}
-        </Shown>
+        {shown(status, ({ status: all, push_functionality: push, push_servers: servers = [] }) => (
+          <Card title="Status">
+            <Badge tone={all === "ok" ? "good" : "bad"}>{all}</Badge>
+            <Facts
+              rows={[["Push", push], ...servers.map((one): Fact => [`Push server ${one.endpoint}`, one.status])]}
+            />
+          </Card>
+        ))}
+        {shown(version, (data) => (
+          <Card title="Node that answered">
+            <Facts rows={Object.entries(data).map(([name, value]) => [NAMES[name] ?? name, visible(value)])} />
+          </Card>
+        ))}
       </div>
     </Page>
   );
 }
 
-interface Used extends ProjectUsage {
-  months: number[];
-}
+type Used = ProjectUsage & { months: number[] };
 
 /** The last months, oldest first: `2026-11` with its first and last day. */
 export function monthsUntil(now: Date, count: number): { name: string; from: string; to: string }[] {
@@ -187,68 +160,36 @@ export function monthsUntil(now: Date, count: number): { name: string; from: str
 
 export function Usage() {
   const all = isServiceAdmin(useUser());
-  const { query } = useRoute();
-  const count = Number(query.get("months") || 6);
+  const count = Number(route.value.query.get("months") || 6);
   const months = monthsUntil(new Date(), count);
-  const ask = async (signal: AbortSignal, window: Record<string, string>) => {
-    if (all) return call<VaMetrics>("/metrics/va_metrics", { query: window, signal });
-    return (await call<UsageReport>("/users/usageReport", { query: window, signal })).va_metrics;
+  const ask = async (signal: AbortSignal, window: Record<string, string> = {}) => {
+    const path = all ? "/metrics/va_metrics" : "/users/usageReport";
+    const answer = await call<VaMetrics | UsageReport>(path, { query: window, signal });
+    return ("va_metrics" in answer ? answer.va_metrics : answer).projects_metrics.projects;
   };
   const loaded = useLoad<Used[]>(`usage ${count}`, async (signal) => {
-    const ever = (await ask(signal, {})).projects_metrics.projects;
     const parts = await Promise.all(months.map(({ from, to }) => ask(signal, { start_date: from, end_date: to })));
-    const counts = parts.map((each) =>
-      Object.fromEntries(each.projects_metrics.projects.map((one) => [one.project, one.message_count])),
-    );
-    return ever.map((each) => ({ ...each, months: counts.map((of) => of[each.project] ?? 0) }));
+    const counts = parts.map((each) => new Map(each.map((one) => [one.project, one.message_count])));
+    return (await ask(signal)).map((each) => ({ ...each, months: counts.map((of) => of.get(each.project) ?? 0) }));
   });
+  const choice = field("months", "Months", { type: "number", min: 1, value: String(count) });
   const figure = { right: true, wide: true };
   const columns: Column<Used>[] = [
     column("Project", (row) => <Link to={["p", row.project]}>{row.project}</Link>, { by: (row) => row.project }),
-    ...months.map(({ name }, at) =>
-      valued<Used>(name, (row) => row.months[at] ?? 0, { right: true, wide: at < count - 2 }),
-    ),
-    valued("Ever", (row) => row.message_count, { right: true }),
+    ...months.map(({ name }, at) => valued<Used>(name, (row) => row.months[at], { right: true, wide: at < count - 2 })),
+    valued("Ever", (row) => row.message_count, { right: true, id: "messages" }),
     valued("Topics", (row) => row.topics_count, figure),
     valued("Subscriptions", (row) => row.subscriptions_count, figure),
     valued("Users", (row) => row.users_count, figure),
   ];
-  const csv = (rows: Used[]) => {
-    const head = ["project", ...months.map(({ name }) => name), "messages", "topics", "subscriptions", "users"];
-    const lines = rows.map(({ months: each, ...row }) =>
-      [row.project, ...each, row.message_count, row.topics_count, row.subscriptions_count, row.users_count].join(","),
-    );
-    return [head.join(","), ...lines, ""].join("\r\n");
-  };
+  const save = () => download(asCsv(loaded.data ?? [], columns), `usage-${months.at(-1)?.name}.csv`);
   return (
-    <Page
-      title="Usage"
-      actions={
-        loaded.data && (
-          <Button
-            label="Download CSV"
-            onClick={() => download(csv(loaded.data ?? []), `usage-${months.at(-1)?.name}.csv`)}
-          />
-        )
-      }>
-      <Form
-        inline
-        button="Show"
-        onSubmit={async (values) => setQuery(values)}
-        fields={[{ name: "months", label: "Months", type: "number", min: 1, value: String(count) }]}
-      />
+    <Page title="Usage" actions={loaded.data && <Button label="Download CSV" onClick={save} />}>
+      <Form inline button="Show" onSubmit={async (values) => setQuery(values)} fields={[choice]} />
       <p class="quiet">Messages that were published, by month (UTC).</p>
-      <Shown of={loaded}>
-        {(rows) => (
-          <Table
-            label="Usage by project"
-            rows={rows}
-            columns={columns}
-            rowKey={(row) => row.project}
-            empty="There are no projects yet."
-          />
-        )}
-      </Shown>
+      {shown(loaded, (rows) => (
+        <Table label="Usage by project" rows={rows} columns={columns} rowKey={(row) => row.project} />
+      ))}
     </Page>
   );
 }

@@ -2,11 +2,12 @@
 import { post } from "../api";
 import { useGet } from "../load";
 import type { User } from "../wire";
-import { Card, Empty, Shown } from "./basics";
-import { Act, type Choice, Form } from "./form";
+import { Card, Empty, shown } from "./basics";
+import { Act, Form, field } from "./form";
 
-export function AccessList(props: { title: string; project: string; path: string; of: "publisher" | "consumer" }) {
-  const { path, project, of: role } = props;
+type Props = { project: string; path: string; of: "publisher" | "consumer" };
+
+export function AccessList({ project, path, of: role }: Props) {
   const list = useGet<{ authorized_users: string[] }>(`${path}:acl`);
   const members = useGet<{ users: User[] }>(`/projects/${project}/members?details=true`);
   const put = async (users: string[]) => {
@@ -16,34 +17,27 @@ export function AccessList(props: { title: string; project: string; path: string
   const suited = (members.data?.users ?? [])
     .filter((user) => user.projects?.some((each) => each.project === project && each.roles.includes(role)))
     .map((user) => user.name);
-  const first: Choice = ["", suited.length > 0 ? "Choose a member" : `No member has the role ${role}`];
-  const options = (users: string[]) => [
-    first,
-    ...suited.filter((name) => !users.includes(name)).map((name): Choice => [name, name]),
-  ];
+  const first = suited.length > 0 ? "Choose a member" : `No member has the role ${role}`;
+  const choice = (users: string[]) => {
+    const names = suited.filter((name) => !users.includes(name)).map((name) => [name, name]);
+    return field("name", `Add a ${role}`, { required: true, options: { "": first, ...Object.fromEntries(names) } });
+  };
   return (
-    <Card title={props.title}>
-      <Shown of={list}>
-        {({ authorized_users: users }) => (
-          <>
-            {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
-            <ul class="names">
-              {users.map((user) => (
-                <li key={user}>
-                  {user}
-                  <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
-                </li>
-              ))}
-            </ul>
-            <Form
-              inline
-              button="Add"
-              onSubmit={({ name = "" }) => put([...users, name])}
-              fields={[{ name: "name", label: `Add a ${role}`, required: true, options: options(users) }]}
-            />
-          </>
-        )}
-      </Shown>
+    <Card title={role === "publisher" ? "Who may publish" : "Who may consume"}>
+      {shown(list, ({ authorized_users: users }) => (
+        <>
+          {users.length === 0 && <Empty>No {role} is on the list: only administrators may use it.</Empty>}
+          <ul class="names">
+            {users.map((user) => (
+              <li key={user}>
+                {user}
+                <Act label={`Remove ${user}`} act={() => put(users.filter((each) => each !== user))} />
+              </li>
+            ))}
+          </ul>
+          <Form inline button="Add" onSubmit={({ name = "" }) => put([...users, name])} fields={[choice(users)]} />
+        </>
+      ))}
     </Card>
   );
 }

@@ -1,19 +1,37 @@
 /** What can be done with something: a button, which may ask by a form in a dialog before, and show a secret after. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { remove } from "../api";
+import { go } from "../router";
 import { Button, Command } from "./basics";
-import { Act, type Asked, Form, type Values } from "./form";
+import { Act, type FieldProps, Form, tick, type Values } from "./form";
+
+type Run = (values: Values) => Promise<unknown>;
+type Gives = "token" | "secret" | undefined;
 
 export interface Action {
   label: string;
   primary?: boolean;
-  /** What is asked before, by a form. */
-  fields?: (Asked | false)[];
+  fields?: (FieldProps | false)[];
   /** Of what cannot be undone: the name that has to be typed, and what is lost. */
   typed?: [name: string, consequence: string];
-  run: (values: Values) => Promise<unknown>;
+  run: Run;
   /** What of its answer is shown, once. */
-  gives?: "token" | "secret";
+  gives?: Gives;
+}
+
+export function asking(label: string, fields: FieldProps[], run: Run, gives?: Gives): Action {
+  return { label, fields, run, gives };
+}
+
+/** Cannot be undone: it is done once the name was typed, under what is lost. */
+export function confirmed(label: string, name: string, lost: string, run: Run, gives?: Gives): Action {
+  return { label, typed: [name, lost], run, gives };
+}
+
+/** Deletes what is at a path, and goes `back` to a page. */
+export function removal(label: string, name: string, lost: string, path: string, back?: string[]): Action {
+  return confirmed(label, name, lost, () => remove(path).then(() => back && go(back)));
 }
 
 /** Buttons of actions, after each of which `reload` is called; `once` is the place for what is shown once. */
@@ -33,7 +51,6 @@ export function useActions(reload: () => void) {
   return { buttons, once };
 }
 
-/** The button of an action. */
 export function Acts({ action, done }: { action: Action; done?: (action: Action, answer: unknown) => void }) {
   const { label, primary = false, fields, typed } = action;
   const [shown, setShown] = useState(false);
@@ -86,11 +103,10 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
   );
 }
 
-/** Names of what was ticked. */
 export function ticked(values: Values, names: readonly string[]): string[] {
   return names.filter((name) => values[name] === "on");
 }
 
-export function ticks(names: readonly string[], chosen: string[] = []): Asked[] {
-  return names.map((name) => ({ name, tick: name, checked: chosen.includes(name) }));
+export function ticks(names: readonly string[], chosen: string[] = []): FieldProps[] {
+  return names.map((name) => tick(name, name, chosen.includes(name)));
 }

@@ -6,10 +6,13 @@ import { localTime, shortName, span, utcTime } from "../format";
 import type { Loaded } from "../load";
 import { href, useQuery } from "../router";
 import { visible } from "../text";
+import type { Finding } from "../wire";
 
 type Children = { children?: ComponentChildren };
 
-export function Page(props: Children & { title: string; kind?: string; actions?: ComponentChildren }) {
+type Framed = Children & { title?: string; actions?: ComponentChildren };
+
+export function Page(props: Framed & { title: string; kind?: string }) {
   return (
     <>
       <header class="page-head">
@@ -24,7 +27,7 @@ export function Page(props: Children & { title: string; kind?: string; actions?:
   );
 }
 
-export function Card(props: Children & { title?: string; actions?: ComponentChildren; wide?: boolean }) {
+export function Card(props: Framed & { wide?: boolean }) {
   return (
     <section class={props.wide ? "card wide" : "card"} aria-label={props.title}>
       {(props.title || props.actions) && (
@@ -67,6 +70,18 @@ export function Facts(props: { rows: Fact[] }) {
   );
 }
 
+export function Findings(props: { of: Finding[] }) {
+  return (
+    <ul class="findings">
+      {props.of.map(({ text, wrong }) => (
+        <li key={text} class={wrong ? "wrong" : ""}>
+          {visible(text)}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 export type Tone = "good" | "bad" | "warn" | "calm";
 
 export function Badge(props: Children & { tone?: Tone }) {
@@ -83,17 +98,17 @@ export function Note(props: Children & { tone?: Tone; urgent?: boolean }) {
 
 /** An error in the API's own words, with the id that the service's log has for the request. */
 export function ErrorNote(props: { error: Error; again?: (() => void) | undefined }) {
-  const { error } = props;
-  const id = error instanceof ApiError ? error.requestId : "";
+  const { message, code, requestId } =
+    props.error instanceof ApiError ? props.error : new ApiError(0, props.error.message);
   return (
     <Note tone="bad" urgent>
       <p>
-        {error instanceof ApiError && error.code > 0 && <strong>{error.code} </strong>}
-        {visible(error.message)}
+        {code > 0 && <strong>{code} </strong>}
+        {visible(message)}
       </p>
-      {id && (
+      {requestId && (
         <p class="quiet">
-          Request <code>{id}</code>
+          Request <code>{requestId}</code>
         </p>
       )}
       {props.again && <Button label="Try again" onClick={props.again} />}
@@ -120,13 +135,12 @@ export function Button({ label, name, quiet, pressed, ...rest }: ButtonProps) {
   );
 }
 
-/** Shows what was loaded, that it is loading, or why it could not be; what is there stays while it is tried again. */
-export function Shown<T>(props: { of: Loaded<T>; children: (data: T) => ComponentChildren }) {
-  const { data, error, reload } = props.of;
+/** What was loaded as `show` shows it, that it is loading, or why it could not be; what is there stays meanwhile. */
+export function shown<T>({ data, error, reload }: Loaded<T>, show: (data: T) => ComponentChildren) {
   return (
     <>
       {error && <ErrorNote error={error} again={reload} />}
-      {data && props.children(data)}
+      {data && show(data)}
       {!data && !error && (
         <p class="quiet" role="status">
           Loading…
@@ -185,8 +199,8 @@ export function Time(props: { at: string | undefined; age?: boolean }) {
   );
 }
 
-export function Link(props: Children & { to: string[]; query?: Record<string, string> }) {
-  return <a href={href(props.to, props.query)}>{props.children}</a>;
+export function Link(props: Children & { to: string[] }) {
+  return <a href={href(props.to)}>{props.children}</a>;
 }
 
 /** Something of a project by its name, short or long, as a link to its page. */

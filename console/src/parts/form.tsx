@@ -6,18 +6,20 @@ import { useGet } from "../load";
 import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
-export type Choice = [value: string, label: string];
+/** What each value is called. */
+export type Choices = Record<string, string>;
 
 export interface FieldProps {
   /** Under which the form gives what is in it. */
   name: string;
   label: string;
-  /** What is in it at first. */
   value?: string | undefined;
   hint?: string;
-  type?: "number" | "password" | "email" | "url" | "date" | "datetime-local";
+  /** One that is ticked gives `on`, else nothing. */
+  type?: "number" | "password" | "email" | "url" | "date" | "datetime-local" | "checkbox";
+  checked?: boolean | undefined;
   rows?: number;
-  options?: Choice[];
+  options?: Choices;
   /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
   from?: string | null;
   required?: boolean;
@@ -27,13 +29,21 @@ export interface FieldProps {
   onInput?: (value: string) => void;
 }
 
+export function field(name: string, label: string, more: Omit<FieldProps, "name" | "label"> = {}): FieldProps {
+  return { name, label, ...more };
+}
+
+export function tick(name: string, label: string, checked?: boolean): FieldProps {
+  return field(name, label, { type: "checkbox", checked });
+}
+
 /** A line of text, several with `rows`, or a choice with `options`. What is typed stays until the page is left. */
-export function Field({ label, value, hint, rows, options, from, onInput, autofocus, type, ...rest }: FieldProps) {
+export function Field(props: FieldProps) {
+  const { label, value, checked, hint, rows, options, from = null, onInput, autofocus, type, ...rest } = props;
   const id = useId();
   const met = useRef(false);
-  const found = useGet<Record<string, { name: string }[]>>(from ?? null).data?.[from?.split("/").at(-1) ?? ""] ?? [];
-  const named = found.map(({ name }): Choice => [name.replace(/^\//, ""), shortName(name)]);
-  const choices = options || from ? [...(options ?? []), ...named] : null;
+  const found = useGet<Record<string, { name: string }[]>>(from).data?.[shortName(from ?? "")] ?? [];
+  const named = found.map(({ name }) => [name.replace(/^\//, ""), shortName(name)] as const);
   const common = {
     ...rest,
     id,
@@ -46,18 +56,20 @@ export function Field({ label, value, hint, rows, options, from, onInput, autofo
       met.current = true;
     },
   };
-  const chosen = choices?.map(([each, name]) => (
+  const chosen = [...Object.entries(options ?? {}), ...named].map(([each, name]) => (
     <option key={each} value={each} selected={each === value}>
       {name}
     </option>
   ));
-  const line = { type: (type ?? "text") as "text", autocomplete: "off", spellcheck: false, defaultValue: value };
+  const typed = { defaultValue: value, spellcheck: false };
+  const line = { type: (type ?? "text") as "text", autocomplete: "off", defaultChecked: checked };
+  const isChoice = Boolean(options || from);
   return (
-    <div class="field">
+    <div class={type === "checkbox" ? "check" : "field"}>
       <label for={id}>{label}</label>
-      {chosen && <select {...common}>{chosen}</select>}
-      {rows && <textarea rows={rows} spellcheck={false} defaultValue={value} {...common} />}
-      {!chosen && !rows && <input {...line} {...common} />}
+      {isChoice && <select {...common}>{chosen}</select>}
+      {rows && <textarea rows={rows} {...typed} {...common} />}
+      {!isChoice && !rows && <input {...line} {...typed} {...common} />}
       {hint && (
         <p class="hint" id={`${id}-hint`}>
           {hint}
@@ -67,30 +79,15 @@ export function Field({ label, value, hint, rows, options, from, onInput, autofo
   );
 }
 
-/** The form gives `on` under its name when it is ticked. */
-export function Check(props: { name: string; label: string; checked?: boolean | undefined }) {
-  const id = useId();
-  return (
-    <div class="check">
-      <input id={id} name={props.name} type="checkbox" defaultChecked={props.checked ?? false} />
-      <label for={id}>{props.label}</label>
-    </div>
-  );
-}
-
-/** A field of a form, or something to tick. */
-export type Asked = FieldProps | { name: string; tick: string; checked?: boolean | undefined };
-
 interface FormProps {
   children?: ComponentChildren;
-  fields?: (Asked | false)[] | undefined;
+  fields?: (FieldProps | false)[] | undefined;
   button: string;
   /** What the form does with what is in its fields; the text it returns is said when it went well. */
   onSubmit: (values: Values) => Promise<unknown>;
   /** Of what cannot be undone: a name that has to be typed before. */
   typed?: string | undefined;
   inline?: boolean;
-  /** Called for a second button, Cancel. */
   onCancel?: () => void;
 }
 
@@ -100,27 +97,16 @@ export function Form({ fields = [], typed, ...props }: FormProps) {
   const submit = (event: Event) => {
     event.preventDefault();
     const given = new FormData(event.currentTarget as HTMLFormElement);
-    const values = Object.fromEntries([...given].map(([name, value]) => [name, String(value)]));
-    void run(() => props.onSubmit(values));
+    void run(() => props.onSubmit(Object.fromEntries([...given].map(([name, value]) => [name, String(value)]))));
   };
+  const refused = busy || (typed !== undefined && typed !== name);
   return (
     <form onSubmit={submit} class={props.inline ? "inline" : ""}>
-      {fields.map(
-        (field) =>
-          field &&
-          ("tick" in field ? (
-            <Check key={field.name} {...field} label={field.tick} />
-          ) : (
-            <Field key={field.name} {...field} />
-          )),
-      )}
+      {fields.map((field) => field && <Field key={field.name} {...field} />)}
       {props.children}
       {typed && <Field name="typed" label={`Type ${typed} to go on`} onInput={setName} autofocus />}
       <div class="actions">
-        <button
-          type="submit"
-          class={typed ? "danger" : "primary"}
-          disabled={busy || (typed !== undefined && typed !== name)}>
+        <button type="submit" class={typed ? "danger" : "primary"} disabled={refused}>
           {props.button}
         </button>
         {props.onCancel && <Button label="Cancel" onClick={props.onCancel} />}
@@ -157,11 +143,8 @@ function useAct() {
   return { said: failed || (typeof outcome === "string" && <Note tone="good">{outcome}</Note>), busy, run };
 }
 
-/** The name of something new. */
-export const NAME: FieldProps = {
-  name: "name",
-  label: "Name",
-  required: true,
-  autofocus: true,
-  hint: "Letters, digits, - and _",
-};
+export const NAME = field("name", "Name", { required: true, autofocus: true, hint: "Letters, digits, - and _" });
+
+/** Attributes of a message, as `attributesOf` reads them. */
+export const ATTRIBUTES = field("attributes", "Attributes", { rows: 3, hint: "One name=value a line" });
+export const TOKEN = field("token", "Token", { type: "password", required: true, autofocus: true });

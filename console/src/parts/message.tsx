@@ -6,23 +6,21 @@ import { bytes as inBytes, plural } from "../format";
 import { asHex, asJson, asText, fromBase64, visible } from "../text";
 import type { PulledMessage, Revision } from "../wire";
 import { Badge, Button, Copy, Time } from "./basics";
-import type { Choice } from "./form";
 
 const CUT = 2000;
+/** Characters that a byte takes in hex, about. */
+const HEX = 5;
 const LONG = 200_000;
 const FEW_ATTRIBUTES = 12;
+const LONG_NAME = 100;
+const LONG_VALUE = 200;
 
-export type View = "auto" | "json" | "text" | "hex";
-export const VIEWS: Choice[] = [
-  ["auto", "as it is best read"],
-  ["json", "JSON"],
-  ["text", "text"],
-  ["hex", "hex"],
-];
+export const VIEWS = { auto: "as it is best read", json: "JSON", text: "text", hex: "hex" };
+export type View = keyof typeof VIEWS;
 
 /** The body as text, in the form asked for where it has it, and the name of that form. */
-export function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
-  if (view === "hex") return [asHex(data, most), "hex"];
+function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most: number): [string, string] {
+  if (view === "hex") return [asHex(data, most / HEX), "hex"];
   for (const { type, schema } of view === "auto" ? revisions : []) {
     if (type.toLowerCase() !== "avro") continue;
     try {
@@ -32,7 +30,7 @@ export function bodyOf(data: Uint8Array, view: View, revisions: Revision[], most
     }
   }
   const text = asText(data);
-  if (text === null) return [asHex(data, most), "hex"];
+  if (text === null) return [asHex(data, most / HEX), "hex"];
   const json = view === "text" ? null : asJson(text);
   return json === null ? [text, "text"] : [json, "JSON"];
 }
@@ -45,7 +43,6 @@ interface MessageProps {
   view: View;
   /** Of the schema that its topic has, the newest first. */
   revisions?: Revision[] | undefined;
-  /** What stands beside it, and can be done with it. */
   children?: ComponentChildren;
 }
 
@@ -53,32 +50,33 @@ export function MessageCard(props: MessageProps) {
   const { message, view, revisions = NONE } = props;
   const [whole, setWhole] = useState(false);
   const data = useMemo(() => fromBase64(message.data ?? ""), [message.data]);
-  const [text, form] = useMemo(
-    () => bodyOf(data, view, revisions, whole ? LONG : CUT / 4),
-    [data, view, revisions, whole],
-  );
-  const shown = visible(text.slice(0, whole ? LONG : CUT));
-  const cut = form === "hex" ? data.length > CUT / 4 : text.length > CUT;
+  const most = whole ? LONG : CUT;
+  const [text, form] = useMemo(() => bodyOf(data, view, revisions, most), [data, view, revisions, most]);
+  const shown = visible(text.slice(0, most));
+  const cut = (form === "hex" ? data.length * HEX : text.length) > most;
+  const size = inBytes(data.length);
   const key = props.orderingKey ?? message.orderingKey;
   return (
     <article class="message" aria-label={`Message ${message.messageId}`}>
       <header>
         <strong>{message.messageId}</strong>
         <Time at={message.publishTime} age />
-        <Badge>
-          {form}, {inBytes(data.length)}
-        </Badge>
+        <Badge>{`${form}, ${size}`}</Badge>
         {key && <Badge>key {visible(key.slice(0, 80))}</Badge>}
         <span class="actions">{props.children}</span>
       </header>
       <Attributes all={message.attributes ?? {}} />
-      {data.length > 0 ? <Body>{shown}</Body> : <p class="quiet">It has attributes only.</p>}
+      {data.length === 0 && <p class="quiet">It has attributes only.</p>}
+      {data.length > 0 && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
+        <pre dir="ltr" tabIndex={0}>
+          {shown}
+        </pre>
+      )}
       {data.length > 0 && (
         <footer>
-          {cut && !whole && (
-            <Button label={`Show more of ${inBytes(data.length)}`} quiet onClick={() => setWhole(true)} />
-          )}
-          {cut && whole && text.length > LONG && <span class="quiet">The rest is in the download.</span>}
+          {cut && !whole && <Button label={`Show more of ${size}`} quiet onClick={() => setWhole(true)} />}
+          {cut && whole && <span class="quiet">The rest is in the download.</span>}
           {form !== "hex" && <Copy text={text} />}
           <Button label="Download" quiet onClick={() => download(data, `${message.messageId}.bin`)} />
         </footer>
@@ -87,50 +85,26 @@ export function MessageCard(props: MessageProps) {
   );
 }
 
-function Body(props: { children: string }) {
-  return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reached by the keyboard
-    <pre dir="ltr" tabIndex={0}>
-      {props.children}
-    </pre>
-  );
-}
-
 function Attributes(props: { all: Record<string, string> }) {
   const [every, setEvery] = useState(false);
   const all = Object.entries(props.all);
   if (all.length === 0) return null;
+  const isLong = ([name, value]: [string, string]) => name.length > LONG_NAME || value.length > LONG_VALUE;
+  const cut = !every && (all.length > FEW_ATTRIBUTES || all.some(isLong));
   return (
     <>
       <dl class="attributes">
         {all.slice(0, every ? undefined : FEW_ATTRIBUTES).map(([name, value]) => (
-          <Attribute key={name} name={name} value={value} />
+          <div key={name}>
+            <dt>{visible(name.slice(0, every ? undefined : LONG_NAME))}</dt>
+            <dd>{visible(value.slice(0, every ? undefined : LONG_VALUE))}</dd>
+          </div>
         ))}
       </dl>
-      {all.length > FEW_ATTRIBUTES && !every && (
-        <Button label={`Show all ${plural(all.length, "attribute")}`} quiet onClick={() => setEvery(true)} />
+      {cut && (
+        <Button label={`Show all ${plural(all.length, "attribute")} whole`} quiet onClick={() => setEvery(true)} />
       )}
     </>
-  );
-}
-
-function Attribute(props: { name: string; value: string }) {
-  const [whole, setWhole] = useState(false);
-  const long = props.value.length > 200;
-  return (
-    <div>
-      <dt>{visible(props.name.slice(0, whole ? undefined : 100))}</dt>
-      <dd>
-        {visible(whole ? props.value : props.value.slice(0, 200))}
-        {long && !whole && (
-          <Button
-            label={`…show all of ${plural(props.value.length, "character")}`}
-            quiet
-            onClick={() => setWhole(true)}
-          />
-        )}
-      </dd>
-    </div>
   );
 }
 

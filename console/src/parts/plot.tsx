@@ -2,7 +2,59 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { isFinal } from "../api";
 import { localTime, short } from "../format";
+import { useGet } from "../load";
+import { useQuery } from "../router";
+import type { History } from "../wire";
+import { Button, Card, shown } from "./basics";
+
+interface PlotsProps {
+  project: string;
+  topics?: string[];
+  subscriptions?: string[];
+  plots: (history: History) => Plotted[];
+  onPick?: (seconds: number) => void;
+}
+
+/** Plots of some topics and subscriptions; the span is the one that the address says. */
+export function Plots({ project, topics = [], subscriptions = [], plots, onPick }: PlotsProps) {
+  const [span, setSpan] = useQuery("span", "hour");
+  const query = new URLSearchParams({ span });
+  if (topics.length > 0) query.set("topics", topics.join(","));
+  if (subscriptions.length > 0) query.set("subscriptions", subscriptions.join(","));
+  const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
+  // A service of an earlier release has none; all else of the page is of use without.
+  if (isFinal(loaded.error)) return <p class="quiet">There are no plots: {loaded.error?.message}</p>;
+  return shown(loaded, (history) => (
+    <>
+      <fieldset class="choice span" aria-label="Span of the plots">
+        {["hour", "day"].map((each) => (
+          <Button label={`Last ${each}`} key={each} pressed={span === each} onClick={() => setSpan(each)} />
+        ))}
+      </fieldset>
+      <div class="grid">
+        {plots(history).map((each) => (
+          <Card key={each.title} title={each.title}>
+            <Plot {...each} times={timesOf(history, each.lines[0]?.values.length ?? 0)} onPick={onPick} />
+          </Card>
+        ))}
+      </div>
+    </>
+  ));
+}
+
+/** The ends of the intervals, in seconds since 1970. */
+function timesOf(history: History, count: number): number[] {
+  const end = Date.parse(history.end) / 1000;
+  return Array.from({ length: count }, (_, at) => end - (count - 1 - at) * history.interval);
+}
+
+/** A line of counts in intervals, as counts a second. */
+export function rateLine(label: string, counts: (number | null)[], history: History, colour: 1 | 2 | 3 = 1): Line {
+  const values = counts.map((count) => (count === null ? null : count / history.interval));
+  return { label, values, colour };
+}
 
 export interface Line {
   label: string;
@@ -14,15 +66,10 @@ export interface Line {
 
 type Format = (value: number | null) => string;
 
-interface PlotProps {
-  title: string;
-  /** Seconds since 1970, ascending. */
-  times: number[];
-  lines: Line[];
-  format?: Format;
-  /** Called with the time that was clicked at. */
-  onPick?: ((seconds: number) => void) | undefined;
-}
+type Plotted = { title: string; lines: Line[]; format?: Format };
+
+/** The times are seconds since 1970, ascending. */
+type PlotProps = Plotted & { times: number[]; onPick?: ((seconds: number) => void) | undefined };
 
 const HEIGHT = 150;
 const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -32,6 +79,7 @@ export function Plot({ title, times, lines, format = short, onPick }: PlotProps)
   const plot = useRef<uPlot | null>(null);
   /** Where the pointer is; null: nowhere, and the newest values are said. */
   const [at, setAt] = useState<number | null>(null);
+  const data: uPlot.AlignedData = [times, ...lines.map((line) => line.values)];
   const shape = lines.map((line) => line.label).join("|");
 
   useEffect(() => {
@@ -39,8 +87,8 @@ export function Plot({ title, times, lines, format = short, onPick }: PlotProps)
     if (!element) return;
     const make = () => {
       plot.current?.destroy();
-      const options = optionsOf(lines, element, format, (drawn) => setAt(drawn.cursor.idx ?? null));
-      plot.current = new uPlot(options, [times, ...lines.map((line) => line.values)], element);
+      const setCursor = [(drawn: uPlot) => setAt(drawn.cursor.idx ?? null)];
+      plot.current = new uPlot({ ...optionsOf(lines, element, format), hooks: { setCursor } }, data, element);
     };
     make();
     const sizes = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: HEIGHT }));
@@ -55,7 +103,7 @@ export function Plot({ title, times, lines, format = short, onPick }: PlotProps)
   }, [shape]);
 
   useEffect(() => {
-    plot.current?.setData([times, ...lines.map((line) => line.values)]);
+    plot.current?.setData(data);
   }, [times, lines]);
 
   const pick = () => {
@@ -96,12 +144,7 @@ function inWords(title: string, times: number[], lines: Line[], format: Format):
   return `${title} since ${localTime(new Date(from * 1000))}. ${said.join("; ")}`;
 }
 
-function optionsOf(
-  lines: Line[],
-  element: HTMLElement,
-  format: Format,
-  setCursor: (plot: uPlot) => void,
-): uPlot.Options {
+function optionsOf(lines: Line[], element: HTMLElement, format: Format): uPlot.Options {
   const style = getComputedStyle(element);
   const colour = (name: string) => style.getPropertyValue(name).trim();
   const grid = { stroke: colour("--line"), width: 1 };
@@ -124,6 +167,5 @@ function optionsOf(
         return { label: line.label, stroke, fill: `${stroke}22`, width: 1.5, points: { show: false } };
       }),
     ],
-    hooks: { setCursor: [setCursor] },
   };
 }

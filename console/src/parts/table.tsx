@@ -28,7 +28,6 @@ export function column<T>(title: string, cell: Column<T>["cell"], look: Look<T> 
   return { id: title.toLowerCase().replaceAll(" ", "-"), title, cell, ...look };
 }
 
-/** A column of one text or number. */
 export function valued<T>(title: string, by: (row: T) => string | number | undefined, look: Look<T> = {}): Column<T> {
   const cell = (row: T) => {
     const found = by(row) ?? "";
@@ -37,7 +36,6 @@ export function valued<T>(title: string, by: (row: T) => string | number | undef
   return column(title, cell, { by, ...look });
 }
 
-/** A column of times. */
 export function timed<T>(title: string, at: (row: T) => string | undefined, look: Look<T> = {}): Column<T> {
   return column(title, (row) => <Time at={at(row)} />, { by: at, ...look });
 }
@@ -52,7 +50,6 @@ export interface TableProps<T> {
   /** What is said where there is none, with the command to copy. */
   empty?: ComponentChildren;
   command?: string | undefined;
-  /** How it is sorted at first. */
   sort?: string;
   /** Told which rows are in sight, a moment after they are. */
   onSight?: (rows: T[]) => void;
@@ -65,7 +62,7 @@ const AHEAD = 8;
 const ALL_BELOW = 100;
 const FEW = 8;
 
-function nameOf(row: unknown): string {
+export function nameOf(row: unknown): string {
   return (row as { name: string }).name;
 }
 
@@ -138,6 +135,12 @@ export function Table<T>(props: TableProps<T>) {
       {shown.length === 0 && <Empty>No row has all of these words.</Empty>}
     </>
   );
+}
+
+/** What a table has for a spreadsheet: its columns by their names, and in them what they are sorted by. */
+export function asCsv<T>(rows: T[], columns: Column<T>[]): string {
+  const lines = [columns.map(({ id }) => id), ...rows.map((row) => columns.map(({ by }) => by?.(row)))];
+  return lines.map((line) => `${line.join(",")}\r\n`).join("");
 }
 
 function classOf<T>(column: Column<T>): string {

@@ -10,11 +10,12 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from ams.pipeline.columns import BROKEN, CONTENT, PLACE
 from ams.pipeline.errors import Broken as Broken  # of a module without Spark, as parse functions need it
 from ams.pipeline.errors import PipelineError
+from ams.pipeline.session import persisted
 
 _ROWS = 4096
 """Rows that are handed to Spark at once: of packed messages there are a thousand times more than messages."""
@@ -49,11 +50,8 @@ def parsed(
 
     Both results are gone through, so that what came of the messages is kept until the block ends.
     """
-    rows = rows_of(messages, parse, schema).persist(level)
-    try:
+    with persisted(rows_of(messages, parse, schema), level) as rows:
         yield split(rows, schema)
-    finally:
-        rows.unpersist()
 
 
 def rows_of(messages: DataFrame, parse: Parse, schema: StructType) -> DataFrame:
@@ -76,15 +74,8 @@ def split(rows: DataFrame, schema: StructType) -> Parsed:
 
 
 def _parsed_schema(schema: StructType) -> StructType:
-    return StructType(
-        [
-            StructField("source", PLACE, nullable=False),
-            StructField("record", schema),
-            CONTENT["attributes"],
-            StructField("data", CONTENT["data"].dataType),
-            StructField("reason", StringType()),
-        ]
-    )
+    row = StructType().add("source", PLACE, nullable=False).add("record", schema).add(CONTENT["attributes"])
+    return row.add("data", "binary").add("reason", "string")
 
 
 def _mapper(parse: Parse, schema: StructType) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

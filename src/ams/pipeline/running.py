@@ -1,11 +1,10 @@
 """One job: what is to be run, and it at work, with its folder, its checkpoint, its one streaming query and its end."""
 
-import os
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,9 +20,9 @@ from ams.pipeline.checkpoint import CHECKPOINT, QUARANTINE, Counted, Expected, S
 from ams.pipeline.columns import BROKEN
 from ams.pipeline.errors import Interrupted, WrongTable
 from ams.pipeline.failures import explained
-from ams.pipeline.options import Given, Name, is_pattern
+from ams.pipeline.options import Name, is_pattern
 from ams.pipeline.progress import Progress
-from ams.pipeline.service import Service
+from ams.pipeline.service import asked
 from ams.pipeline.session import activated, is_local
 from ams.pipeline.tables import KEPT_RESULTS, Table
 
@@ -82,7 +81,7 @@ class Run:
 
     def topics(self) -> list[str]:
         """Return the names of all topics of the project; raise a `ClientError` when the service does not tell."""
-        with self._service() as (service, project):
+        with asked(self.source) as (service, project):
             return [each.name for each in service.topics(project)]
 
     def topic(self, *names: str, **options: str) -> DataFrame:
@@ -108,15 +107,9 @@ class Run:
         """Find out where a first batch begins, so that it can be counted."""
         if given.get("startingOffsets") != "earliest" or (self.work / CHECKPOINT).exists():
             return
-        with self._service() as (service, project):
+        with asked(self.source) as (service, project):
             for topic in (Name(project, name) for name in names if "/" not in name):
                 self.progress.begin[str(topic)] = service.bounds(topic).first
-
-    @contextmanager
-    def _service(self) -> Iterator[tuple[Service, str]]:
-        access, project = Given(self.source).access(os.environ)
-        with Service(access) as service:
-            yield service, project or ""
 
     def table(self, name: str, schema: StructType, partition_by: tuple[str, ...] = ()) -> Table:
         """Return a table of this run that batches are added to."""

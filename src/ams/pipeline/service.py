@@ -1,6 +1,7 @@
 """Calls that source and sink make of a service: each tried again with growing pauses while the service is away."""
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from ams.client import Client, Retry, transport, wire
 from ams.client.errors import ClientError, NotAms, NotFound, refusal
 from ams.client.plans import may_send_again, seconds_asked
 from ams.client.wire.call import Call, topics_path
-from ams.pipeline.options import Access, Name
+from ams.pipeline.options import Access, Given, Name
 
 T = TypeVar("T")
 
@@ -60,6 +61,14 @@ class Patience:
         if pause is None:
             raise error
         self._sleep(pause)
+
+
+@contextlib.contextmanager
+def asked(options: Mapping[str, str]) -> Iterator[tuple["Service", str]]:
+    """Connect to the service that options of `format("ams")` name; tell the project in use too, empty for none."""
+    access, project = Given(options).access(os.environ)
+    with Service(access) as service:
+        yield service, project or ""
 
 
 class Service:

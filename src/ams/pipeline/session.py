@@ -3,11 +3,13 @@
 import os
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from pyspark.sql import SparkSession
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
 
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.java import archive_options, java
@@ -82,6 +84,16 @@ def name_python(master: str) -> None:
     elif "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = "python3"
         os.environ["PATH"] = f"{os.path.dirname(sys.executable)}:{os.environ.get('PATH', _PATH)}"
+
+
+@contextmanager
+def persisted(frame: DataFrame, level: StorageLevel = StorageLevel.MEMORY_AND_DISK_DESER) -> Iterator[DataFrame]:
+    """Keep the rows of a frame, which are gone through more than once, until the block ends."""
+    kept = frame.persist(level)
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
 
 
 def activated(spark: SparkSession) -> SparkSession:

@@ -57,8 +57,7 @@ class Table:
 
         One call for a batch: unite what belongs to it first.
 
-        Raises `WrongTable`, and changes nothing, if the table was written by another query, whose batches have the same
-        numbers; if it knows later batches, so that the checkpoint is older than the table; or if it has other columns.
+        Raises `WrongTable`, and changes nothing, for what `ams.tables.table.Table.append` does not take.
         Partitions of very many batches are merged, so that runs that go on for months can still read them.
         """
         written = self._written(batch, batch_name(query_id, batch_id))

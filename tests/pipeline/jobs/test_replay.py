@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message, wire
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import ChangedDefinition, StaleCheckpoint, WrongOption
 from ams.pipeline.jobs.archive import archive_table, dated
 from ams.pipeline.jobs.replay import Options, Progress, keep, read_progress, refuse_stale, run
@@ -27,7 +28,6 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
         ({"topic": "a/b/c"}, "option topic: 'a/b/c' is no PROJECT/TOPIC"),
         ({"to": "a.b"}, "option to: 'a.b' is no name"),
         ({"name": ""}, "option name: '' is no name"),
-        ({"slice": 0}, "option slice: at least one"),
         ({"start": "2024-03-05"}, "option start: '2024-03-05' is no time such as"),
         ({"start": "0001-01-01T00:00:00+14:00"}, "option start: '0001-01-01T00:00:00.14:00' is no time such as"),
         ({"stop": "soon"}, "option stop: 'soon' is no time"),
@@ -36,6 +36,8 @@ GIVEN = {"archive": "a", "topic": "GARDEN/plants", "to": "again"}
 def test_what_cannot_be_replayed_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(WrongOption, match=said):
         Options(**{**GIVEN, **options})
+    with pytest.raises(WrongOption, match="option slice: Expected int >= 1"):
+        read_plan("replay", [*(f"{name}={value}" for name, value in GIVEN.items()), "slice=0"])
 
 
 def test_progress_is_kept_and_of_one_replay_only(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from ams.client import Message, wire
 from ams.core.errors import InvalidInput
 from ams.core.messages import message
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import archive_table, dated
 from ams.pipeline.jobs.schema_check import Options, Rules, Verdicts, of_files, run
@@ -110,10 +111,10 @@ def test_a_file_that_is_no_schema_is_refused(tmp_path: Path, content: Any, reaso
 def test_options_that_cannot_be_name_themselves() -> None:
     with pytest.raises(WrongOption, match="option schema: give a schema by its name, or files, one of the two"):
         Options(archive="a")
-    with pytest.raises(WrongOption, match="option type: 'xml' is neither json nor avro"):
-        Options(archive="a", file="f", type="xml")
-    with pytest.raises(WrongOption, match="option most: -1 is less than 0"):
-        Options(archive="a", file="f", most=-1)
+    with pytest.raises(WrongOption, match="option type: Invalid enum value 'xml'"):
+        read_plan("schema-check", ["archive=a", "file=f", "type=xml"])
+    with pytest.raises(WrongOption, match="option most: Expected int >= 0"):
+        read_plan("schema-check", ["archive=a", "file=f", "most=-1"])
 
 
 SCHEMA = {"type": "object", "required": ["magnitude"]}

@@ -78,6 +78,10 @@ class Findings:
                     found[name] = reader(said[name])
         return found
 
+    def read(self, value: Value, reader: Callable[[Value], T]) -> T | None:
+        """Return what is read of a value; None when that is wrong."""
+        return next(iter(self.each([value], reader)), None)
+
     def each(self, values: Iterable[Value], read: Callable[[Value], T]) -> list[T]:
         """Return what is read of those values that can be."""
         found: list[T] = []

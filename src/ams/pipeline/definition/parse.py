@@ -21,7 +21,6 @@ from ams.pipeline.definition.payloads import Avro, Json, Payload, Text
 from ams.pipeline.definition.reading import Steps
 from ams.pipeline.expressions import types
 
-FORMATS = ("json", "avro", "text")
 KEYS = ("format", "fields", "schema", "required", "separator", "packed")
 
 
@@ -32,20 +31,16 @@ def parse_step(value: Value, steps: Steps, findings: Findings) -> None:
     if steps.whole or any(word != "filter" for word in steps.said):
         raise bad(value.place, "only filter can stand before parse")
     said = findings.mapping(value, KEYS, ("format",))
-    found: dict[str, DataType] = {}
     if "format" in said:
-        with findings.catch(said["format"]):
-            steps.parse = parser = _parser(said["format"], said, steps, findings)
-            found = dict(parser.fields)
+        steps.parse = findings.read(said["format"], lambda form: _parser(form, said, steps, findings))
+    found = steps.parse.fields if isinstance(steps.parse, Payload) else {}
     steps.before, steps.rows = steps.rows, []
     steps.parsed = {**found, ATTRIBUTES: types.STRINGS}
     steps.columns = {**steps.parsed, SOURCE: MESSAGE_TYPES[SOURCE]}
 
 
 def _parser(form: Value, said: Mapping[str, Value], steps: Steps, findings: Findings) -> Payload:
-    kind = form.text()
-    if kind not in FORMATS:
-        raise bad(form.place, f"no format {kind!r}; there are {', '.join(FORMATS)}")
+    kind = form.one_of("json", "avro", "text")
     for name, of in (("fields", "json or text"), ("separator", "text"), ("schema", "avro"), ("packed", "avro")):
         if name in said and kind not in of:
             findings.add(said[name], f"{name} is for {of}")

@@ -61,10 +61,7 @@ def _plan(root: Value, target: str, settings: Sequence[str], findings: Findings)
     if "job" in said:
         findings.mapping(root, OF_JOBS)
         name = _name(said, said["job"].text(), findings)
-        made: Plan | None = None
-        with findings.catch(said["job"]):
-            made = _plan_of_file(said, settings, findings, name)
-        return made  # noqa: RET504  # what is caught is remembered, and ends here too
+        return findings.read(said["job"], lambda _: _plan_of_file(said, settings, findings, name))
     findings.mapping(root, OF_STEPS, ("source", "sink"))
     if settings:
         findings.add(root, "--set is for options of jobs; a definition of steps has none")

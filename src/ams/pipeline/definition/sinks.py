@@ -30,6 +30,8 @@ ROWS = "rows"
 _TABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}", re.ASCII)
 _PARTITIONS = (types.STRING, types.BIGINT, types.DATE, types.BOOLEAN)
 _LINEAGE = ("topic", "offset")
+_DATA = ("a message holds string or binary", types.STRING, types.BINARY)
+_KEY = ("an ordering key is string", types.STRING, types.NULL)
 _MOST_ROWS = 1000
 _LONGEST_WINDOW = 10**9
 """Seconds."""
@@ -58,10 +60,7 @@ def read_sink(value: Value, steps: Steps, findings: Findings) -> Sink | None:
     for name in said:
         if name not in (kind, *others):
             findings.add(said[name], f"{name} is not of a sink {kind}")
-    made: Sink | None = None
-    with findings.catch(value):
-        made = read(said, steps, findings)
-    return made  # noqa: RET504  # what is caught is remembered, and ends here too
+    return findings.read(value, lambda _: read(said, steps, findings))
 
 
 def _table(said: Said, steps: Steps, findings: Findings) -> Sink:
@@ -124,13 +123,9 @@ def _topic(said: Said, steps: Steps, findings: Findings) -> Sink:
             said["topic"].place, "what deduplicate and aggregate make is made anew each time: it cannot be published"
         )
     readers: dict[str, Callable[[Value], Any]] = {
-        "data": lambda each: _of_type(
-            each, steps.columns, "a message holds string or binary", types.STRING, types.BINARY
-        ),
+        "data": lambda each: _of_type(each, steps.columns, *_DATA),
         "attributes": lambda each: _attributes(each, steps, findings),
-        ORDERING_KEY: lambda each: _of_type(
-            each, steps.key_columns, "an ordering key is string", types.STRING, types.NULL
-        ),
+        ORDERING_KEY: lambda each: _of_type(each, steps.key_columns, *_KEY),
         "create": Value.switch,
         "key_window": lambda each: each.number(1, _LONGEST_WINDOW),
     }

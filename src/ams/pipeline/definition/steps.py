@@ -161,9 +161,7 @@ def _deduplicate(value: Value, steps: Steps, findings: Findings) -> None:
         raise bad(value.place, "behind aggregate there is one row for each key already")
     said = findings.mapping(value, ("by", "keep"), ("by",))
     by = known_keys(said.get("by"), steps.columns, findings)
-    keep = said["keep"].text() if "keep" in said else "first"
-    if keep not in ("first", "last"):
-        findings.add(said["keep"], f"first or last can be kept, not {keep[:40]!r}")
+    keep = said["keep"].one_of("first", "last") if "keep" in said else "first"
     steps.add_whole(lambda rows, _: one_of_each(rows, by, last=keep == "last"))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 from fnmatch import fnmatchcase
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession, Window
@@ -39,19 +40,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The folder of the archive; without it `tables/archive` in the folder of the run."""
     merge: bool = True
     """Whether the many small files of a day are merged into few when the day is closed."""
-    closed_after: int = 1
+    closed_after: Annotated[int, msgspec.Meta(ge=0)] = 1
     """How many days after its end a day is closed."""
-    file_mib: int = 256
+    file_mib: Annotated[int, msgspec.Meta(ge=1)] = 256
     """How large a merged file becomes, in MiB."""
-    batch_messages: int = 200_000
+    batch_messages: Annotated[int, msgspec.Meta(ge=1)] = 200_000
     """How many messages are stored at a time."""
 
     def __post_init__(self) -> None:
         if not self.topics:
             raise WrongOption("topics", "names no topic")
-        for name, least in (("closed_after", 0), ("file_mib", 1), ("batch_messages", 1)):
-            if getattr(self, name) < least:
-                raise WrongOption(name, f"{getattr(self, name)} is less than {least}")
 
 
 def run(run: Run, options: Options) -> None:

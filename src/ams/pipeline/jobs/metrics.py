@@ -17,7 +17,7 @@ from ams.pipeline.jobs.frames import columns
 from ams.pipeline.report import plots, text
 from ams.pipeline.report.page import Figure, Rows, Section, page, put
 from ams.pipeline.running import Run
-from ams.pipeline.session import activated
+from ams.pipeline.session import activated, persisted
 
 USAGE = columns(
     ("string", "project topic publisher"),
@@ -88,9 +88,7 @@ def read(run: Run, options: Options, first: date) -> DataFrame:
 def sizes(messages: DataFrame, publisher: str) -> DataFrame:
     """Return what is counted of each message: `project`, `topic`, `date`, `publisher`, `publish_time`, `bytes`.
 
-    Args:
-        messages: `columns.MESSAGES`, or rows of an archive.
-        publisher: the attribute that says who published; the service itself does not tell. Empty: nobody is named.
+    Messages are `columns.MESSAGES`, or rows of an archive; `publisher` is as in the options.
     """
     who: Column = F.coalesce(F.col("attributes")[publisher], F.lit("")) if publisher else F.lit("")
     days = messages if "date" in messages.columns else dated(messages)
@@ -134,11 +132,8 @@ class Month:
 
 def count(messages: DataFrame, name: str, publisher: str) -> Month:
     """Return the figures of messages of one month."""
-    counted = sizes(messages, publisher).persist(StorageLevel.DISK_ONLY)
-    try:
+    with persisted(sizes(messages, publisher), StorageLevel.DISK_ONLY) as counted:
         days, totals = (figures(counted, keys).orderBy(*keys).toArrow().to_pandas() for keys in (BY_DAY, BY_MONTH))
-    finally:
-        counted.unpersist()
     return Month(name, days, totals, bool(publisher))
 
 

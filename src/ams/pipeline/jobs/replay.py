@@ -6,6 +6,7 @@ How far it is, is kept in its folder, slice by slice, so that it goes on where i
 import hashlib
 import time
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Offset before which they end."""
     name: str = "replay"
     """Name of this replay; under another name the same messages are published once more."""
-    slice: int = 50_000
+    slice: Annotated[int, msgspec.Meta(ge=1)] = 50_000
     """Offsets that are published between two notes of how far it is."""
     create_topics: bool = False
     """Make the topic if it does not exist, instead of failing."""
@@ -59,8 +60,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for option in ("to", "name"):
             if not is_name(getattr(self, option)) or len(self.name) > 64:
                 raise WrongOption(option, f"{getattr(self, option)!r} is no name")
-        if self.slice < 1:
-            raise WrongOption("slice", "at least one offset is published at once")
         for option in ("start", "stop"):
             text = getattr(self, option)
             if text and moment(text) is None:

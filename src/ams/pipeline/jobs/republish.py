@@ -5,7 +5,6 @@ before, by the schemas as they are when a batch begins. What a schema refuses th
 and the next one finds it.
 """
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -23,9 +22,9 @@ from ams.pipeline.columns import BROKEN, MESSAGES
 from ams.pipeline.errors import WrongOption
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.schema_check import Rules, Verdicts, rules_named
-from ams.pipeline.options import Given
 from ams.pipeline.running import Run, Source
-from ams.pipeline.service import Service
+from ams.pipeline.service import asked
+from ams.pipeline.session import persisted
 from ams.pipeline.sink import KEY_WINDOW_SECONDS, publish, refuse_stale
 from ams.pipeline.sink.rows import marked
 
@@ -101,17 +100,15 @@ def run(run: Run, options: Options) -> None:
     barred = _barred(options, run.source.get("project"))
 
     def handle(batch: DataFrame, batch_id: int) -> None:
-        judged = copies = routed(batch, options.rules, options.default, barred).persist()
-        try:
+        with ExitStack() as stack:
+            copies = judged = stack.enter_context(persisted(routed(batch, options.rules, options.default, barred)))
             topics = copies.where("to IS NOT NULL").select("to").distinct().collect()
             rules = rules_of(target, (each.to for each in topics))
             if rules:
-                judged = fitting(copies, rules, sent_attributes(origin=options.origin)).persist()
+                sent = sent_attributes(origin=options.origin)
+                judged = stack.enter_context(persisted(fitting(copies, rules, sent)))
             publish(to_publish(judged, origin=options.origin), written, ORDER)
             run.quarantine(judged.where("reason IS NOT NULL").select(*BROKEN.names), batch_id)
-        finally:
-            judged.unpersist()
-            copies.unpersist()
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle)
 
@@ -202,12 +199,11 @@ def rules_of(source: Source, topics: Iterable[str]) -> dict[str, Rules]:
 
     Of topics that are not there yet, or schemas that may not be seen, nothing is known: publishing will tell.
     """
-    access, project = Given(source).access(os.environ)
     found = {}
-    with Service(access) as service:
+    with asked(source) as (service, project):
         for topic in topics:
             try:
-                schema = service.call(wire.get_topic(project or "", topic)).schema
+                schema = service.call(wire.get_topic(project, topic)).schema
                 if schema:
                     _, owner, _, name = schema.split("/")
                     found[topic] = rules_named(service, owner, name)

@@ -6,10 +6,9 @@ memory, so that the verdict is the same.
 
 import asyncio
 import base64
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -26,17 +25,16 @@ from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import Selection, archived
 from ams.pipeline.jobs.base import Job
 from ams.pipeline.jobs.frames import columns
-from ams.pipeline.options import Given
 from ams.pipeline.report.text import table
 from ams.pipeline.running import Run, Source
-from ams.pipeline.service import Service
+from ams.pipeline.service import Service, asked
+from ams.pipeline.session import persisted
 from ams.validation import compile_stored
 from ams.validation.checker import MESSAGE, Piece, Task
 from ams.validation.cost import INLINE, Budget, TooMuch
 from ams.validation.long_checks import LongChecks
 from ams.workers import Pool
 
-TYPES = ("json", "avro")
 CHECKED = columns(StructType(PLACE.fields[:3]), ("string", "reason"))
 """The place of a message, and why it would be refused; null when it would not."""
 
@@ -52,19 +50,15 @@ class Options(Selection, frozen=True, kw_only=True):
     """Or a file that says what payloads must be, as `ams schemas create --file` takes it."""
     attributes_file: str = ""
     """Or a file that says what attributes must be."""
-    type: str = "json"
+    type: Literal["json", "avro"] = "json"
     """What payloads are when a file says what they must be: `json` or `avro`."""
-    most: int = 20
+    most: Annotated[int, msgspec.Meta(ge=0)] = 20
     """How many of the messages that would be refused are told."""
 
     def __post_init__(self) -> None:
         Selection.__post_init__(self)
         if bool(self.schema) == bool(self.file or self.attributes_file):
             raise WrongOption("schema", "give a schema by its name, or files, one of the two")
-        if self.type not in TYPES:
-            raise WrongOption("type", f"{self.type[:20]!r} is neither json nor avro")
-        if self.most < 0:
-            raise WrongOption("most", f"{self.most} is less than 0")
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -81,12 +75,10 @@ def run(run: Run, options: Options) -> None:
         rules = of_service(run.source, options.schema)
     else:
         rules = of_files(options.type, options.file, options.attributes_file)
-    found = checked(archived(run.spark, options.archive, options), rules).persist(StorageLevel.DISK_ONLY)
-    try:
+    verdicts = checked(archived(run.spark, options.archive, options), rules)
+    with persisted(verdicts, StorageLevel.DISK_ONLY) as found:
         counts = counted(found).collect()
         refused = found.where("reason IS NOT NULL").orderBy(*CHECKED.names[:3]).limit(options.most).collect()
-    finally:
-        found.unpersist()
     messages, total = (sum(row[name] for row in counts) for name in ("checked", "refused"))
     run.count(messages)
     print(table(("TOPIC", "CHECKED", "REFUSED"), [tuple(row) for row in counts]), flush=True)
@@ -129,10 +121,9 @@ def of_files(kind: str, payload: str, attributes: str) -> Rules:
 
 def of_service(source: Source, name: str) -> Rules:
     """Ask the service for a schema of the project; raise a `ClientError`."""
-    access, project = Given(source).access(os.environ)
-    if project is None:
-        raise WrongOption("schema", "is one of a project, and none is named")
-    with Service(access) as service:
+    with asked(source) as (service, project):
+        if not project:
+            raise WrongOption("schema", "is one of a project, and none is named")
         return rules_named(service, project, name)
 
 

@@ -165,21 +165,14 @@ def _of_lines(lines: Sequence[ReadMessage]) -> pa.RecordBatch:
 
 
 def _as_messages(batch: pa.RecordBatch, topic: Name) -> pa.RecordBatch:
-    rows = batch.num_rows
-    columns = [
-        pa.repeat(pa.scalar(topic.project), rows),
-        pa.repeat(pa.scalar(topic.name), rows),
-        batch.column("offset"),
-        batch.column("offset").cast(pa.string()),
-        batch.column("publish_time"),
-        batch.column("attributes"),
-        batch.column("data"),
-        # A service of a version before there were ordering keys knows no such column.
-        batch.column("ordering_key") if "ordering_key" in batch.schema.names else pa.nulls(rows, pa.string()),
-    ]
-    return pa.RecordBatch.from_arrays(
-        [column.cast(field.type) for column, field in zip(columns, MESSAGE, strict=True)], schema=MESSAGE
-    )
+    columns = {
+        "ordering_key": pa.nulls(batch.num_rows),  # of a service of a version before there were any
+        **dict(zip(batch.schema.names, batch.columns, strict=True)),
+        "project": pa.repeat(pa.scalar(topic.project), batch.num_rows),
+        "topic": pa.repeat(pa.scalar(topic.name), batch.num_rows),
+        "message_id": batch.column("offset"),
+    }
+    return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in MESSAGE], schema=MESSAGE)
 
 
 @dataclass(slots=True)

@@ -24,8 +24,6 @@ READING = (
 
 EARLIEST, LATEST = -2, -1
 """Stand for the oldest message kept and for the end in offsets, as in Spark's Kafka source."""
-
-
 Positions = Mapping[str, int]
 """Offsets by `PROJECT/TOPIC`, `EARLIEST` and `LATEST` among them; by `""` that of topics which are not named."""
 

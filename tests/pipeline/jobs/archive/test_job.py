@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ams.client import Message
+from ams.pipeline.definition.plans import read_plan
 from ams.pipeline.errors import CheckFailed, WrongOption
 from ams.pipeline.jobs.archive import CheckOptions, Options, Selection, archived, run, run_check, steps, told
 from ams.pipeline.running import Run
@@ -96,8 +97,9 @@ def check_finds(spark: SparkSession, path: Path, capsys: pytest.CaptureFixture[s
     ("make", "reason"),
     [
         (lambda: Options(topics=()), "option topics: names no topic"),
-        (lambda: Options(closed_after=-1), "option closed_after: -1 is less than 0"),
-        (lambda: Options(file_mib=0), "option file_mib: 0 is less than 1"),
+        (lambda: read_plan("archive", ["closed_after=-1"]), "option closed_after: Expected int >= 0"),
+        (lambda: read_plan("archive", ["file_mib=0"]), "option file_mib: Expected int >= 1"),
+        (lambda: read_plan("archive", ["batch_messages=0"]), "option batch_messages: Expected int >= 1"),
         (lambda: CheckOptions(archive="a", first="May"), "option first: 'May' is no day such as 2024-03-05"),
     ],
 )

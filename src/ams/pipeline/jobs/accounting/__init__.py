@@ -1,14 +1,5 @@
-"""Usage records of a federation of sites, to summaries of each month.
+"""The job `accounting`: usage records of a federation of sites, to summaries of each month.
 
-job          the job: keeping the records, computing months, writing them
-columns      what each table holds
-summaries    from records to results, in Spark
-database     results in PostgreSQL
-
-Without Spark:
-
-reader                    from a message to its records, whatever syntax they come in
-envelope, signatures      what a message travels in, and who signed it
-forms, kinds              how a record is read by its form, and the tables of all forms
-values                    how a value is read
+Begin with `job`; `columns` are the tables, `summaries` the figures. Without Spark, `reader` reads messages by
+`envelope` and `signatures`, and the records in them by `forms`, `kinds` and `values`.
 """

@@ -20,6 +20,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed
 from ams.pipeline.postgres import VARIABLE
 from ams.pipeline.running import Run
+from ams.pipeline.session import persisted
 from ams.pipeline.tables import Table
 from ams.storage.files import Disk, write_whole
 
@@ -72,11 +73,9 @@ def records_of(run: Run) -> Table:
 
 
 def refresh(run: Run, to: str) -> None:
-    """Compute anew the months that records came for since the last time; results go to a database too, if it is named.
+    """Compute anew the months that records came for since the last time.
 
-    Args:
-        run: the run.
-        to: the connection string of the database, or empty.
+    Results go to a database too, whose connection string is `to`, unless that is empty.
     """
     records, mark = records_of(run), run.work / MARK
     last, touched = records.batch(), defaultdict[str, set[str]](set)
@@ -93,12 +92,9 @@ def refresh(run: Run, to: str) -> None:
         if not to or name not in database.TABLES:
             result(name).replace(frame)
             return
-        frame = frame.persist()
-        try:
-            result(name).replace(frame)
-            database.replace(frame, to, name)
-        finally:
-            frame.unpersist()
+        with persisted(frame) as rows:
+            result(name).replace(rows)
+            database.replace(rows, to, name)
 
     if months := touched["job"]:
         put("job_summaries", summaries.job_summaries(came("job", months)))

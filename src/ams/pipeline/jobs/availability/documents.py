@@ -18,8 +18,6 @@ from ams.pipeline.jobs.availability.timelines import AND, OR, STATUSES, Operatio
 
 _WRITTEN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 Status = Literal["OK", "WARNING", "UNKNOWN", "MISSING", "DOWNTIME", "CRITICAL"]
-
-
 Profile = Mapping[str, list[str]]
 """The metrics of each service that count."""
 
@@ -131,8 +129,7 @@ class Rules:
     def of(cls, metrics: Profile, aggregation: AggregationProfile, operations: OperationsProfile) -> Self:
         """Put three profiles together; without `metrics` nothing counts.
 
-        Raises:
-            ValueError: an operation is named that is not defined, or whose truth table is not complete.
+        Raises `ValueError` for an operation that is named and not defined, or whose truth table is not complete.
         """
         known = {"AND": AND, "OR": OR, **{table.name: table.operation() for table in operations.operations}}
 
@@ -218,11 +215,7 @@ def sites_of(items: Iterable[EndpointItem]) -> dict[str, dict[Place, str]]:
 
 
 def moment(text: str) -> int:
-    """Read a time in UTC, `2024-03-05T10:20:30Z`, as seconds since 1970.
-
-    Raises:
-        ValueError: it is written otherwise, or there is no such time.
-    """
+    """Read a time in UTC, `2024-03-05T10:20:30Z`, as seconds since 1970; raise `ValueError` for what is none."""
     if not _WRITTEN.fullmatch(text):
         raise ValueError("a time is written as 2024-03-05T10:20:30Z")
     return int(datetime.fromisoformat(text).timestamp())

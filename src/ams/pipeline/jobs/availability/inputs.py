@@ -133,8 +133,7 @@ class Inputs:
 def inputs(options: Options, came: Lists = Lists()) -> Inputs:  # noqa: B008  # a value that never changes
     """Read the files that the options name, and take what they do not say from what came in messages.
 
-    Raises:
-        WrongOption: a file cannot be used; names the option, the file and the field.
+    Raises `WrongOption`, naming the option, the file and the field, for a file that cannot be used.
     """
     lists = Lists._make(file or message for file, message in zip(_files(options), came, strict=True))
     requests = _listed("recomputations", options.recomputations, documents.Request)

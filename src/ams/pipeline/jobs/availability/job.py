@@ -25,6 +25,7 @@ from ams.pipeline.jobs.base import Job
 from ams.pipeline.parsing import parsed, rows_of, split
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
+from ams.pipeline.session import persisted
 from ams.pipeline.tables import Table
 from ams.tables.files import File, Partition
 
@@ -85,17 +86,14 @@ def compute(
     by_day: list[Partition] = [{"date": day.day} for day in days]
     needed = sorted({day_before(day.day, back) for day in days for back in range(3)})
     results = stored.read([{"date": date} for date in needed])
-    rows = computed(results, days, report, options.repeat_hours * 3600).persist()
     told = daily(run, "events", EVENTS)
-    try:
+    with persisted(computed(results, days, report, options.repeat_hours * 3600)) as rows:
         rows.count()  # fills the cache with all cores; each result below is written by one task
         daily(run, "statuses", STATUSES).replace(statuses(rows, report), by_day)
         counted = figures(rows, report)
         of_groups = figures_of_groups(counted, [(day.day, *member) for day in days for member in day.members])
         daily(run, "figures", FIGURES).replace(counted.unionByName(of_groups), by_day)
         told.replace(events(rows), by_day)
-    finally:
-        rows.unpersist()
     if outbox:
         outbox.put(told.read(by_day))
     daily(run, "days", DAYS).replace(run.spark.createDataFrame([(print_of, day.day) for day, print_of in due], DAYS))

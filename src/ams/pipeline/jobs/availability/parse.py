@@ -188,11 +188,7 @@ class Lists(NamedTuple):
 
 
 def lists(rows: Iterable[tuple[str, str, str]]) -> Lists:
-    """Put together what came.
-
-    Args:
-        rows: `type`, `partition_date` and `item` of each record, doubled or not, in any order.
-    """
+    """Put together what came: `type`, `partition_date` and `item` of each record, doubled or not, in any order."""
     held: dict[str, dict[str, list[Any]]] = {kind: {} for kind in _KINDS}
     for kind, day, item in sorted(set(rows)):
         held[kind].setdefault(day, []).append(msgspec.json.decode(item, type=_KINDS[kind][0]))

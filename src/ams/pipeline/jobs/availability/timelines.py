@@ -32,11 +32,7 @@ class Operation:
     table: Mapping[tuple[str, str], str]
 
     def __post_init__(self) -> None:
-        """Refuse a table whose outcome would depend on the order of what it joins.
-
-        Raises:
-            ValueError: a pair is missing, or the table is not idempotent, commutative and associative.
-        """
+        """Raise `ValueError` for a table that lacks a pair, or is not idempotent, commutative and associative."""
         for a, b in product(STATUSES, repeat=2):
             if (a, b) not in self.table:
                 raise ValueError(f"operation {self.name} does not say what {a} and {b} give")
@@ -95,12 +91,9 @@ class Timeline(NamedTuple):
 
 
 def holding(before: str, results: Iterable[tuple[int, str]]) -> Timeline:
-    """Make the day on which each result's status holds until the next result.
+    """Make the day on which `before` holds until the first result, and each result's status until the next.
 
-    Args:
-        before: what holds until the first result.
-        results: second of the day and status, in any order, doubled or not. Of several at the same second the worst
-            counts, so that the order of arrival does not matter.
+    Results are second of the day and status, in any order, doubled or not; of several at a second the worst counts.
     """
     ordered = sorted(results, key=lambda result: (result[0], SEVERITY[result[1]]))
     return _shortest([Change(0, before), *(Change(*result) for result in ordered)])

@@ -18,6 +18,7 @@ from ams.pipeline.options import moment
 from ams.pipeline.parsing import parsed
 from ams.pipeline.report.page import put
 from ams.pipeline.running import Run
+from ams.pipeline.session import persisted
 from ams.pipeline.tables import Table
 
 
@@ -56,25 +57,24 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(broken, batch_id)
 
     def refresh() -> None:
-        descriptions, now = kept.read().persist(), options.moment or datetime.now(UTC)
-        sites = catalogue.sites(descriptions, now, options.stale_hours)
-        items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
-        run.result("sites", catalogue.SITES).replace(sites)
-        for name, rows in items.items():
-            run.result(name, catalogue.ITEMS[name]).replace(rows)
-        exported = catalogue.exported(sites, items, now, options.stale_hours)
-        put(run.work / "results" / "catalogue.json", exported.decode())
-        descriptions.unpersist()
+        now = options.moment or datetime.now(UTC)
+        with persisted(kept.read()) as descriptions:
+            sites = catalogue.sites(descriptions, now, options.stale_hours)
+            items = {name: catalogue.items(descriptions, name) for name in catalogue.ITEMS}
+            run.result("sites", catalogue.SITES).replace(sites)
+            for name, rows in items.items():
+                run.result(name, catalogue.ITEMS[name]).replace(rows)
+            exported = catalogue.exported(sites, items, now, options.stale_hours)
+            put(run.work / "results" / "catalogue.json", exported.decode())
 
     run.stream(run.topic(*options.topics, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)
 
 
 def renew(kept: Table, arrived: DataFrame) -> None:
     """Put descriptions in the place of those of their topics that are older."""
-    arrived = arrived.persist()
-    before = kept.read().join(arrived.select("project", "topic"), ["project", "topic"], "left_semi")
-    kept.replace(catalogue.latest(before.unionByName(arrived)))
-    arrived.unpersist()
+    with persisted(arrived) as new:
+        before = kept.read().join(new.select("project", "topic"), ["project", "topic"], "left_semi")
+        kept.replace(catalogue.latest(before.unionByName(new)))
 
 
 JOB = Job("cloud-info", "A catalogue of clouds: which VO finds which images and sizes where", Options, run)

@@ -17,6 +17,7 @@ from ams.pipeline.jobs.federation.parse import parse, redacted
 from ams.pipeline.jobs.frames import columns, first
 from ams.pipeline.parsing import parsed
 from ams.pipeline.running import Run
+from ams.pipeline.session import persisted
 
 RECORD = columns(
     ("string", "kind!"),
@@ -77,10 +78,9 @@ def run(run: Run, options: Options) -> None:
             run.quarantine(broken.withColumn("data", redact("data")), batch_id)
 
     def refresh() -> None:
-        found = versions(table.read()).persist()
-        run.result("versions", VERSIONS).replace(found)
-        run.result("deployments", DEPLOYMENTS).replace(deployments(found))
-        found.unpersist()
+        with persisted(versions(table.read())) as found:
+            run.result("versions", VERSIONS).replace(found)
+            run.result("deployments", DEPLOYMENTS).replace(deployments(found))
 
     names = (*options.configurations, *options.answers)
     run.stream(run.topic(*names, maxOffsetsPerTrigger=str(options.batch_messages)), handle, refresh)

@@ -1,5 +1,7 @@
 """`format("ams")`: the data source that Spark is given."""
 
+from datetime import datetime
+
 from pyspark.sql import datasource as spark
 from pyspark.sql.types import StructType
 
@@ -33,7 +35,8 @@ class AmsDataSource(spark.DataSource):
         self._require_ours(schema)
         asked = reading(self.options)
         if asked.ending is not None:
-            raise WrongOption("endingOffsets", "is for a batch; a stream has no end")
+            given = "endingTimestamp" if isinstance(asked.ending, datetime) else "endingOffsets"
+            raise WrongOption(given, "is for a batch; a stream has no end")
         return StreamReader(asked)
 
     def writer(self, schema: StructType, overwrite: bool) -> spark.DataSourceWriter:

@@ -53,9 +53,10 @@ class File:
     @property
     def stats(self) -> str:
         """What the log says of it: Delta's statistics, JSON."""
-        least, greatest = ({name: _told(value) for name, value in each.items()} for each in (self.least, self.greatest))
+        bounds = self.least, self.greatest  # those of another program's files may be of any kind
+        least, greatest = ({name: _told(value) for name, value in each.items() if _is_told(value)} for each in bounds)
         told = {"numRecords": self.rows, "minValues": least, "maxValues": greatest, "nullCount": self.nulls}
-        return json.dumps(told, default=str)
+        return json.dumps(told)
 
     @property
     def batch(self) -> int | None:

@@ -44,9 +44,6 @@ class Location:
             raise WrongTable(f"{text}: tables lie in plain paths, file: and s3: addresses, not on {scheme}:")
         return Location(os.path.abspath(_plain(text)))
 
-    def __truediv__(self, name: str) -> "Location":
-        return type(self)(self.path(name))
-
     def __str__(self) -> str:
         return self.root
 

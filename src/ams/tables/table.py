@@ -68,7 +68,7 @@ def commit(
             _write(snapshot, found, mark)
             version = snapshot.version + 1
         except (CommitFailedError, StoreFailed) as error:
-            made = log.marked(location, snapshot.version, mark) if mark else None
+            lost, made = error, log.marked(location, snapshot.version, mark) if mark else None
             if made is None:
                 if isinstance(error, StoreFailed):
                     unanswered += 1
@@ -81,7 +81,7 @@ def commit(
         if version % log.CHECKPOINT_EVERY == 0:
             log.checkpoint(location, version)
         return True
-    raise WrongTable(f"{location} is changed by others all the time; nothing was stored")
+    raise WrongTable(f"{location} is changed by others all the time; nothing was stored") from lost
 
 
 def _write(snapshot: Snapshot, change: Change, mark: str | None) -> None:

@@ -53,9 +53,10 @@ def test_what_is_wrong_is_said_when_a_topic_is_loaded_or_planned(spark: SparkSes
     with pytest.raises(AnalysisException, match="NotFound: Topic doesn't exist") as caught:
         spark.read.format("ams").options(**garden.options, topic="plants").load().count()
     assert garden.served.token not in str(caught.value)
-    stream = spark.readStream.format("ams").options(**garden.options, topic="plants", endingOffsets="3").load()
-    with pytest.raises(PySparkException, match="option endingOffsets: is for a batch"):
-        stream.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    for option, end in (("endingOffsets", "3"), ("endingTimestamp", "1")):
+        stream = spark.readStream.format("ams").options(**garden.options, topic="plants", **{option: end}).load()
+        with pytest.raises(PySparkException, match=f"option {option}: is for a batch"):
+            stream.writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
 
 
 @pytest.mark.parametrize("start", [{"startingTimestamp": "0"}, {"startingOffsets": "latest"}])

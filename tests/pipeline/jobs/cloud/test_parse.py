@@ -108,6 +108,7 @@ def test_cmdb_with_images_only() -> None:
         (b"dn: a=b\nname:: !!\n", "name is not base64 of text"),
         ("dn: a=b\nname:: é\n".encode(), "name is not base64 of text"),
         (b"\xff", "neither JSON nor text in UTF-8"),
+        (b"dn: a\n\n b: c\ndn: x\n", "a line is not `name: value`: ' b: c'"),
         (b"{}", "JSON that is neither GLUE 2.1 nor CMDB"),
         (b"[]", "a list without items"),
         (b'[{"type": "image", "data": []}]', "data of item 0 is not an object"),

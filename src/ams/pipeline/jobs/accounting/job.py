@@ -92,7 +92,7 @@ def refresh(run: Run, to: str) -> None:
         if not to or name not in database.TABLES:
             result(name).replace(frame)
             return
-        with persisted(frame) as rows:
+        with persisted(frame.select(*columns.RESULTS[name].names)) as rows:
             result(name).replace(rows)
             database.replace(rows, to, name)
 

@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def moment(self) -> datetime | None:
         """The time that `now` names, of UTC where it names no zone."""
-        return moment(self.now) or moment(f"{self.now}Z")
+        return moment(self.now) or moment(f"{self.now}Z") or moment(f"{self.now}T00:00:00Z")
 
 
 def run(run: Run, options: Options) -> None:

@@ -55,7 +55,7 @@ def described(data: bytes) -> Record:
 
 def _blocks(data: bytes) -> list[Block]:
     try:
-        unfolded = data.decode().replace("\r\n", "\n").replace("\n ", "")
+        unfolded = re.sub("(?<=[^\n])\n ", "", data.decode().replace("\r\n", "\n"))
     except UnicodeDecodeError as error:
         raise Broken("neither JSON nor text in UTF-8") from error
     blocks = []

@@ -44,7 +44,7 @@ class Both:
     def start(self) -> None:
         """Let both run, the new one after a cut."""
         self.fill()
-        cut = self.migrate("cut", "--data", str(self.data), "--start", self.new.command)
+        cut = self.migrate("cut", "--data", str(self.data), "--stop", "true", "--start", self.new.command)
         assert cut.returncode == 0, cut.stderr
 
     def stop(self) -> None:

@@ -90,7 +90,9 @@ class HaProxy:
     def _answer(self, command: str) -> str:
         if command == "show stat":
             left = self.under_way.pop(0) if len(self.under_way) > 1 else self.under_way[0]
-            return f"# pxname,svname,scur\nold,BACKEND,{left}\nnew,BACKEND,0\n\n"
+            return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,UP\n\n"
+        if command.startswith("show map"):
+            return f"0x1 service {self.told[-1].split()[-1] if self.told else 'old'}\n\n"
         self.told.append(command)
         return "\n"
 
@@ -141,7 +143,7 @@ def cut(
 ) -> subprocess.CompletedProcess[str]:
     return ams(
         "migrate", "cut", *sources(original), "--data", str(data), "--haproxy", proxy.path, "--map", "/ams.map",
-        "--start", start or starter.command, "--patience", "30", "-o", "json", *more,
+        "--stop", "true", "--start", start or starter.command, "--patience", "30", "-o", "json", *more,
         AMS_ENDPOINT=starter.endpoint, AMS_TOKEN="short",
     )  # fmt: skip
 
@@ -224,7 +226,7 @@ def test_a_cut_that_fails_leads_clients_back_and_can_be_done_again(
     original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
 ) -> None:
     data = tmp_path / "data"
-    failed = cut(original, data, proxy, starter, "--stop", "true", "--restore", "true", start="exit 7")
+    failed = cut(original, data, proxy, starter, "--restore", "true", start="exit 7")
 
     assert failed.returncode == 1
     assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"

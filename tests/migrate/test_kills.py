@@ -49,10 +49,10 @@ def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(both: Both, 
     took = 0
     for _ in range(kills):
         took += killed(both, "copy", chance.uniform(0.5, 6))
-        took += killed(both, "cut", chance.uniform(1, 8), "--start", "false")
+        took += killed(both, "cut", chance.uniform(1, 8), "--stop", "true", "--start", "false")
     assert took  # some were in the middle of their work
 
-    done = both.migrate("cut", "--data", str(both.data), "--start", both.new.command)
+    done = both.migrate("cut", "--data", str(both.data), "--stop", "true", "--start", both.new.command)
     assert done.returncode == 0, done.stderr
     verified = both.migrate("verify")
     assert json.loads(verified.stdout)["differences"] == []

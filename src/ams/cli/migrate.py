@@ -2,10 +2,11 @@
 
 import asyncio
 import signal
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -128,11 +129,14 @@ def cut(
     *,
     haproxy: HaProxySocket = "",
     map_file: MapFile = MAP_FILE,
-    drain: Annotated[float, option("Seconds that the old service has to answer what it was asked.", min=0)] = 10.0,
+    drain: Annotated[float, option("Seconds that the old service has to answer what it was asked.", min=0)] = 3.0,
     stop: Annotated[str, option("Command that stops the old service on all nodes.", metavar="COMMAND")] = "",
     start: Annotated[str, option("Command that starts the new service, and returns.", metavar="COMMAND")] = "",
     restore: Annotated[
         str, option("Command that starts the old service again if the cut fails.", metavar="COMMAND")
+    ] = "",
+    stop_new: Annotated[
+        str, option("Command that stops the new service if the cut fails.", "--stop-new", metavar="COMMAND")
     ] = "",
     patience: Annotated[float, option("Seconds until the new service has to answer.", min=1)] = 60.0,
 ) -> None:
@@ -145,7 +149,8 @@ def cut(
     from ams.migrate.cutting import Steps, cut
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
-    steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, patience)
+    ask = _ask if sys.stdin.isatty() else None
+    steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
     sides = _sides(source, data, config, session)
     done = asyncio.run(cut(sides, steps, Progress("copied").tell, _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
@@ -193,7 +198,13 @@ def back(
 def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
     from ams.migrate.proxy import Proxy
 
-    return Proxy(haproxy, map_file) if haproxy else None
+    return Proxy(haproxy, map_file, _step) if haproxy else None
+
+
+def _ask(what: str) -> None:
+    """Wait until somebody has done something."""
+    note(f"ams: {what}, then press Enter")
+    sys.stdin.readline()
 
 
 def _step(step: str) -> None:
@@ -205,8 +216,11 @@ def _sides(source: Source, data: str, config: str | None, session: Session | Non
     from ams.migrate.cutting import Sides
 
     settings = settings_of(data, config)
-    service, ca = (session.client, session.ca) if session else (None, None)
-    return Sides(source.opened, lambda: installation(settings), settings.data, service, ca, bool(source.api))
+    new = Sides(
+        source.opened, lambda: installation(settings), settings.data, service_token=settings.service_token,
+        by_api=bool(source.api),
+    )  # fmt: skip
+    return replace(new, service=session.client, ca=session.ca, token=session.token) if session else new
 
 
 @app.command()

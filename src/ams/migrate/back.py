@@ -15,8 +15,9 @@ from ams.client.errors import ClientError, InvalidInput, NotFound
 from ams.client.wire.call import Call, json_body
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
-from ams.migrate.asking import OldService, together
+from ams.migrate.asking import OldService
 from ams.migrate.converting import MovedTopic
+from ams.migrate.copying import each_of
 from ams.migrate.cutting import Sides, Steps, Tell, holding, run
 from ams.migrate.documents import Oddity
 from ams.migrate.sources import Source
@@ -56,7 +57,7 @@ async def back(sides: Sides, steps: Steps, old: OldService, progress: Progress, 
     Broken off, it can be done again.
     """
     async with holding("new", steps, tell) as held:
-        await held.begin()
+        await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")
             await run("--start", steps.start)
@@ -71,6 +72,7 @@ async def _lead_back(returning: "_Returning", steps: Steps, tell: Tell) -> Retur
     since = await returning.look()
     tell("giving messages and positions to the old service")
     returned = await returning.give(since)
+    await returning.check_still(since)
     if steps.proxy:
         tell("leading clients to the old service")
         steps.proxy.lead("old")
@@ -88,23 +90,34 @@ class _Returning:
 
     async def look(self) -> Sequence[_Since]:
         """Return the topics that have messages to give back; raise `Unusable` when it is too late for one of them."""
-        found = await together(map(self._since, self._found.topics))
-        return [each for each in found if each.end > each.start]
+        found = await each_of(self._found.topics, self._since)
+        return [each for each in found if each is not None]
+
+    async def check_still(self, since: Sequence[_Since]) -> None:
+        """Raise `Unusable` when somebody has published here meanwhile."""
+        for topic, _, end in since:
+            if (await self._ask(wire.get_topic_offsets(topic.line.project, topic.line.name))).max != end:
+                raise Unusable(f"{topic.what} grows here, past the proxy: find out by whom, and do it again")
 
     async def give(self, since: Sequence[_Since]) -> Returned:
         """Give all of them, and all positions."""
         self._expected = sum(each.end - each.start for each in since)
-        await together(map(self._give_messages, since))
+        await each_of(since, self._give_messages)
         topics = {(each.line.project, each.line.name) for each in self._found.topics}
         standing = [each for each in self._found.subscriptions if (each.project, each.topic) in topics]
-        moved = sum(await together(map(self._move, standing)))
+        moved = sum(await each_of(standing, self._move))
         self._oddities += await asyncio.to_thread(lambda: list(self._made_since()))
         return Returned(self._expected, moved, self._oddities)
 
-    async def _since(self, topic: MovedTopic) -> _Since:
+    async def _since(self, topic: MovedTopic) -> _Since | None:
+        """Return what a topic has; None for one that is deleted here."""
         project, name = topic.line.project, topic.line.name
         first, end = topic.bounds.first, topic.bounds.end
-        here = await self._ask(wire.get_topic_offsets(project, name))
+        try:
+            here = await self._ask(wire.get_topic_offsets(project, name))
+        except NotFound:
+            self._oddities.append(Oddity("topic", f"{project}/{name}", "is deleted here, and is left there"))
+            return None
         if here.max < end:
             raise Unusable(f"{topic.what} has {end - here.max} messages there that are not here: the old one was used")
         if here.min > end:

@@ -19,7 +19,7 @@ from ams.app.moving.exporting import Installation, Progress
 from ams.app.moving.importing import fill
 from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
-from ams.core.messages import Stored, message
+from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
 from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
 from ams.migrate.documents import Oddity
@@ -40,8 +40,6 @@ TIMES = 16
 MANY = 10_000
 """Messages that are put where the next start, with clients waiting for it, need not read them."""
 FILE = "migration.json"
-NO_DATA = message("").fragment
-"""What stands in for a record at the end that cannot be read."""
 
 
 class Copied(NamedTuple):
@@ -64,6 +62,8 @@ class Note(NamedTuple):
     """The topic in Kafka."""
     count_from: int
     """The offset from which on bytes are counted: those before were counted when the log was made."""
+    stand_in: int = -1
+    """The offset of a message that stands in for a record at the end that cannot be read; -1: there is none."""
 
 
 @dataclass(slots=True)
@@ -89,6 +89,15 @@ class Notes:
         """Remember logs that will be made, durably."""
         for place, topic in topics.items():
             self.topics[topic_id_text(place)] = Note(topic.kafka, topic.bounds.end)
+        self._write()
+
+    def stands_in(self, place: TopicId, offset: int) -> None:
+        """Remember that a log ends in a message that stands in for another, durably."""
+        name = topic_id_text(place)
+        self.topics[name] = self.topics[name]._replace(stand_in=offset)
+        self._write()
+
+    def _write(self) -> None:
         write_whole(Disk(), str(self.path), json.dumps({"topics": self.topics}).encode())
 
 
@@ -115,6 +124,8 @@ class Copying:
 
         def kept(topic: str) -> Bounds:
             there = self._source.bounds(topic)
+            if there.first == there.end:  # nothing is kept there, so what was copied is too old here as well
+                return there
             return there._replace(first=min(there.first, oldest.get(topic, there.first)))
 
         return kept
@@ -161,7 +172,7 @@ class Copying:
         topics = plan.found.topics
         await self._make([each for each in topics if not self._places(each)])
         self._expected, self._done = plan.messages, 0
-        copied = dict(await _each(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
+        copied = dict(await each_of(topics, lambda topic: self._copy(topic, plan.found.oddities, at_end)))
         await self._drop_others({each.topic for _, each in copied.values()})
         loaded = {name: each for name, (_, each) in copied.items()}
         return Copied(sum(new for new, _ in copied.values()), loaded)
@@ -172,7 +183,7 @@ class Copying:
 
     async def _make(self, topics: Sequence[MovedTopic]) -> None:
         """Make the logs of topics that are new. They share commits."""
-        new = {_identities(each)[0]: each for each in topics}
+        new = {self._unused(each): each for each in topics}
         self._notes.add(new)
         await asyncio.gather(*map(self._create, new, new.values()))
         self._there |= new.keys()
@@ -186,7 +197,7 @@ class Copying:
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
         """Copy what is new of a topic; return how many messages that were, and its log."""
         place = self._places(topic)[-1]
-        if await self._has_stand_in(place, topic):
+        if await self._is_over(place, topic):
             place = await self._begin_again(topic)
         try:
             new = await self._go_on(place, topic, oddities, at_end)
@@ -201,11 +212,17 @@ class Copying:
         size = (await self._log.totals(place)).bytes or topic.bytes
         return (topic.line.project, topic.line.name), (new, Loaded(place, size))
 
-    async def _has_stand_in(self, place: TopicId, topic: MovedTopic) -> bool:
-        """Whether a log ends in what a cut that failed put there for a record that cannot be read, and goes on now."""
-        bounds = await self._log.bounds(place)
-        last = await self._last(place, bounds.end)
-        return bounds.end < topic.bounds.end and bool(last) and last[0].fragment == NO_DATA
+    async def _is_over(self, place: TopicId, topic: MovedTopic) -> bool:
+        """Whether a log cannot be gone on with, as the topic goes on otherwise.
+
+        It ends in what a cut that failed put there for a record that cannot be read; or Kafka has dropped all that came
+        since, and a log has an end only by a message, or from its beginning.
+        """
+        end = (await self._log.bounds(place)).end
+        if end >= topic.bounds.end:
+            return False
+        stands_in = self._notes.topics[topic_id_text(place)].stand_in == end - 1
+        return stands_in or self._source.bounds(topic.kafka).first == topic.bounds.end
 
     async def _last(self, place: TopicId, end: Offset) -> Sequence[Stored]:
         """Return the last message of a log; none where there is none."""
@@ -213,46 +230,55 @@ class Copying:
 
     async def _begin_again(self, topic: MovedTopic) -> TopicId:
         """Make a new log for a topic that was made again: an identity is used once."""
-        identities = _identities(topic)
-        number = max(identities.index(each) for each in self._places(topic)) + 1
-        if number == len(identities):
-            raise Unusable(f"{topic.what} was made again {number} times while it was copied: begin again")
-        place = identities[number]
+        place = self._unused(topic)
         self._notes.add({place: topic})
         await self._create(place, topic)
         self._there |= {place}
         return place
 
+    def _unused(self, topic: MovedTopic) -> TopicId:
+        """Return what a new log of a topic is to be known by: what a log was known by that is dropped is none."""
+        for each in _identities(topic):
+            if topic_id_text(each) not in self._notes.topics:
+                return each
+        raise Unusable(f"{topic.what} was made again {TIMES} times while it was copied: begin with a new data folder")
+
     async def _go_on(self, place: TopicId, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> int:
         """Copy from where the log ends. Raises `MadeAgain` when what is there is not what the topic has."""
         bounds = await self._log.bounds(place)
+        if bounds.end and topic.bounds.end == 0:
+            raise Unusable(f"{topic.what} was copied, and Kafka has nothing of it now: is --kafka right?")
         if bounds.end > topic.bounds.end:
             raise MadeAgain
-        if bounds.end == topic.bounds.end:
+        note, copied = self._notes.topics[topic_id_text(place)], 0
+        is_whole = bounds.end == topic.bounds.end
+        if is_whole and (not self._is_filled or note.stand_in == bounds.end - 1):
             return 0
         last = await self._last(place, bounds.end)
-        copied = 0
 
         async def counted() -> AsyncIterator[Sequence[Stored]]:
             nonlocal copied
-            async for batch in self._new(topic, bounds.end, last, at_end, oddities):
+            async for batch in self._new(place, topic, last, at_end, oddities):
                 copied += len(batch)
                 yield batch
 
-        count_from = Offset(self._notes.topics[topic_id_text(place)].count_from)
-        await self._log.load(place, _ahead(counted()), count_from=count_from)
+        await self._log.load(place, _ahead(counted()), count_from=Offset(note.count_from))
         return copied
 
     async def _new(
-        self, topic: MovedTopic, start: Offset, last: Sequence[Stored], at_end: bool, oddities: list[Oddity]
+        self, place: TopicId, topic: MovedTopic, last: Sequence[Stored], at_end: bool, oddities: list[Oddity]
     ) -> AsyncIterator[Sequence[Stored]]:
-        """Yield what a topic has from `start` on, if `last`, the message before, is there too.
+        """Yield what a topic has behind the end of its log, if `last`, the message before, is there too.
 
         Records at the end that cannot be read are left to the next round, but at the end of all: a log cannot end in a
         hole, as the id would be given again.
         """
+        start = (await self._log.bounds(place)).end
         oldest, end = self._source.bounds(topic.kafka).first, topic.bounds.end
         first = max(start, oldest)
+        if first > start:
+            done = f"{first - start} messages were dropped by Kafka before they were copied, and are lost"
+            oddities.append(Oddity("age", topic.what, done))
         compare = bool(last) and start > oldest
         time = last[0].time if last else Milliseconds(0)
         count, following = 0, first
@@ -271,6 +297,7 @@ class Copying:
         if at_end and following < end:
             oddities.append(ended(topic))
             holes += end - 1 - following
+            self._notes.stands_in(place, end - 1)
             yield [last_of(topic, time)]
         if holes:
             oddities.append(unread(topic, holes))
@@ -295,7 +322,7 @@ def _with_bytes(lines: Iterable[Line], bytes_: Mapping[Name, int]) -> Iterator[L
         yield line
 
 
-async def _each(items: Iterable[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
+async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
     """Return what `work` makes of each item, of which some are worked on at the same time."""
     remaining, done = iter(items), list[T]()
 

@@ -5,15 +5,16 @@ Whatever fails before clients are led to the new service, they are led to the ol
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ams.app.moving.exporting import Installation, Progress
 from ams.client import Client, wire
-from ams.client.errors import ClientError
+from ams.client.errors import ClientError, NotAllowed, NotAuthenticated
 from ams.core.errors import Unusable
 from ams.migrate.copying import Copied, Copying
 from ams.migrate.proxy import Proxy, Service
@@ -42,8 +43,17 @@ class Steps:
     """Starts the new service, and returns."""
     restore: str = ""
     """Starts the old service again, should the cut fail after `stop`."""
+    stop_new: str = ""
+    """Stops the new service, should the cut fail after `start`."""
     patience: float = 60.0
     """Seconds until the new service has to answer."""
+    ask: Callable[[str], None] | None = None
+    """Asks somebody to do what there is no command for, and returns when it is done; None: there is nobody."""
+
+    def check(self) -> None:
+        """Raise `Unusable` when the old service would go on while the last of it is copied."""
+        if not self.stop and self.ask is None:
+            raise Unusable("say by --stop what stops the old service, or run this where somebody can be asked to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,10 @@ class Sides:
     service: Client | None = None
     """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
     ca: str | None = None
+    token: str = field(default="", repr=False)
+    """That of the service_admin."""
+    service_token: str = field(default="", repr=False)
+    """What is one without a user, by the settings of the new service."""
     by_api: bool = False
     """Whether the old one is read by its API, so that it must run until all is copied."""
 
@@ -67,6 +81,12 @@ class Sides:
         if self.new is None:
             raise Unusable("it is not said which installation becomes the new one")
         return self.new()
+
+    def check_token(self, found: Plan) -> None:
+        """Raise `Unusable` when the new service will not take the token for that of a service_admin."""
+        admins = {each.token for each in found.found.users if "service_admin" in each.service_roles}
+        if self.token not in admins | {self.service_token} or not self.token:
+            raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
 
     def asked(self) -> Client:
         """Return what asks the new service."""
@@ -101,12 +121,13 @@ async def _round(sides: Sides, target: Installation, progress: Progress) -> tupl
 async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
     service = sides.asked()
+    steps.check()
     async with contextlib.AsyncExitStack() as opened, holding("old", steps, tell) as held:
         target = await opened.enter_async_context(sides.stopped())
         tell("copying what is new, while the old service goes on")
-        await _round(sides, target, progress)
+        sides.check_token((await _round(sides, target, progress))[0])
         began = time.monotonic()
-        await held.begin()
+        await held.begin(all_answered=sides.by_api)
         if not sides.by_api:
             await held.stop()
         tell("copying the rest: messages, users, topics, positions")
@@ -114,14 +135,17 @@ async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut
         await opened.aclose()
         if sides.by_api:
             await held.stop()
+        held.starts_new()
         await _start(service, steps, tell)
         tell("comparing both sides")
         young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
         verified = await quick(found.found, service, sides.ca, young)
         _check(verified)
         if steps.proxy:
-            tell("leading clients to the new service")
-            steps.proxy.lead("new")
+            steps.proxy.wait_until_up("new", steps.patience)
+    if steps.proxy:  # from here on clients may have used the new service: there is no way back but `back`
+        tell("leading clients to the new service")
+        steps.proxy.lead("new")
     Copying.end(sides.folder)
     return Cut(found, copied, verified, time.monotonic() - began)
 
@@ -152,6 +176,8 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
     while True:
         try:
             await asyncio.to_thread(asking.call, wire.list_projects())
+        except (NotAuthenticated, NotAllowed) as error:
+            raise Unusable(f"the new service does not take the token: {error.message}") from None
         except ClientError as error:
             if time.monotonic() > until:
                 raise Unusable(f"the new service does not answer: {error.message}") from None
@@ -173,10 +199,13 @@ class Held:
         self._service: Service = service
         self._steps = steps
         self._tell = tell
-        self._is_held = self._is_stopped = False
+        # A run that was killed may have left clients held, and the service stopped.
+        self._is_held = steps.proxy is not None and steps.proxy.where() == "held"
+        self._is_stopped = self._is_held and bool(steps.stop)
+        self._is_new_started = False
 
-    async def begin(self) -> None:
-        """Hold its clients, and let it answer what it has."""
+    async def begin(self, *, all_answered: bool) -> None:
+        """Hold its clients, and let it answer what it has; `all_answered` says that it has to."""
         proxy = self._steps.proxy
         if proxy is None:
             return
@@ -184,18 +213,33 @@ class Held:
         self._tell("holding clients")
         proxy.lead("held")
         left = proxy.drain(self._service, self._steps.drain)
+        if left and all_answered:
+            raise Unusable(
+                f"{left} requests are not answered after {self._steps.drain:g} s: try again, or a longer --drain"
+            )
         if left:
             self._tell(f"{left} requests are not answered after {self._steps.drain:g} s")
 
     async def stop(self) -> None:
-        """Stop it, if it is said how."""
+        """Stop it."""
+        self._tell(f"stopping the {self._service} service")
+        self._is_stopped = True
         if self._steps.stop:
-            self._tell(f"stopping the {self._service} service")
-            self._is_stopped = True
             await run("--stop", self._steps.stop)
+        elif self._steps.ask:
+            await asyncio.to_thread(self._steps.ask, f"stop the {self._service} service on all nodes")
+
+    def starts_new(self) -> None:
+        """Say that the new service runs from here on, or will."""
+        self._is_new_started = True
 
     async def undo(self) -> None:
-        """Start it again, and lead clients to it."""
+        """Start it again, and lead clients to it; the new service, which has nobody, ends."""
+        if self._is_new_started and self._steps.stop_new:
+            self._tell("stopping the new service")
+            await run("--stop-new", self._steps.stop_new)
+        elif self._is_new_started:
+            self._tell("stop the new service, if it runs, before you try again")
         if self._is_stopped and not self._steps.restore:
             self._tell(f"the {self._service} service is stopped: start it, and lead clients to it")
             return
@@ -220,7 +264,7 @@ async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[H
 
 async def run(name: str, command: str) -> None:
     """Run the command of an option by the shell; raise `Unusable` when it fails."""
-    process = await asyncio.create_subprocess_shell(command)
+    process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
     code = await process.wait()
     if code:
         raise Unusable(f"the command of {name} ended with {code}")

@@ -79,7 +79,7 @@ def _of_database(
         with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=SECONDS * 1000) as client:
             found = client.get_database(database, codec_options=options)
             return {name: list(found[name].find().sort("_id", 1)) for name in names}
-    except PyMongoError as error:
+    except (PyMongoError, ValueError) as error:  # the latter for a URI that is none
         raise Unavailable(f"MongoDB cannot be read: {type(error).__name__}") from None
 
 

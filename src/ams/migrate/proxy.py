@@ -4,12 +4,14 @@ A map with one key, `service`, says where to: `old`, `held` or `new` (`deploy/ha
 """
 
 import csv
+import os
 import socket
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Literal
 
 from ams.core.errors import Unusable
+from ams.storage.files import Disk, write_whole
 
 Service = Literal["old", "new"]
 """There is a backend of each name."""
@@ -27,25 +29,26 @@ class Proxy:
     Raises `Unusable` with one line when it cannot be asked, or refuses.
     """
 
-    def __init__(self, address: str, map_file: str) -> None:
+    def __init__(self, address: str, map_file: str, tell: Callable[[str], None]) -> None:
+        """Take where it is; `tell` is told what is left to do by hand."""
         self._address = address
         self._map = map_file
+        self._tell = tell
 
     def lead(self, where: Where) -> None:
         """Lead requests that come from now on; held ones wait. Where the file is on this machine, it says so too."""
         said = self._ask(f"set map {self._map} {KEY} {where}")
         if said:
             raise Unusable(f"haproxy refuses to set {KEY} in {self._map}: {said.splitlines()[0]}")
-        path = Path(self._map)
-        if path.is_file():  # for when haproxy starts again
+        if os.path.isfile(self._map):  # for when haproxy starts again
             try:
-                path.write_text(f"{KEY} {where}\n")
+                write_whole(Disk(), self._map, f"{KEY} {where}\n".encode())
             except OSError as error:
-                raise Unusable(f"{path} cannot be written: {error.strerror}") from None
+                self._tell(f"{self._map} cannot be written ({error.strerror}): write {KEY} {where} there")
 
     def where(self) -> str:
         """Return where requests are led now."""
-        for line in (self._ask(f"show map {self._map}")).splitlines():
+        for line in self._ask(f"show map {self._map}").splitlines():
             words = line.split()
             if words[1:2] == [KEY] and len(words) == 3:
                 return words[2]
@@ -53,9 +56,22 @@ class Proxy:
 
     def under_way(self, service: Service) -> int:
         """Return how many requests a service has not answered yet."""
-        for row in csv.DictReader((self._ask("show stat")).lstrip("# ").splitlines()):
+        return int(self._backend(service)["scur"])
+
+    def wait_until_up(self, service: Service, seconds: float) -> None:
+        """Wait until haproxy, by its own checks, takes a service for one that serves; raise `Unusable` else."""
+        until = time.monotonic() + seconds
+        while self._backend(service)["status"] != "UP":
+            if time.monotonic() > until:
+                raise Unusable(
+                    f"haproxy does not see the {service} service serve: see its log, and the checks it makes"
+                )
+            time.sleep(PAUSE)
+
+    def _backend(self, service: Service) -> dict[str, str]:
+        for row in csv.DictReader(self._ask("show stat").lstrip("# ").splitlines()):
             if (row["pxname"], row["svname"]) == (service, "BACKEND"):
-                return int(row["scur"])
+                return row
         raise Unusable(f"haproxy has no backend {service}")
 
     def drain(self, service: Service, seconds: float) -> int:

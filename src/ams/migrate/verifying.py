@@ -25,7 +25,7 @@ from ams.storage.export_format import Subscription, User
 T = TypeVar("T")
 A = TypeVar("A")
 
-MESSAGES = 10_000
+MESSAGES = 1_000
 """Asked of the service at once."""
 TOPICS = 3
 """Whose messages are read at once."""

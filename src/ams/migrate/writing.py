@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ams.app.moving.files import writing
 from ams.core.clock import Milliseconds
+from ams.core.errors import Unavailable
 from ams.core.messages import Stored, message
 from ams.core.names import Offset
 from ams.migrate.converting import Bounds, Converted, MovedTopic, converted
@@ -38,8 +39,15 @@ class Plan:
 
 
 def plan(documents: Documents, kafka: Messages, bounds: Callable[[str], Bounds] | None = None) -> Plan:
-    """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says."""
+    """Look at everything and change nothing; `bounds` tells what a topic has, where that is not what Kafka says.
+
+    Raises `Unavailable` for a database or brokers that can only be the wrong ones.
+    """
+    if not documents.users and not documents.projects:
+        raise Unavailable("there are neither users nor projects in the old database: is its name right?")
     found = converted(documents, bounds or kafka.bounds)
+    if not any(topic.bounds.end for topic in found.topics) and any(each.get("msg_num") for each in documents.topics):
+        raise Unavailable("nothing of any topic is in Kafka, and messages were published: are the brokers right?")
     ours = {topic.kafka for topic in found.topics}
     for name, count in sorted(kafka.other_partitions.items()):
         if name in ours:

@@ -109,7 +109,7 @@ def original() -> Iterator[Original]:
 def ams(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ams.cli.main", *words],
-        capture_output=True, text=True, timeout=60, env={**os.environ, **environment}, check=False,
+        capture_output=True, text=True, timeout=240, env={**os.environ, **environment}, check=False,
     )  # fmt: skip
 
 

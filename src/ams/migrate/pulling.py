@@ -104,7 +104,7 @@ class Pulling:
         name = f"ams-migrate-{uuid.uuid4().hex}"
         self._made.add((place.project, name))
         with contextlib.suppress(AlreadyExists):  # the answer to an earlier try was lost
-            await self._old.ask(replace(_unread(wire.create_subscription(place.project, name, place.topic))))
+            await self._old.ask(_unread(wire.create_subscription(place.project, name, place.topic)))
         try:
             yield name
         except Unavailable:

@@ -10,6 +10,8 @@ export interface Session {
   service: string;
   token: string;
   user: User;
+  /** It is kept in this browser, as its user asked for. */
+  kept?: boolean;
   /** Fetches a new token without asking its user, where the issuer allows it. */
   refresh?: (() => Promise<string>) | undefined;
 }

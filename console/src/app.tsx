@@ -36,7 +36,7 @@ function Frame(props: { user: User; version: string | undefined }) {
   const place = path.join("/");
   const shown = useRef(place);
   useEffect(() => {
-    document.title = `${path.at(-1) ?? "Projects"} – AMS console`;
+    document.title = `${found ? (path.at(-1) ?? "Projects") : "No such page"} – AMS console`;
     // A new page is read from its heading on; the first one is where the browser puts the focus.
     if (shown.current !== place) main.current?.querySelector("h1")?.focus();
     shown.current = place;

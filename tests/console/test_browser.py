@@ -177,6 +177,19 @@ def test_no_token_is_left_anywhere_unless_its_user_wants_that(opened: Opened, se
     assert service.token not in page.url
 
 
+def test_an_address_that_logs_in_is_taken_in_where_the_console_is_open(opened: Opened, api: Api, project: str) -> None:
+    made = api("POST", f"/projects/{project}/members/{project}", {})
+    page = opened("what-is-no-page")
+    expect(page).to_have_title("No such page – AMS console")
+
+    for token, said in ((made["token"], "Your roles"), ("wrong-token", "The token is not known here")):
+        page.evaluate("token => { location.hash = `#token=${token}` }", token)
+        expect(page.get_by_text(said).first).to_be_visible()
+        assert token not in page.url + page.title()
+    page.go_back()
+    assert "token" not in page.url
+
+
 def test_other_sites_cannot_frame_it(service: LiveService) -> None:
     headers = httpx.get(f"{service.base_url}/console/", trust_env=False).headers
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, test } from "node:test";
-import { ApiError, call, session, tokenWanted, waiting } from "./api";
+import { ApiError, call, post, session, tokenWanted, waiting } from "./api";
 
 type Answer = (request: IncomingMessage, answer: ServerResponse) => void;
 let server: Server;
@@ -105,4 +105,13 @@ test("the token is in a header and never in the address", async () => {
   answers = (_, answer) => say(answer, 200, {});
   await call("/x", { query: { a: "1", none: undefined, empty: "" } });
   assert.deepEqual(asked, ["GET /v1/x?a=1 Bearer old"]);
+});
+
+test("a name that was typed leads nowhere but where names are", async () => {
+  answers = (_, answer) => say(answer, 200, {});
+  for (const name of ["../users/evil", "..", "a#b", "q?x=1", "a%3Amodify", "a%2Fb", "", " "]) {
+    await assert.rejects(post(`/projects/${name}`), /A name is of letters/, name);
+  }
+  await post("/projects/a-1_b:modifyRetention");
+  assert.deepEqual(asked, ["POST /v1/projects/a-1_b:modifyRetention Bearer old"]);
 });

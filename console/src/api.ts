@@ -46,6 +46,8 @@ export interface Request {
 
 const MOST_WAITS = 5;
 const LONGEST_WAIT = 30;
+/** Names and a verb: whatever somebody typed as a name, it leads nowhere else. */
+const PATH = /^(\/[\w-]+)+(:\w+)?$/;
 
 /** Ask the API; return what it answers, or raise `ApiError`. */
 export async function call<T>(path: string, request: Request = {}): Promise<T> {
@@ -77,6 +79,7 @@ export async function* pieces(answer: Response): AsyncGenerator<string> {
 
 /** Ask the API; return the answer with its body still to be read, or raise `ApiError`. */
 export async function open(path: string, request: Request = {}): Promise<Response> {
+  if (!PATH.test(path)) throw new ApiError(400, "A name is of letters, digits, - and _");
   for (let turn = 0; ; turn++) {
     const now = session.peek();
     if (!now) throw new ApiError(401, "Nobody is logged in");

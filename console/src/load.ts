@@ -43,7 +43,9 @@ export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Pr
   return { ...current, loading: key !== null && !current.data && !current.error, reload };
 }
 
-/** Load what a GET answers; a path of null loads nothing. */
-export function useGet<T>(path: string | null, every = 0): Loaded<T> {
-  return useLoad<T>(path, (signal) => call<T>(path ?? "", { signal }), every);
+/** Load what a GET of a path, which may have a query, answers; null loads nothing. */
+export function useGet<T>(address: string | null, every = 0): Loaded<T> {
+  const [path = "", text] = address?.split("?") ?? [];
+  const query = Object.fromEntries(new URLSearchParams(text));
+  return useLoad<T>(address, (signal) => call<T>(path, { query, signal }), every);
 }

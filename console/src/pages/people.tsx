@@ -30,8 +30,10 @@ export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
   const roles = ticks(ROLES, ["publisher"]);
   const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
-  const make = ({ name, email, ...rest }: Values) => post(`${path}/${name}`, { email, ...memberships(rest) });
-  const add = ({ name, ...rest }: Values) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) });
+  const make = ({ name = "", email, ...rest }: Values) =>
+    post(`${path}/${encodeURIComponent(name)}`, { email, ...memberships(rest) });
+  const add = ({ name = "", ...rest }: Values) =>
+    post(`${path}/${encodeURIComponent(name)}:add`, { roles: ticked(rest, ROLES) });
   const actions = ({ name, ...row }: User) => {
     const lost = `${name} can do nothing in ${project} any more; the user stays.`;
     return [
@@ -67,8 +69,8 @@ export function Members({ params: { project = "" } }: PageProps) {
 
 export function Users() {
   const projectsOf = (row: User) => (row.projects ?? []).map((each) => each.project);
-  const make = ({ name, email, ...rest }: Values) =>
-    post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) });
+  const make = ({ name = "", email, ...rest }: Values) =>
+    post(`/users/${encodeURIComponent(name)}`, { email, service_roles: ticked(rest, SERVICE_ROLES) });
   return (
     <Resources<User>
       title="Users"
@@ -142,10 +144,10 @@ const NEW_TOKEN = [
 
 function Tokens({ user }: { user: string }) {
   const path = `/users/${user}/tokens`;
-  const make = async ({ name, days, rights = "" }: Values) => {
+  const make = async ({ name = "", days, rights = "" }: Values) => {
     const wanted = rightsOf(rights);
     const expires_in = days ? Number(days) * 86_400 : undefined;
-    return post(`${path}/${name}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
+    return post(`${path}/${encodeURIComponent(name)}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
   };
   const goodFor = ({ rights }: Token) =>
     rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
@@ -186,6 +188,7 @@ const NEW_IDENTITY = [
 
 function Bindings({ user }: { user: string }) {
   const path = `/users/${user}/bindings`;
+  const make = ({ name = "", ...identity }: Values) => post(`${path}/${encodeURIComponent(name)}`, identity);
   return (
     <Resources<Binding>
       inside
@@ -198,7 +201,7 @@ function Bindings({ user }: { user: string }) {
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
       empty="This user logs in by tokens of this service alone."
-      make={asking("New identity", NEW_IDENTITY, ({ name, ...identity }) => post(`${path}/${name}`, identity))}
+      make={asking("New identity", NEW_IDENTITY, make)}
       removed={["Remove", "Who this is cannot log in as this user any more."]}
     />
   );

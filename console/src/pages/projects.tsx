@@ -43,7 +43,7 @@ const HINT = "0: as the service says";
 const KEPT = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint: HINT });
 
 async function make({ name = "", description }: Values) {
-  await post(`/projects/${name}`, { description });
+  await post(`/projects/${encodeURIComponent(name)}`, { description });
   go(["p", name]);
 }
 

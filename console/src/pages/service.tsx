@@ -19,7 +19,8 @@ const HINT = "JSON, as the documentation of issuers has it; *** keeps a secret";
 const issuerAs = (value: string) => field("fields", "Fields", { rows: 12, value, hint: HINT });
 
 export function Issuers() {
-  const save = async (how: typeof put, name = "", fields = "") => how(`/issuers/${name}`, JSON.parse(fields) as object);
+  const save = async (how: typeof put, name = "", fields = "") =>
+    how(`/issuers/${encodeURIComponent(name)}`, JSON.parse(fields) as object);
   const actions = ({ name, source, keys: _, ...now }: Issuer) => [
     asking("Change", [issuerAs(JSON.stringify(now, null, 2))], ({ fields }) => save(put, name, fields)),
     removal("Delete", name, "Its tokens are refused at once.", `/issuers/${name}`),

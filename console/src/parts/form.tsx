@@ -6,8 +6,6 @@ import { useGet } from "../load";
 import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
-/** What each value is called. */
-export type Choices = Record<string, string>;
 
 export interface FieldProps {
   /** Under which the form gives what is in it. */
@@ -19,13 +17,17 @@ export interface FieldProps {
   type?: "number" | "password" | "email" | "url" | "date" | "datetime-local" | "checkbox";
   checked?: boolean | undefined;
   rows?: number;
-  options?: Choices;
+  /** What each value is called. */
+  options?: Record<string, string>;
   /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
   from?: string | null;
   required?: boolean;
   placeholder?: string;
   autofocus?: boolean;
   min?: number;
+  /** What is taken, as an expression, and as the browser says it. */
+  pattern?: string;
+  title?: string;
   onInput?: (value: string) => void;
 }
 
@@ -143,7 +145,9 @@ function useAct() {
   return { said: failed || (typeof outcome === "string" && <Note tone="good">{outcome}</Note>), busy, run };
 }
 
-export const NAME = field("name", "Name", { required: true, autofocus: true, hint: "Letters, digits, - and _" });
+const RULE = "Letters, digits, - and _";
+const NAMED = { pattern: "[\\w\\-]+", title: RULE, hint: RULE };
+export const NAME = field("name", "Name", { required: true, autofocus: true, ...NAMED });
 
 /** Attributes of a message, as `attributesOf` reads them. */
 export const ATTRIBUTES = field("attributes", "Attributes", { rows: 3, hint: "One name=value a line" });

@@ -36,10 +36,12 @@ export function asText(data: Uint8Array): string | null {
   }
 }
 
-export function asJson(text: string | null): string | null {
-  if (text === null || !/^\s*[[{"\d-]|^\s*(true|false|null)\s*$/.test(text)) return null;
+/** An object or array laid out; null for what is none, or would be another: `1.10`, a number too big, a name twice. */
+export function asJson(text: string): string | null {
+  if (!/^\s*[[{]/.test(text)) return null;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    const laid = JSON.stringify(JSON.parse(text), null, 2);
+    return laid.replace(/\s/g, "") === text.replace(/\s/g, "") ? laid : null;
   } catch {
     return null;
   }

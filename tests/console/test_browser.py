@@ -106,6 +106,9 @@ def test_a_member_with_fewer_rights_sees_fewer_pages(opened: Opened, api: Api, p
     expect(page.get_by_role("link", name="Subscriptions", exact=True)).to_have_count(0)
     expect(page.get_by_role("button", name="New topic")).to_have_count(0)
 
+    page.evaluate("location.hash = '#/p/of-others'")
+    expect(page.get_by_role("heading", name="Not for you")).to_be_visible()
+
 
 def test_a_token_that_ends_in_the_middle_of_work_loses_nothing_that_was_typed(
     opened: Opened, api: Api, service: LiveService, project: str

@@ -84,6 +84,27 @@ test("a token that ended is asked for once, and all that waited goes on with the
   assert.equal(session.peek()?.token, "new");
 });
 
+test("a token of another user does not go on with what this one began", async () => {
+  answers = (request, answer) => {
+    const token = request.headers.authorization?.slice("Bearer ".length) ?? "";
+    if (token === "old") say(answer, 401, refused("It has expired"));
+    else say(answer, 200, { ...user, name: token });
+  };
+  const reasons: string[] = [];
+  const stop = tokenWanted.subscribe((wanted) => {
+    if (!wanted) return;
+    reasons.push(wanted.reason);
+    setTimeout(() => wanted.answer(reasons.length === 1 ? "iris" : "rose"));
+  });
+  await call("/x", { method: "POST", body: {} });
+  stop();
+  assert.deepEqual(reasons, ["It has expired", "This is a token of iris"]);
+  assert.deepEqual(
+    asked.filter((each) => each.startsWith("POST")),
+    ["POST /v1/x Bearer old", "POST /v1/x Bearer rose"],
+  );
+});
+
 test("a token that can be fetched anew is not asked for", async () => {
   const now = session.peek();
   if (now) session.value = { ...now, refresh: async () => "new" };

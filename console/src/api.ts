@@ -182,11 +182,11 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
       });
       if (token === null) throw error;
       const user = await profile(from.service, token).catch((refused: Error) => refused);
-      if (!(user instanceof Error)) {
+      if (!(user instanceof Error) && user.name === from.user.name) {
         session.value = { ...from, token, user };
         return;
       }
-      reason = user.message;
+      reason = user instanceof Error ? user.message : `This is a token of ${user.name}`;
     }
   } finally {
     tokenWanted.value = null;

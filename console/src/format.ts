@@ -45,11 +45,7 @@ export function span(value: Value): string {
 }
 
 export const localTime = (time: Date) => times.format(time);
-export const utcTime = (time: Date) =>
-  `${time
-    .toISOString()
-    .replace("T", " ")
-    .replace(/(\.000)?Z$/, "")} UTC`;
+export const utcTime = (time: Date) => `${time.toISOString().replace(/T|(\.000)?Z$/g, " ")}UTC`;
 
 /** `projects/P/topics/T` without all before the last part. */
 export function shortName(reference: string | undefined): string {

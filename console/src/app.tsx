@@ -6,7 +6,7 @@ import { type Config, logOut } from "./login";
 import { PAGES, type PageEntry, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
 import { Dialog } from "./parts/actions";
-import { Button, Link, Note, Page } from "./parts/basics";
+import { Button, Guarded, Link, Note, Page } from "./parts/basics";
 import { Form, TOKEN } from "./parts/form";
 import { href, route } from "./router";
 import { visible } from "./text";
@@ -60,7 +60,9 @@ function Frame(props: { user: User; version: string | undefined }) {
       <main id="main" ref={main} tabIndex={-1}>
         <Notices />
         {Shown && may ? (
-          <Shown key={place} params={found.params} />
+          <Guarded key={place}>
+            <Shown params={found.params} />
+          </Guarded>
         ) : (
           <Page title={found ? "Not for you" : "No such page"}>
             <p>{found ? `${props.user.name} has no role for this page.` : "There is nothing at this address."}</p>

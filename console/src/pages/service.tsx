@@ -147,6 +147,7 @@ export function Service() {
   );
 }
 
+const MOST_MONTHS = 36;
 type Used = ProjectUsage & { months: number[] };
 
 /** The last months, oldest first: `2026-11` with its first and last day. */
@@ -161,7 +162,7 @@ export function monthsUntil(now: Date, count: number): { name: string; from: str
 
 export function Usage() {
   const all = isServiceAdmin(useUser());
-  const count = Number(route.value.query.get("months") || 6);
+  const count = Math.min(MOST_MONTHS, Math.max(1, Math.round(Number(route.value.query.get("months"))) || 6));
   const months = monthsUntil(new Date(), count);
   const ask = async (signal: AbortSignal, window: Record<string, string> = {}) => {
     const path = all ? "/metrics/va_metrics" : "/users/usageReport";
@@ -173,7 +174,7 @@ export function Usage() {
     const counts = parts.map((each) => new Map(each.map((one) => [one.project, one.message_count])));
     return (await ask(signal)).map((each) => ({ ...each, months: counts.map((of) => of.get(each.project) ?? 0) }));
   });
-  const choice = field("months", "Months", { type: "number", min: 1, value: String(count) });
+  const choice = field("months", "Months", { type: "number", min: 1, max: MOST_MONTHS, value: String(count) });
   const figure = { right: true, wide: true };
   const columns: Column<Used>[] = [
     column("Project", (row) => <Link to={["p", row.project]}>{row.project}</Link>, { by: (row) => row.project }),

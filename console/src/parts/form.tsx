@@ -25,10 +25,11 @@ export interface FieldProps {
   placeholder?: string;
   autofocus?: boolean;
   min?: number;
+  max?: number;
   /** What is taken, as an expression, and as the browser says it. */
   pattern?: string;
   title?: string;
-  onInput?: (value: string) => void;
+  onInput?: (input: HTMLInputElement) => void;
 }
 
 export function field(name: string, label: string, more: Omit<FieldProps, "name" | "label"> = {}): FieldProps {
@@ -50,7 +51,7 @@ export function Field(props: FieldProps) {
     ...rest,
     id,
     "aria-describedby": hint ? `${id}-hint` : undefined,
-    onInput: (event: Event) => onInput?.((event.target as HTMLInputElement).value),
+    onInput: (event: Event) => onInput?.(event.target as HTMLInputElement),
     // A dialog goes by the attribute when it opens, a page by the call.
     autofocus: autofocus ?? false,
     ref: (element: HTMLElement | null) => {
@@ -106,7 +107,9 @@ export function Form({ fields = [], typed, ...props }: FormProps) {
     <form onSubmit={submit} class={props.inline ? "inline" : ""}>
       {fields.map((field) => field && <Field key={field.name} {...field} />)}
       {props.children}
-      {typed && <Field name="typed" label={`Type ${typed} to go on`} onInput={setName} autofocus />}
+      {typed && (
+        <Field name="typed" label={`Type ${typed} to go on`} onInput={({ value }) => setName(value)} autofocus />
+      )}
       <div class="actions">
         <button type="submit" class={typed ? "danger" : "primary"} disabled={refused}>
           {props.button}

@@ -63,6 +63,9 @@ export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(
 export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
 export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
 
+/** The path of something by its name, whatever was typed as one. */
+export const named = (path: string, name = "") => `${path}/${encodeURIComponent(name)}`;
+
 /** The text of an answer as it comes; who stops taking it ends the request. */
 export async function* pieces(answer: Response): AsyncGenerator<string> {
   const reader = answer.body?.pipeThrough(new TextDecoderStream()).getReader();

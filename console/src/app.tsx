@@ -43,8 +43,7 @@ function Frame(props: { user: User; version: string | undefined }) {
     // On a narrow page the navigation is one line that scrolls.
     document.querySelector(".side [aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
   }, [place]);
-  const may = found?.entry.may(props.user, project) ?? false;
-  const Shown = found?.entry.page;
+  const Shown = found?.entry.may(props.user, project) && found.entry.page;
   return (
     <div class="frame">
       <header class="top">
@@ -59,9 +58,9 @@ function Frame(props: { user: User; version: string | undefined }) {
       <Navigation user={props.user} project={project} place={found?.entry.path ?? ""} />
       <main id="main" ref={main} tabIndex={-1}>
         <Notices />
-        {Shown && may ? (
+        {Shown ? (
           <Guarded key={place}>
-            <Shown params={found.params} />
+            <Shown params={found?.params ?? {}} />
           </Guarded>
         ) : (
           <Page title={found ? "Not for you" : "No such page"}>

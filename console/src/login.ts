@@ -13,13 +13,10 @@ export interface Config {
 const KEPT = "ams-token";
 
 export async function loadConfig(): Promise<Config> {
-  try {
-    const answer = await fetch("config.json", { credentials: "omit" });
-    if (answer.ok) return { issuers: [], ...(await answer.json()) };
-  } catch {
-    // Hosted as plain files: the service is asked for.
-  }
-  return { issuers: [] };
+  // Hosted as plain files it is none: the service is asked for.
+  const answer = await fetch("config.json", { credentials: "omit" }).catch(() => null);
+  const found = answer?.ok ? await answer.json().catch(() => ({})) : {};
+  return { issuers: [], ...found };
 }
 
 /** The service these files came from, at `/console/` below it. */

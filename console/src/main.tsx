@@ -1,6 +1,6 @@
 /** Where the console begins: log in by what the address or an earlier visit brings, else ask. */
 import { render } from "preact";
-import { session } from "./api";
+import { session, tokenWanted } from "./api";
 import { App } from "./app";
 import { loadConfig, resume } from "./login";
 import { bringsToken, replace } from "./router";
@@ -13,6 +13,7 @@ async function start(): Promise<void> {
   const early = bringsToken() ? location.hash : "";
   if (early) {
     replace(location.pathname + location.search);
+    tokenWanted.peek()?.answer(null);
     session.value = null;
   }
   const config = await loadConfig();

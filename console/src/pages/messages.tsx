@@ -15,11 +15,11 @@ const AT_ONCE = 25;
 const TAILED = 200;
 
 /** Of an id and a time the one that is typed last is meant. */
-const empties =
-  (other: string) =>
-  ({ form }: HTMLInputElement) => {
+function empties(other: string) {
+  return ({ form }: HTMLInputElement) => {
     (form?.elements.namedItem(other) as HTMLInputElement).value = "";
   };
+}
 
 type Showing = TopicProps & { view: View; revisions: Revision[] | undefined };
 

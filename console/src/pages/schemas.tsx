@@ -1,6 +1,6 @@
 /** Schemas of a project: what messages must be, what they had to be before, and whether one would be taken. */
 import { diffLines } from "diff";
-import { post, put } from "../api";
+import { named, post, put } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
 import { asking } from "../parts/actions";
@@ -35,7 +35,7 @@ function bodyOf({ type, schema, attributes }: Values): object {
 
 export function Schemas({ params: { project = "" } }: PageProps) {
   const make = async ({ name = "", ...rest }: Values) => {
-    await post(`/projects/${project}/schemas/${encodeURIComponent(name)}`, bodyOf(rest));
+    await post(named(`/projects/${project}/schemas`, name), bodyOf(rest));
     go(["p", project, "schemas", name]);
   };
   const checks = ({ schema, attributes }: Schema) =>

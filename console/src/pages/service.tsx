@@ -1,10 +1,10 @@
 /** What administrators of the service look at: issuers, who did what, whether all is well, and who uses how much. */
-import { call, post, put } from "../api";
+import { call, named, post, put } from "../api";
 import { number } from "../format";
 import { useGet, useLoad } from "../load";
 import { asking, removal } from "../parts/actions";
 import { Badge, Button, Card, type Fact, Facts, Findings, Link, Note, Page, shown, Time } from "../parts/basics";
-import { Form, field, NAME } from "../parts/form";
+import { Form, field, NAME, type Values } from "../parts/form";
 import { download } from "../parts/message";
 import { Resources } from "../parts/resources";
 import { asCsv, type Column, column, Table, valued } from "../parts/table";
@@ -19,8 +19,7 @@ const HINT = "JSON, as the documentation of issuers has it; *** keeps a secret";
 const issuerAs = (value: string) => field("fields", "Fields", { rows: 12, value, hint: HINT });
 
 export function Issuers() {
-  const save = async (how: typeof put, name = "", fields = "") =>
-    how(`/issuers/${encodeURIComponent(name)}`, JSON.parse(fields) as object);
+  const save = async (how: typeof put, name = "", fields = "") => how(named("/issuers", name), JSON.parse(fields));
   const actions = ({ name, source, keys: _, ...now }: Issuer) => [
     asking("Change", [issuerAs(JSON.stringify(now, null, 2))], ({ fields }) => save(put, name, fields)),
     removal("Delete", name, "Its tokens are refused at once.", `/issuers/${name}`),
@@ -77,15 +76,11 @@ export function Audit() {
   const asked = new URLSearchParams(names.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
   const loaded = useGet<{ events: Line[]; nextPageToken?: string }>(`/audit?${asked}`);
   const fields = FILTERS.map((field) => ({ ...field, value: query.get(field.name) ?? "" }));
+  const show = async (values: Values) => setQuery({ ...values, pageToken: null });
   const page = (pageToken: string | null) => setQuery({ pageToken });
   return (
     <Page title="Audit log">
-      <Form
-        inline
-        button="Show"
-        onSubmit={async (values) => setQuery({ ...values, pageToken: null })}
-        fields={fields}
-      />
+      <Form inline button="Show" onSubmit={show} fields={fields} />
       {shown(loaded, ({ events, nextPageToken: older = null }) => (
         <>
           <Table label="Events" rows={events} columns={EVENTS} rowKey={(row) => row.id} empty="No such event." />

@@ -1,5 +1,5 @@
 /** Forms: fields with labels, and a button that says how it went in the place where it was pressed. */
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, InputHTMLAttributes } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
 import { shortName } from "../format";
 import { useGet } from "../load";
@@ -7,7 +7,10 @@ import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
 
-export interface FieldProps {
+/** What the browser itself does with a field. */
+type Own = "required" | "placeholder" | "min" | "max" | "pattern" | "title";
+
+export interface FieldProps extends Partial<Pick<InputHTMLAttributes<HTMLInputElement>, Own>> {
   /** Under which the form gives what is in it. */
   name: string;
   label: string;
@@ -21,14 +24,7 @@ export interface FieldProps {
   options?: Record<string, string>;
   /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
   from?: string | null;
-  required?: boolean;
-  placeholder?: string;
   autofocus?: boolean;
-  min?: number;
-  max?: number;
-  /** What is taken, as an expression, and as the browser says it. */
-  pattern?: string;
-  title?: string;
   onInput?: (input: HTMLInputElement) => void;
 }
 

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { afterEach, beforeEach, test } from "node:test";
-import { ApiError, call, session, tokenWanted, waiting } from "./api";
+import { ApiError, call, post, session, tokenWanted, waiting } from "./api";
 
 type Answer = (request: IncomingMessage, answer: ServerResponse) => void;
 let server: Server;
@@ -84,6 +84,27 @@ test("a token that ended is asked for once, and all that waited goes on with the
   assert.equal(session.peek()?.token, "new");
 });
 
+test("a token of another user does not go on with what this one began", async () => {
+  answers = (request, answer) => {
+    const token = request.headers.authorization?.slice("Bearer ".length) ?? "";
+    if (token === "old") say(answer, 401, refused("It has expired"));
+    else say(answer, 200, { ...user, name: token });
+  };
+  const reasons: string[] = [];
+  const stop = tokenWanted.subscribe((wanted) => {
+    if (!wanted) return;
+    reasons.push(wanted.reason);
+    setTimeout(() => wanted.answer(reasons.length === 1 ? "iris" : "rose"));
+  });
+  await call("/x", { method: "POST", body: {} });
+  stop();
+  assert.deepEqual(reasons, ["It has expired", "This is a token of iris"]);
+  assert.deepEqual(
+    asked.filter((each) => each.startsWith("POST")),
+    ["POST /v1/x Bearer old", "POST /v1/x Bearer rose"],
+  );
+});
+
 test("a token that can be fetched anew is not asked for", async () => {
   const now = session.peek();
   if (now) session.value = { ...now, refresh: async () => "new" };
@@ -105,4 +126,13 @@ test("the token is in a header and never in the address", async () => {
   answers = (_, answer) => say(answer, 200, {});
   await call("/x", { query: { a: "1", none: undefined, empty: "" } });
   assert.deepEqual(asked, ["GET /v1/x?a=1 Bearer old"]);
+});
+
+test("a name that was typed leads nowhere but where names are", async () => {
+  answers = (_, answer) => say(answer, 200, {});
+  for (const name of ["../users/evil", "..", "a#b", "q?x=1", "a%3Amodify", "a%2Fb", "", " "]) {
+    await assert.rejects(post(`/projects/${name}`), /A name is of letters/, name);
+  }
+  await post("/projects/a-1_b:modifyRetention");
+  assert.deepEqual(asked, ["POST /v1/projects/a-1_b:modifyRetention Bearer old"]);
 });

@@ -10,6 +10,8 @@ export interface Session {
   service: string;
   token: string;
   user: User;
+  /** It is kept in this browser, as its user asked for. */
+  kept?: boolean;
   /** Fetches a new token without asking its user, where the issuer allows it. */
   refresh?: (() => Promise<string>) | undefined;
 }
@@ -44,6 +46,8 @@ export interface Request {
 
 const MOST_WAITS = 5;
 const LONGEST_WAIT = 30;
+/** Names and a verb: whatever somebody typed as a name, it leads nowhere else. */
+const PATH = /^(\/[\w-]+)+(:\w+)?$/;
 
 /** Ask the API; return what it answers, or raise `ApiError`. */
 export async function call<T>(path: string, request: Request = {}): Promise<T> {
@@ -58,6 +62,9 @@ export async function call<T>(path: string, request: Request = {}): Promise<T> {
 export const post = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "POST", body });
 export const put = <T>(path: string, body: object = {}): Promise<T> => call<T>(path, { method: "PUT", body });
 export const remove = (path: string): Promise<unknown> => call(path, { method: "DELETE" });
+
+/** The path of something by its name, whatever was typed as one. */
+export const named = (path: string, name = "") => `${path}/${encodeURIComponent(name)}`;
 
 /** The text of an answer as it comes; who stops taking it ends the request. */
 export async function* pieces(answer: Response): AsyncGenerator<string> {
@@ -75,6 +82,7 @@ export async function* pieces(answer: Response): AsyncGenerator<string> {
 
 /** Ask the API; return the answer with its body still to be read, or raise `ApiError`. */
 export async function open(path: string, request: Request = {}): Promise<Response> {
+  if (!PATH.test(path)) throw new ApiError(400, "A name is of letters, digits, - and _");
   for (let turn = 0; ; turn++) {
     const now = session.peek();
     if (!now) throw new ApiError(401, "Nobody is logged in");
@@ -177,11 +185,11 @@ async function askForToken(from: Session, error: ApiError): Promise<void> {
       });
       if (token === null) throw error;
       const user = await profile(from.service, token).catch((refused: Error) => refused);
-      if (!(user instanceof Error)) {
+      if (!(user instanceof Error) && user.name === from.user.name) {
         session.value = { ...from, token, user };
         return;
       }
-      reason = user.message;
+      reason = user instanceof Error ? user.message : `This is a token of ${user.name}`;
     }
   } finally {
     tokenWanted.value = null;

@@ -6,7 +6,7 @@ import { type Config, logOut } from "./login";
 import { PAGES, type PageEntry, pageAt } from "./pages";
 import { Login, Logo } from "./pages/login";
 import { Dialog } from "./parts/actions";
-import { Button, Link, Note, Page } from "./parts/basics";
+import { Button, Guarded, Link, Note, Page } from "./parts/basics";
 import { Form, TOKEN } from "./parts/form";
 import { href, route } from "./router";
 import { visible } from "./text";
@@ -36,15 +36,14 @@ function Frame(props: { user: User; version: string | undefined }) {
   const place = path.join("/");
   const shown = useRef(place);
   useEffect(() => {
-    document.title = `${path.at(-1) ?? "Projects"} – AMS console`;
+    document.title = `${found ? (path.at(-1) ?? "Projects") : "No such page"} – AMS console`;
     // A new page is read from its heading on; the first one is where the browser puts the focus.
     if (shown.current !== place) main.current?.querySelector("h1")?.focus();
     shown.current = place;
     // On a narrow page the navigation is one line that scrolls.
     document.querySelector(".side [aria-current]")?.scrollIntoView?.({ block: "nearest", inline: "center" });
   }, [place]);
-  const may = found?.entry.may(props.user, project) ?? false;
-  const Shown = found?.entry.page;
+  const Shown = found?.entry.may(props.user, project) && found.entry.page;
   return (
     <div class="frame">
       <header class="top">
@@ -59,8 +58,10 @@ function Frame(props: { user: User; version: string | undefined }) {
       <Navigation user={props.user} project={project} place={found?.entry.path ?? ""} />
       <main id="main" ref={main} tabIndex={-1}>
         <Notices />
-        {Shown && may ? (
-          <Shown key={place} params={found.params} />
+        {Shown ? (
+          <Guarded key={place}>
+            <Shown params={found?.params ?? {}} />
+          </Guarded>
         ) : (
           <Page title={found ? "Not for you" : "No such page"}>
             <p>{found ? `${props.user.name} has no role for this page.` : "There is nothing at this address."}</p>

@@ -24,32 +24,21 @@ export function bytes(value: Value): string {
   });
 }
 
-const SPANS = { d: 86_400, h: 3600, min: 60 };
-
 /** Seconds in at most two parts: `3 d 4 h`. */
 export function span(value: Value): string {
   return said(value, (seconds) => {
     if (seconds < 60) return `${seconds < 10 ? Math.round(seconds * 10) / 10 : Math.round(seconds)} s`;
-    let left = Math.round(seconds);
-    const counts = Object.entries(SPANS).map(([name, length]) => {
-      const count = Math.floor(left / length);
-      left %= length;
-      return count > 0 && `${count} ${name}`;
-    });
-    const first = counts.findIndex(Boolean);
-    return counts
-      .slice(first, first + 2)
-      .filter(Boolean)
-      .join(" ");
+    const minutes = Math.floor(Math.round(seconds) / 60);
+    const days = Math.floor(minutes / 1440);
+    const part = (count: number, unit: string) => (count > 0 ? `${count} ${unit}` : "");
+    const hours = part(Math.floor(minutes / 60) % 24, "h");
+    const parts = days > 0 ? [part(days, "d"), hours] : [hours, part(minutes % 60, "min")];
+    return parts.filter(Boolean).join(" ");
   });
 }
 
 export const localTime = (time: Date) => times.format(time);
-export const utcTime = (time: Date) =>
-  `${time
-    .toISOString()
-    .replace("T", " ")
-    .replace(/(\.000)?Z$/, "")} UTC`;
+export const utcTime = (time: Date) => `${time.toISOString().replace(/T|(\.000)?Z$/g, " ")}UTC`;
 
 /** `projects/P/topics/T` without all before the last part. */
 export function shortName(reference: string | undefined): string {

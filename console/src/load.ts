@@ -12,6 +12,9 @@ export interface Loaded<T> {
 
 type State<T> = { key: string | null; data: T | null; error: Error | null };
 
+/** Seconds until what failed is tried again, where that may help. */
+const AFTER_FAILURE = 5;
+
 /** Load by a function of one's own; `key` says what is loaded, null: nothing. `every`: again after so many seconds. */
 export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>, every = 0): Loaded<T> {
   const [state, setState] = useState<State<T>>({ key, data: null, error: null });
@@ -22,15 +25,16 @@ export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Pr
     const leaving = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const again = async () => {
+      let pause = every;
       try {
         const data = await load(leaving.signal);
         if (!leaving.signal.aborted) setState({ key, data, error: null });
       } catch (error) {
         if (leaving.signal.aborted) return;
         setState((last) => ({ key, data: last.key === key ? last.data : null, error: error as Error }));
-        if (isFinal(error)) return;
+        pause = isFinal(error) ? 0 : every || AFTER_FAILURE;
       }
-      if (every > 0 && !leaving.signal.aborted) timer = setTimeout(again, every * 1000);
+      if (pause > 0 && !leaving.signal.aborted) timer = setTimeout(again, pause * 1000);
     };
     void again();
     return () => {
@@ -43,7 +47,9 @@ export function useLoad<T>(key: string | null, load: (signal: AbortSignal) => Pr
   return { ...current, loading: key !== null && !current.data && !current.error, reload };
 }
 
-/** Load what a GET answers; a path of null loads nothing. */
-export function useGet<T>(path: string | null, every = 0): Loaded<T> {
-  return useLoad<T>(path, (signal) => call<T>(path ?? "", { signal }), every);
+/** Load what a GET of a path, which may have a query, answers; null loads nothing. */
+export function useGet<T>(address: string | null, every = 0): Loaded<T> {
+  const [path = "", text] = address?.split("?") ?? [];
+  const query = Object.fromEntries(new URLSearchParams(text));
+  return useLoad<T>(address, (signal) => call<T>(path, { query, signal }), every);
 }

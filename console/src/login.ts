@@ -1,5 +1,5 @@
 /** How a session begins and ends. The token is in the memory of the tab alone, unless its user wants it kept. */
-import { profile, type Session, session } from "./api";
+import { type ApiError, profile, type Session, session } from "./api";
 import { finishLogin, type Issuer } from "./oidc";
 import { go } from "./router";
 
@@ -13,13 +13,10 @@ export interface Config {
 const KEPT = "ams-token";
 
 export async function loadConfig(): Promise<Config> {
-  try {
-    const answer = await fetch("config.json", { credentials: "omit" });
-    if (answer.ok) return { issuers: [], ...(await answer.json()) };
-  } catch {
-    // Hosted as plain files: the service is asked for.
-  }
-  return { issuers: [] };
+  // Hosted as plain files it is none: the service is asked for.
+  const answer = await fetch("config.json", { credentials: "omit" }).catch(() => null);
+  const found = answer?.ok ? await answer.json().catch(() => ({})) : {};
+  return { issuers: [], ...found };
 }
 
 /** The service these files came from, at `/console/` below it. */
@@ -41,13 +38,15 @@ export async function resume(config: Config, hash: string): Promise<void> {
   const kept = localStorage.getItem(KEPT);
   if (!kept) return;
   const { service, token } = JSON.parse(kept) as { service: string; token: string };
-  await logIn(service, token, true);
+  await logIn(service, token, true).catch((error: ApiError) => {
+    if (error.code === 401) localStorage.removeItem(KEPT);
+    throw error;
+  });
 }
 
 export async function logIn(service: string, token: string, keep: boolean, refresh?: Session["refresh"]) {
   const user = await profile(service, token);
-  if (keep) localStorage.setItem(KEPT, JSON.stringify({ service, token }));
-  session.value = { service, token, user, refresh };
+  session.value = { service, token, user, refresh, kept: keep };
 }
 
 export function logOut(): void {
@@ -55,8 +54,7 @@ export function logOut(): void {
   session.value = null;
 }
 
-/** A token that was given in the middle of work takes the place of the kept one. */
+/** Also a token that was given in the middle of work is kept, where its user wants that. */
 session.subscribe((now) => {
-  if (!now || !localStorage.getItem(KEPT)) return;
-  localStorage.setItem(KEPT, JSON.stringify({ service: now.service, token: now.token }));
+  if (now?.kept) localStorage.setItem(KEPT, JSON.stringify({ service: now.service, token: now.token }));
 });

@@ -20,6 +20,7 @@ function has(...roles: string[]) {
 export const administers = has();
 export const publishes = has("publisher");
 export const consumes = has("consumer");
+export const belongs = has("publisher", "consumer");
 
 export function mayLook(user: User): boolean {
   return isServiceAdmin(user) || user.service_roles.includes("admin_viewer");

@@ -28,8 +28,11 @@ export function href(path: string[], query: Record<string, string> = {}): string
 /** What is in the address now; a component that asks for its value is shown again when it changes. */
 export const route = signal<Route>(parse(location.hash));
 
+/** What logs in is no place: it is taken out of the address before anything else looks at it. */
+export const bringsToken = () => location.hash.startsWith("#token=");
+
 addEventListener("hashchange", () => {
-  route.value = parse(location.hash);
+  if (!bringsToken()) route.value = parse(location.hash);
 });
 
 export function go(path: string[]): void {

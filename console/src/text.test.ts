@@ -25,7 +25,12 @@ test("only what is JSON is laid out as JSON", () => {
   assert.equal(asJson('{"a":[1]}'), '{\n  "a": [\n    1\n  ]\n}');
   assert.equal(asJson("{half"), null);
   assert.equal(asJson("plain text"), null);
-  assert.equal(asJson(null), null);
+});
+
+test("what would be another by being laid out stays as it is", () => {
+  assert.equal(asJson(' {"a b": "c \\" d"} '), '{\n  "a b": "c \\" d"\n}');
+  const others = ['{"id":12345678901234567890}', '{"a":1,"a":2}', "[1.10]", "[1e400]", '{"2":0,"1":0}', "[-0]"];
+  for (const text of [...others, "1", '"a"', "true", "null"]) assert.equal(asJson(text), null, text);
 });
 
 test("hexadecimal lines say where they are and what is printable, and are cut", () => {

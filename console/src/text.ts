@@ -6,10 +6,8 @@ const HIDDEN =
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 
 export function visible(text: string): string {
-  return text.replace(
-    HIDDEN,
-    (mark) => `\u27e8${mark.charCodeAt(0).toString(16).padStart(4, "0").toUpperCase()}\u27e9`,
-  );
+  const code = (mark: string) => mark.charCodeAt(0).toString(16).padStart(4, "0").toUpperCase();
+  return text.replace(HIDDEN, (mark) => `\u27e8${code(mark)}\u27e9`);
 }
 
 export function fromBase64(data: string): Uint8Array {
@@ -36,10 +34,12 @@ export function asText(data: Uint8Array): string | null {
   }
 }
 
-export function asJson(text: string | null): string | null {
-  if (text === null || !/^\s*[[{"\d-]|^\s*(true|false|null)\s*$/.test(text)) return null;
+/** An object or array laid out; null for what is none, or would be another: `1.10`, a number too big, a name twice. */
+export function asJson(text: string): string | null {
+  if (!/^\s*[[{]/.test(text)) return null;
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    const laid = JSON.stringify(JSON.parse(text), null, 2);
+    return laid.replace(/\s/g, "") === text.replace(/\s/g, "") ? laid : null;
   } catch {
     return null;
   }

@@ -254,3 +254,30 @@ def test_messages_are_shown_from_a_time_on(opened: Opened, api: Api, project: st
     page.get_by_label("From a time").fill("2999-01-01T00:00")
     button(page, "Show")
     expect(page.get_by_role("article")).to_have_count(0)
+
+    page.get_by_label("From id").fill("1")
+    expect(page.get_by_label("From a time")).to_have_value("")
+    button(page, "Show")
+    expect(page.get_by_role("article")).to_have_count(1)
+    page.get_by_label("From a time").fill("2024-01-01T00:00")
+    expect(page.get_by_label("From id")).to_have_value("")
+
+
+def test_a_name_that_is_none_is_not_asked_for(opened: Opened, project: str) -> None:
+    page = opened()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.method))
+
+    button(page, "New project")
+    for name in ("../users/evil", "a#b", "q?x=1"):
+        page.get_by_role("dialog").get_by_label("Name").fill(name)
+        page.get_by_role("dialog").get_by_role("button", name="New project").click()
+
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert "POST" not in asked
+
+
+def test_usage_of_more_months_than_there_can_be_is_of_three_years(opened: Opened) -> None:
+    page = opened("usage?months=99999999999")
+
+    expect(page.get_by_label("Months")).to_have_value("36")

@@ -106,6 +106,9 @@ def test_a_member_with_fewer_rights_sees_fewer_pages(opened: Opened, api: Api, p
     expect(page.get_by_role("link", name="Subscriptions", exact=True)).to_have_count(0)
     expect(page.get_by_role("button", name="New topic")).to_have_count(0)
 
+    page.evaluate("location.hash = '#/p/of-others'")
+    expect(page.get_by_role("heading", name="Not for you")).to_be_visible()
+
 
 def test_a_token_that_ends_in_the_middle_of_work_loses_nothing_that_was_typed(
     opened: Opened, api: Api, service: LiveService, project: str
@@ -175,6 +178,19 @@ def test_no_token_is_left_anywhere_unless_its_user_wants_that(opened: Opened, se
 
     assert service.token not in kept
     assert service.token not in page.url
+
+
+def test_an_address_that_logs_in_is_taken_in_where_the_console_is_open(opened: Opened, api: Api, project: str) -> None:
+    made = api("POST", f"/projects/{project}/members/{project}", {})
+    page = opened("what-is-no-page")
+    expect(page).to_have_title("No such page – AMS console")
+
+    for token, said in ((made["token"], "Your roles"), ("wrong-token", "The token is not known here")):
+        page.evaluate("token => { location.hash = `#token=${token}` }", token)
+        expect(page.get_by_text(said).first).to_be_visible()
+        assert token not in page.url + page.title()
+    page.go_back()
+    assert "token" not in page.url
 
 
 def test_other_sites_cannot_frame_it(service: LiveService) -> None:

@@ -255,4 +255,12 @@ def test_a_service_that_went_away_comes_back_in_a_live_page(
         expect(page.get_by_text("not live")).to_be_visible()
         link.restore()
         expect(page.get_by_text("live", exact=True)).to_be_visible()
+
+        page.evaluate("location.hash = '#/tokens'")
+        link.cut()
+        page.evaluate(f"location.hash = '#/p/{project}'")
+        expect(page.get_by_role("alert").first).to_contain_text("The service cannot be reached")
+        link.restore()
+        expect(page.get_by_text("live", exact=True)).to_be_visible()
+        expect(page.get_by_role("alert")).to_have_count(0)
         page.close()

@@ -3,7 +3,7 @@
  * `:name` in a path stands for a part of the address, and is given to the page.
  */
 import type { ComponentType } from "preact";
-import { administers, administersAny, consumes, isServiceAdmin, mayLook, publishes } from "../rights";
+import { administers, administersAny, belongs, consumes, isServiceAdmin, mayLook, publishes } from "../rights";
 import type { PageProps } from "../router";
 import type { User } from "../wire";
 import { Overview } from "./overview";
@@ -27,7 +27,7 @@ const everybody = () => true;
 
 export const PAGES: PageEntry[] = [
   { path: "", label: "Projects", may: everybody, page: Projects },
-  { path: "p/:project", label: "Overview", may: everybody, page: Overview },
+  { path: "p/:project", label: "Overview", may: belongs, page: Overview },
   { path: "p/:project/topics", label: "Topics", may: publishes, page: Topics },
   { path: "p/:project/topics/:topic", may: publishes, page: TopicPage },
   { path: "p/:project/subscriptions", label: "Subscriptions", may: consumes, page: Subscriptions },
@@ -45,17 +45,11 @@ export const PAGES: PageEntry[] = [
   { path: "usage", label: "Usage", may: administersAny, page: Usage },
 ];
 
-/** What is no name is no part of an address: with a slash in it, a request would go elsewhere. */
-const NAME = /^[\w-]+$/;
-
-/** The page of an address, and what its path says. */
+/** The page of an address, and what its path says; what is no name is none: with a slash, a request would go elsewhere. */
 export function pageAt(path: string[]): { entry: PageEntry; params: PageProps["params"] } | null {
   for (const entry of PAGES) {
-    const parts = entry.path.split("/").filter(Boolean);
-    const fits = (part: string, at: number) => (part.startsWith(":") ? NAME.test(path[at] ?? "") : part === path[at]);
-    if (parts.length !== path.length || !parts.every(fits)) continue;
-    const named = parts.map((part, at) => [part, path[at] ?? ""] as const).filter(([part]) => part.startsWith(":"));
-    return { entry, params: Object.fromEntries(named.map(([part, value]) => [part.slice(1), value])) };
+    const named = new RegExp(`^${entry.path.replace(/:(\w+)/g, "(?<$1>[\\w-]+)")}$`).exec(path.join("/"));
+    if (named) return { entry, params: { ...named.groups } };
   }
   return null;
 }

@@ -14,6 +14,13 @@ import type { TopicProps } from "./topics";
 const AT_ONCE = 25;
 const TAILED = 200;
 
+/** Of an id and a time the one that is typed last is meant. */
+function empties(other: string) {
+  return ({ form }: HTMLInputElement) => {
+    (form?.elements.namedItem(other) as HTMLInputElement).value = "";
+  };
+}
+
 type Showing = TopicProps & { view: View; revisions: Revision[] | undefined };
 
 export function Messages(props: TopicProps) {
@@ -36,10 +43,16 @@ export function Messages(props: TopicProps) {
         button="Show"
         onSubmit={show}
         fields={[
-          field("id", "From id", { type: "number", min: 0, value: from, placeholder: "newest" }),
-          field("time", "From a time", { type: "datetime-local" }),
+          field("id", "From id", {
+            type: "number",
+            min: 0,
+            value: from,
+            placeholder: "newest",
+            onInput: empties("time"),
+          }),
+          field("time", "From a time", { type: "datetime-local", onInput: empties("id") }),
           field("attr", "Attributes", { value: attr, placeholder: "lang=en site" }),
-          field("view", "Show bodies", { value: view, onInput: setView, options: VIEWS }),
+          field("view", "Show bodies", { value: view, onInput: ({ value }) => setView(value), options: VIEWS }),
         ]}>
         <Button label={tail ? "Stop following" : "Follow live"} pressed={tail !== ""} onClick={follow} />
       </Form>

@@ -3,7 +3,7 @@ import { call } from "../api";
 import { number, plural, rate, short, shortName, span } from "../format";
 import { type Sample, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
-import { Badge, Card, Empty, Link, linked, Page, Stat } from "../parts/basics";
+import { Badge, Card, Empty, ErrorNote, Link, linked, Page, Stat } from "../parts/basics";
 import { Plots, rateLine } from "../parts/plot";
 import { administers, consumes, publishes, useUser } from "../rights";
 import type { PageProps } from "../router";
@@ -26,6 +26,7 @@ export function Overview({ params: { project = "" } }: PageProps) {
   const base = `/projects/${project}`;
   const topics = useGet<{ topics: Topic[] }>(publishes(user, project) ? `${base}/topics` : null);
   const readers = useGet<{ subscriptions: Subscription[] }>(consumes(user, project) ? `${base}/subscriptions` : null);
+  const failed = topics.error ?? readers.error;
   // One stream for both, when both are known.
   const known = !topics.loading && !readers.loading;
   const watched = (all: { name: string }[] = []) =>
@@ -37,6 +38,7 @@ export function Overview({ params: { project = "" } }: PageProps) {
   const said = { live: "live", off: "not live", connecting: "" }[state];
   return (
     <Page title={project} kind="Project">
+      {failed && <ErrorNote error={failed} />}
       {sample && <Wrong project={project} counts={sample.counts} />}
       <dl class="stats">
         <Stat label="Published now" value={rate(sample && sum(Object.values(sample.rates)))} note={said} />

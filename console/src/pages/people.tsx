@@ -1,5 +1,5 @@
 /** Who uses the service: members of a project, users with their tokens and identities, and who asks to become one. */
-import { post, put } from "../api";
+import { named, post, put } from "../api";
 import { type Action, asking, confirmed, removal, ticked, ticks } from "../parts/actions";
 import { Badge, type Fact, Facts, Link, Page, Time } from "../parts/basics";
 import { field, NAME, type Values } from "../parts/form";
@@ -30,30 +30,24 @@ export function Members({ params: { project = "" } }: PageProps) {
   const path = `/projects/${project}/members`;
   const roles = ticks(ROLES, ["publisher"]);
   const memberships = (values: Values) => ({ projects: [{ project, roles: ticked(values, ROLES) }] });
-  const make = ({ name, email, ...rest }: Values) => post(`${path}/${name}`, { email, ...memberships(rest) });
-  const add = ({ name, ...rest }: Values) => post(`${path}/${name}:add`, { roles: ticked(rest, ROLES) });
-  const actions = ({ name, ...row }: User) => {
-    const lost = `${name} can do nothing in ${project} any more; the user stays.`;
+  const make = ({ name, email, ...rest }: Values) => post(named(path, name), { email, ...memberships(rest) });
+  const add = ({ name, ...rest }: Values) => post(`${named(path, name)}:add`, { roles: ticked(rest, ROLES) });
+  const actions = (row: User) => {
+    const own = `${path}/${row.name}`;
+    const lost = `${row.name} can do nothing in ${project} any more; the user stays.`;
     return [
-      asking("Roles", ticks(ROLES, rolesIn({ name, ...row }, project)), (to) =>
-        put(`${path}/${name}`, memberships(to)),
-      ),
-      confirmed("Remove", name, lost, () => post(`${path}/${name}:remove`)),
+      asking("Roles", ticks(ROLES, rolesIn(row, project)), (to) => put(own, memberships(to))),
+      confirmed("Remove", row.name, lost, () => post(`${own}:remove`)),
     ];
   };
-  const all = isServiceAdmin(useUser());
+  const who = isServiceAdmin(useUser()) ? LINKED : valued<User>("User", nameOf);
   return (
     <Resources<User>
       title="Members"
       kind={project}
       path={`${path}?details=true`}
       of="users"
-      columns={[
-        all ? LINKED : valued("User", nameOf),
-        badged("Roles here", (row) => rolesIn(row, project)),
-        MAIL,
-        MADE,
-      ]}
+      columns={[who, badged("Roles here", (row) => rolesIn(row, project)), MAIL, MADE]}
       empty="The project has no members yet. Add one here, or in a terminal:"
       command={`ams members create sensor --role publisher --project ${project}`}
       make={[
@@ -66,9 +60,8 @@ export function Members({ params: { project = "" } }: PageProps) {
 }
 
 export function Users() {
-  const projectsOf = (row: User) => (row.projects ?? []).map((each) => each.project);
   const make = ({ name, email, ...rest }: Values) =>
-    post(`/users/${name}`, { email, service_roles: ticked(rest, SERVICE_ROLES) });
+    post(named("/users", name), { email, service_roles: ticked(rest, SERVICE_ROLES) });
   return (
     <Resources<User>
       title="Users"
@@ -76,7 +69,7 @@ export function Users() {
       columns={[
         LINKED,
         badged("Roles of the service", (row) => row.service_roles),
-        badged("Projects", projectsOf, { wide: true }),
+        badged("Projects", (row) => (row.projects ?? []).map(({ project }) => project), { wide: true }),
         MAIL,
         MADE,
       ]}
@@ -145,7 +138,7 @@ function Tokens({ user }: { user: string }) {
   const make = async ({ name, days, rights = "" }: Values) => {
     const wanted = rightsOf(rights);
     const expires_in = days ? Number(days) * 86_400 : undefined;
-    return post(`${path}/${name}`, { expires_in, rights: wanted.length > 0 ? wanted : undefined });
+    return post(named(path, name), { expires_in, rights: wanted.length > 0 ? wanted : undefined });
   };
   const goodFor = ({ rights }: Token) =>
     rights?.map(({ action, resource }) => `${action} on ${resource}`).join(", ") ?? "all of the user's";
@@ -198,7 +191,7 @@ function Bindings({ user }: { user: string }) {
         timed("Created", (row) => row.created_on, { wide: true }),
       ]}
       empty="This user logs in by tokens of this service alone."
-      make={asking("New identity", NEW_IDENTITY, ({ name, ...identity }) => post(`${path}/${name}`, identity))}
+      make={asking("New identity", NEW_IDENTITY, ({ name, ...identity }) => post(named(path, name), identity))}
       removed={["Remove", "Who this is cannot log in as this user any more."]}
     />
   );

@@ -1,5 +1,5 @@
 /** All projects a user has to do with. */
-import { post, put } from "../api";
+import { named, post, put } from "../api";
 import { span } from "../format";
 import { type Action, asking } from "../parts/actions";
 import { Badge, Link, Page } from "../parts/basics";
@@ -43,7 +43,7 @@ const HINT = "0: as the service says";
 const KEPT = field("seconds", "Seconds that messages are kept", { type: "number", min: 0, hint: HINT });
 
 async function make({ name = "", description }: Values) {
-  await post(`/projects/${name}`, { description });
+  await post(named("/projects", name), { description });
   go(["p", name]);
 }
 

@@ -1,6 +1,6 @@
 /** Schemas of a project: what messages must be, what they had to be before, and whether one would be taken. */
 import { diffLines } from "diff";
-import { post, put } from "../api";
+import { named, post, put } from "../api";
 import { shortName } from "../format";
 import { useGet } from "../load";
 import { asking } from "../parts/actions";
@@ -35,7 +35,7 @@ function bodyOf({ type, schema, attributes }: Values): object {
 
 export function Schemas({ params: { project = "" } }: PageProps) {
   const make = async ({ name = "", ...rest }: Values) => {
-    await post(`/projects/${project}/schemas/${name}`, bodyOf(rest));
+    await post(named(`/projects/${project}/schemas`, name), bodyOf(rest));
     go(["p", project, "schemas", name]);
   };
   const checks = ({ schema, attributes }: Schema) =>
@@ -85,23 +85,15 @@ export function SchemaPage({ params: { project = "", schema: name = "" } }: Page
 /** Each revision with what changed since the one before. */
 function Revisions({ path }: { path: string }) {
   const loaded = useGet<{ revisions: Revision[] }>(path);
-  const whole = ({ type, schema, attributes }: Revision) =>
-    [`type: ${type}`, text(schema), text(attributes)].filter(Boolean).join("\n");
+  const whole = (one?: Revision) =>
+    one ? [`type: ${one.type}`, text(one.schema), text(one.attributes)].filter(Boolean).join("\n") : "";
   return shown(loaded, ({ revisions }) =>
     revisions.map((each, at) => (
       <Card key={each.revision} wide title={each.revision}>
         <p>
           <Badge>{each.type}</Badge> <Time at={each.created_on} age />
         </p>
-        <pre class="diff">
-          {difference(
-            revisions
-              .slice(at + 1, at + 2)
-              .map(whole)
-              .join(""),
-            whole(each),
-          )}
-        </pre>
+        <pre class="diff">{difference(whole(revisions[at + 1]), whole(each))}</pre>
       </Card>
     )),
   );

@@ -29,8 +29,8 @@ export function Seek({ base, project, name, admin, subscription }: SubscriptionP
     toTime(new Date(seconds * 1000)).catch(setFailure);
   };
   const close = () => setTarget(null);
-  const move = async ({ offset }: Target) => {
-    await post(`${base}:seek`, { offset });
+  const move = async () => {
+    await post(`${base}:seek`, { offset: target?.offset });
     offsets.reload();
     close();
   };
@@ -61,11 +61,7 @@ export function Seek({ base, project, name, admin, subscription }: SubscriptionP
       </div>
       {target && (
         <Dialog title={`Move ${name}`} onClose={close}>
-          <Form
-            button="Move"
-            typed={target.offset > now.current ? name : undefined}
-            onSubmit={() => move(target)}
-            onCancel={close}>
+          <Form button="Move" typed={target.offset > now.current ? name : undefined} onSubmit={move} onCancel={close}>
             <p>{consequence(target, target.offset - now.current)}</p>
           </Form>
         </Dialog>

@@ -1,10 +1,10 @@
 /** What administrators of the service look at: issuers, who did what, whether all is well, and who uses how much. */
-import { call, post, put } from "../api";
+import { call, named, post, put } from "../api";
 import { number } from "../format";
 import { useGet, useLoad } from "../load";
 import { asking, removal } from "../parts/actions";
 import { Badge, Button, Card, type Fact, Facts, Findings, Link, Note, Page, shown, Time } from "../parts/basics";
-import { Form, field, NAME } from "../parts/form";
+import { Form, field, NAME, type Values } from "../parts/form";
 import { download } from "../parts/message";
 import { Resources } from "../parts/resources";
 import { asCsv, type Column, column, Table, valued } from "../parts/table";
@@ -19,7 +19,7 @@ const HINT = "JSON, as the documentation of issuers has it; *** keeps a secret";
 const issuerAs = (value: string) => field("fields", "Fields", { rows: 12, value, hint: HINT });
 
 export function Issuers() {
-  const save = async (how: typeof put, name = "", fields = "") => how(`/issuers/${name}`, JSON.parse(fields) as object);
+  const save = async (how: typeof put, name = "", fields = "") => how(named("/issuers", name), JSON.parse(fields));
   const actions = ({ name, source, keys: _, ...now }: Issuer) => [
     asking("Change", [issuerAs(JSON.stringify(now, null, 2))], ({ fields }) => save(put, name, fields)),
     removal("Delete", name, "Its tokens are refused at once.", `/issuers/${name}`),
@@ -76,15 +76,11 @@ export function Audit() {
   const asked = new URLSearchParams(names.map((name) => [name, query.get(name) ?? ""]).filter(([, value]) => value));
   const loaded = useGet<{ events: Line[]; nextPageToken?: string }>(`/audit?${asked}`);
   const fields = FILTERS.map((field) => ({ ...field, value: query.get(field.name) ?? "" }));
+  const show = async (values: Values) => setQuery({ ...values, pageToken: null });
   const page = (pageToken: string | null) => setQuery({ pageToken });
   return (
     <Page title="Audit log">
-      <Form
-        inline
-        button="Show"
-        onSubmit={async (values) => setQuery({ ...values, pageToken: null })}
-        fields={fields}
-      />
+      <Form inline button="Show" onSubmit={show} fields={fields} />
       {shown(loaded, ({ events, nextPageToken: older = null }) => (
         <>
           <Table label="Events" rows={events} columns={EVENTS} rowKey={(row) => row.id} empty="No such event." />
@@ -146,6 +142,7 @@ export function Service() {
   );
 }
 
+const MOST_MONTHS = 36;
 type Used = ProjectUsage & { months: number[] };
 
 /** The last months, oldest first: `2026-11` with its first and last day. */
@@ -160,7 +157,7 @@ export function monthsUntil(now: Date, count: number): { name: string; from: str
 
 export function Usage() {
   const all = isServiceAdmin(useUser());
-  const count = Number(route.value.query.get("months") || 6);
+  const count = Math.min(MOST_MONTHS, Math.max(1, Math.round(Number(route.value.query.get("months"))) || 6));
   const months = monthsUntil(new Date(), count);
   const ask = async (signal: AbortSignal, window: Record<string, string> = {}) => {
     const path = all ? "/metrics/va_metrics" : "/users/usageReport";
@@ -172,7 +169,7 @@ export function Usage() {
     const counts = parts.map((each) => new Map(each.map((one) => [one.project, one.message_count])));
     return (await ask(signal)).map((each) => ({ ...each, months: counts.map((of) => of.get(each.project) ?? 0) }));
   });
-  const choice = field("months", "Months", { type: "number", min: 1, value: String(count) });
+  const choice = field("months", "Months", { type: "number", min: 1, max: MOST_MONTHS, value: String(count) });
   const figure = { right: true, wide: true };
   const columns: Column<Used>[] = [
     column("Project", (row) => <Link to={["p", row.project]}>{row.project}</Link>, { by: (row) => row.project }),

@@ -1,6 +1,6 @@
 /** The subscriptions of a project, and one of them: where it stands and why, its messages by hand, its delivery. */
 import { useState } from "preact/hooks";
-import { post, put } from "../api";
+import { named, post, put } from "../api";
 import { number, plural, rate, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
 import { useGet } from "../load";
@@ -74,7 +74,7 @@ export function newSubscription(project: string, of?: string): Action {
   const chosen = field("topic", "Topic", { required: true, options: { "": "Choose a topic" }, from });
   const fields = [NAME, ...(of ? [] : [chosen]), SECONDS, FILTER, PARALLEL];
   return asking("New subscription", fields, async ({ name = "", topic, seconds, filter, parallel }) => {
-    await put(`/projects/${project}/subscriptions/${encodeURIComponent(name)}`, {
+    await put(named(`/projects/${project}/subscriptions`, name), {
       topic: topic ?? `projects/${project}/topics/${of}`,
       ackDeadlineSeconds: Number(seconds),
       filter: filter || undefined,
@@ -212,14 +212,9 @@ function ByHand({ project, name, base, subscription }: SubscriptionProps) {
       {pulled?.map((each, at) => (
         <MessageCard key={each.ackId} message={each.message} orderingKey={each.orderingKey} view="auto">
           {each.deliveryAttempt !== undefined && <Badge>delivery {each.deliveryAttempt}</Badge>}
-          {parallel ? (
-            <>
-              <Act label="Acknowledge" act={() => settle([each])} />
-              <Act label="Give back" act={() => settle([each], "nack", { failed: false })} />
-            </>
-          ) : (
-            <Act label="Acknowledge up to here" act={() => settle(pulled.slice(0, at + 1))} />
-          )}
+          {parallel && <Act label="Acknowledge" act={() => settle([each])} />}
+          {parallel && <Act label="Give back" act={() => settle([each], "nack", { failed: false })} />}
+          {!parallel && <Act label="Acknowledge up to here" act={() => settle(pulled.slice(0, at + 1))} />}
         </MessageCard>
       ))}
       {pulled?.length === 0 && (

@@ -1,6 +1,6 @@
 /** The topics of a project, and one of them: what comes in, who reads it, its messages, its schema, what can be changed. */
 import { useRef, useState } from "preact/hooks";
-import { call, post, put } from "../api";
+import { call, named, post, put } from "../api";
 import { bytes, number, rate, shortName, span } from "../format";
 import { MOST_WATCHED, useCounts } from "../live";
 import { useGet, useLoad } from "../load";
@@ -36,7 +36,7 @@ export function Topics({ params: { project = "" } }: PageProps) {
     timed("Created", (row) => row.created_on, { wide: true }),
   ];
   const make = async ({ name = "", schema }: Values) => {
-    await put(`/projects/${project}/topics/${encodeURIComponent(name)}`, schema ? { schema } : {});
+    await put(named(`/projects/${project}/topics`, name), schema ? { schema } : {});
     go(["p", project, "topics", name]);
   };
   const any = { "": "none: it takes any message" };

@@ -1,6 +1,6 @@
 /** Small parts of every page: headings, cards, notes, figures, times, and what is said where there is nothing. */
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useErrorBoundary, useState } from "preact/hooks";
 import { ApiError, serviceNow } from "../api";
 import { localTime, shortName, span, utcTime } from "../format";
 import type { Loaded } from "../load";
@@ -114,6 +114,12 @@ export function ErrorNote(props: { error: Error; again?: (() => void) | undefine
       {props.again && <Button label="Try again" onClick={props.again} />}
     </Note>
   );
+}
+
+/** A page that cannot be shown leaves what is around it, and can be tried again. */
+export function Guarded(props: Children) {
+  const [error, again] = useErrorBoundary();
+  return error ? <ErrorNote error={error} again={again} /> : props.children;
 }
 
 interface ButtonProps {

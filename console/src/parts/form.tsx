@@ -1,15 +1,16 @@
 /** Forms: fields with labels, and a button that says how it went in the place where it was pressed. */
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, InputHTMLAttributes } from "preact";
 import { useId, useRef, useState } from "preact/hooks";
 import { shortName } from "../format";
 import { useGet } from "../load";
 import { Button, ErrorNote, Note } from "./basics";
 
 export type Values = Record<string, string>;
-/** What each value is called. */
-export type Choices = Record<string, string>;
 
-export interface FieldProps {
+/** What the browser itself does with a field. */
+type Own = "required" | "placeholder" | "min" | "max" | "pattern" | "title";
+
+export interface FieldProps extends Partial<Pick<InputHTMLAttributes<HTMLInputElement>, Own>> {
   /** Under which the form gives what is in it. */
   name: string;
   label: string;
@@ -19,14 +20,12 @@ export interface FieldProps {
   type?: "number" | "password" | "email" | "url" | "date" | "datetime-local" | "checkbox";
   checked?: boolean | undefined;
   rows?: number;
-  options?: Choices;
+  /** What each value is called. */
+  options?: Record<string, string>;
   /** A path whose last part is a kind of things, as `/projects/P/topics`: their names are options, too. */
   from?: string | null;
-  required?: boolean;
-  placeholder?: string;
   autofocus?: boolean;
-  min?: number;
-  onInput?: (value: string) => void;
+  onInput?: (input: HTMLInputElement) => void;
 }
 
 export function field(name: string, label: string, more: Omit<FieldProps, "name" | "label"> = {}): FieldProps {
@@ -48,7 +47,7 @@ export function Field(props: FieldProps) {
     ...rest,
     id,
     "aria-describedby": hint ? `${id}-hint` : undefined,
-    onInput: (event: Event) => onInput?.((event.target as HTMLInputElement).value),
+    onInput: (event: Event) => onInput?.(event.target as HTMLInputElement),
     // A dialog goes by the attribute when it opens, a page by the call.
     autofocus: autofocus ?? false,
     ref: (element: HTMLElement | null) => {
@@ -104,7 +103,9 @@ export function Form({ fields = [], typed, ...props }: FormProps) {
     <form onSubmit={submit} class={props.inline ? "inline" : ""}>
       {fields.map((field) => field && <Field key={field.name} {...field} />)}
       {props.children}
-      {typed && <Field name="typed" label={`Type ${typed} to go on`} onInput={setName} autofocus />}
+      {typed && (
+        <Field name="typed" label={`Type ${typed} to go on`} onInput={({ value }) => setName(value)} autofocus />
+      )}
       <div class="actions">
         <button type="submit" class={typed ? "danger" : "primary"} disabled={refused}>
           {props.button}
@@ -143,7 +144,9 @@ function useAct() {
   return { said: failed || (typeof outcome === "string" && <Note tone="good">{outcome}</Note>), busy, run };
 }
 
-export const NAME = field("name", "Name", { required: true, autofocus: true, hint: "Letters, digits, - and _" });
+const RULE = "Letters, digits, - and _";
+const NAMED = { pattern: "[\\w\\-]+", title: RULE, hint: RULE };
+export const NAME = field("name", "Name", { required: true, autofocus: true, ...NAMED });
 
 /** Attributes of a message, as `attributesOf` reads them. */
 export const ATTRIBUTES = field("attributes", "Attributes", { rows: 3, hint: "One name=value a line" });

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { ApiError } from "../api";
 import { settled, shown } from "../testing";
 import { Acts } from "./actions";
-import { ErrorNote } from "./basics";
+import { ErrorNote, Guarded } from "./basics";
 import { Field, Form, type Values } from "./form";
 import { MessageCard } from "./message";
 import { arranged, type Column, Table } from "./table";
@@ -104,4 +104,26 @@ test("a message's markup is text, and a long body is cut with a way to more", as
 test("an error without an answer has neither a code nor an id", async () => {
   const place = await shown(<ErrorNote error={new ApiError(0, "The service cannot be reached")} />);
   assert.equal(place.textContent, "The service cannot be reached");
+});
+
+test("a page that cannot be shown leaves what is around it, and is shown when tried again", async () => {
+  let broken = true;
+  const Broken = () => {
+    if (broken) throw new RangeError("Invalid array length");
+    return <p>whole</p>;
+  };
+  const page = (
+    <main>
+      <h1>Around</h1>
+      <Guarded>
+        <Broken />
+      </Guarded>
+    </main>
+  );
+  const place = await shown(page);
+  assert.match(place.textContent ?? "", /^AroundInvalid array length/);
+  broken = false;
+  (place.querySelector("button") as HTMLButtonElement).click();
+  await settled();
+  assert.equal(place.textContent, "Aroundwhole");
 });

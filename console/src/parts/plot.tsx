@@ -20,9 +20,7 @@ interface PlotsProps {
 /** Plots of some topics and subscriptions; the span is the one that the address says. */
 export function Plots({ project, topics = [], subscriptions = [], plots, onPick }: PlotsProps) {
   const [span, setSpan] = useQuery("span", "hour");
-  const query = new URLSearchParams({ span });
-  if (topics.length > 0) query.set("topics", topics.join(","));
-  if (subscriptions.length > 0) query.set("subscriptions", subscriptions.join(","));
+  const query = new URLSearchParams({ span, topics: topics.join(), subscriptions: subscriptions.join() });
   const loaded = useGet<History>(`/projects/${project}:history?${query}`, 30);
   // A service of an earlier release has none; all else of the page is of use without.
   if (isFinal(loaded.error)) return <p class="quiet">There are no plots: {loaded.error?.message}</p>;

@@ -119,7 +119,8 @@ class Starter:
 
     def __init__(self, data: Path) -> None:
         self.port = free_port()
-        serve = [sys.executable, "-m", "ams.cli.main", "serve", "--data", str(data), "--port", str(self.port), *SERVE]
+        where = ("--data", str(data), "--port", str(self.port), "--ops-port", "0")
+        serve = [sys.executable, "-m", "ams.cli.main", "serve", *where, *SERVE]
         self._pid = data.with_suffix(".pid")
         log = data.with_suffix(".log")
         self.command = f"{' '.join(serve)} >{log} 2>&1 & echo $! >{self._pid}"

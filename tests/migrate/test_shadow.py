@@ -237,8 +237,6 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
         try:
             _until(lambda: listening(port))
             me = {"x-api-key": token(1)}
-            # Nobody takes copies yet, and no client sees anything of that.
-            assert client.get("/users/profile", headers=me).json()["name"] == "user1"
             with subprocess.Popen(
                 command(old.url, "--listen", str(copies)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 env=environment(new.base_url),
@@ -255,6 +253,8 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
                 told = json.loads(shadowing.stdout.read())
                 assert shadowing.stderr is not None
                 noted = shadowing.stderr.read()
+            # Nobody takes copies now, and no client sees anything of that.
+            assert client.get("/users/profile", headers=me).json()["name"] == "user1"
         finally:
             haproxy.terminate()
 

@@ -16,7 +16,7 @@ from ams.cli.command import Group, OptionSet, Session, with_options
 from ams.cli.exits import Exit, Usage
 from ams.cli.extras import need
 from ams.cli.installation import Config, Progress, installation, settings_of
-from ams.cli.migrate_authn import migrate_authn
+from ams.cli.migrate_authn import MongoDB, migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.cli.shadow import shadow
 from ams.core.settings import environment
@@ -41,16 +41,7 @@ app.does()(shadow)
 class Source(OptionSet):
     """Where the reference keeps what it has."""
 
-    mongodb: Annotated[
-        str,
-        option(
-            "Where its MongoDB is, or a folder that mongodump made.",
-            "--mongodb",
-            metavar="URI",
-            envvar="AMS_MIGRATE_MONGODB",
-            show_default=False,
-        ),
-    ] = field(default="", repr=False)
+    mongodb: MongoDB = field(default="", repr=False)
     """It may hold a password."""
     kafka: Annotated[
         str, option("Its brokers, HOST:PORT,HOST:PORT.", "--kafka", envvar="AMS_MIGRATE_KAFKA", show_default=False)

@@ -21,20 +21,23 @@ AMS = "ams"
 """The type of service types whose users are those of an AMS."""
 
 
+MongoDB = Annotated[
+    str,
+    option(
+        "Where its MongoDB is, or a folder that mongodump made.",
+        "--mongodb",
+        metavar="URI",
+        envvar="AMS_MIGRATE_MONGODB",
+        show_default=False,
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class OldDatabases(OptionSet):
     """Where the reference keeps what is to move, and who its users were."""
 
-    mongodb: Annotated[
-        str,
-        option(
-            "Where its MongoDB is, or a folder that mongodump made.",
-            "--mongodb",
-            metavar="URI",
-            envvar="AMS_MIGRATE_MONGODB",
-            show_default=False,
-        ),
-    ] = field(repr=False)
+    mongodb: MongoDB = field(repr=False)
     """It may hold a password."""
     database: Annotated[str, option("Its database there (mongo_db of its settings).", "--database")] = "argo_auth"
     ams_database: Annotated[str, option("That of AMS (store_db of its settings).", "--ams-database")] = "argo_msg"

@@ -105,7 +105,7 @@ class Copying:
     """Rounds into one installation, whose data folder is `folder`."""
 
     def __init__(self, target: Installation, folder: str, source: Messages, progress: Progress) -> None:
-        self._registry, self._log, self._cursors = self._target = target
+        self._target, self._registry, self._log = target, target.registry, target.log
         self._notes = Notes.read(folder)
         self._source = source
         self._progress = progress

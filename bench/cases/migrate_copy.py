@@ -14,7 +14,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from ams.cli.installation import installation
 from ams.core.settings import Settings
-from ams.migrate.cutting import Sides, copy
+from ams.migrate.cutting import Move, copy
 from ams.migrate.records import AT_ONCE, FETCH_BYTES
 from ams.migrate.sources import Place, opened
 from bench.cluster import broker
@@ -56,9 +56,9 @@ def migrate_copy(bench: Bench) -> Iterator[Result]:
 def _copied(folder: Path, servers: str, data: Path) -> float:
     settings = Settings.load({"data": str(data), "min_free_bytes": 0, "reserve_bytes": 0}, {}, None, print)
     place = Place(mongodb=str(folder), kafka=servers)
-    sides = Sides(partial(opened, place), lambda: installation(settings), str(data))
+    move = Move(partial(opened, place), lambda: installation(settings), str(data))
     began = time.perf_counter()
-    asyncio.run(copy(sides, lambda *_: None))
+    asyncio.run(copy(move, lambda *_: None))
     return time.perf_counter() - began
 
 

@@ -19,7 +19,7 @@ from ams.migrate.converting import Bounds, Converted, kafka_topic, project_uuid
 from ams.migrate.documents import Documents
 from ams.migrate.sources import Place, opened
 from ams.migrate.writing import plan
-from tests.migrate.test_cutting import Starter
+from tests.migrate.cuts import Starter
 from tests.support.old_api import BACKEND, OldApi, old_api
 from tests.support.service import LiveService, live_service
 
@@ -255,13 +255,6 @@ def test_a_move_by_the_api_alone_gives_a_service_that_is_the_same(service: LiveS
     assert json.loads(same.stdout)["messages"] == MESSAGES + 1
 
 
-@pytest.fixture
-def starter(tmp_path: Path) -> Iterator[Starter]:
-    made = Starter(tmp_path / "new")
-    yield made
-    made.end()
-
-
 def test_a_cut_reads_by_the_api_until_all_is_copied_and_stops_the_old_service_then(
     starter: Starter, tmp_path: Path
 ) -> None:
@@ -273,7 +266,7 @@ def test_a_cut_reads_by_the_api_until_all_is_copied_and_stops_the_old_service_th
         ask(original, "PUT", "/projects/EGI/subscriptions/s", {"topic": "projects/EGI/topics/readings"})
         ask(original, "POST", "/projects/EGI/topics/readings:publish", {"messages": [{"data": b64("1")}] * 3})
         done = run(
-            "migrate", "cut", "--api", original.base_url, "--data", str(tmp_path / "new"), "--start", starter.command,
+            "migrate", "cut", "--api", original.base_url, "--data", str(tmp_path / "data"), "--start", starter.command,
             "--stop", f"kill {original.process.pid}", "--patience", "60",
             AMS_MIGRATE_TOKEN=original.token, AMS_TOKEN=original.token, AMS_ENDPOINT=starter.endpoint,
         )  # fmt: skip

@@ -16,7 +16,7 @@ from demo.migrate.day import Day, Size, made_up
 from demo.migrate.filling import write_documents, write_messages
 from demo.migrate.original import OldSide
 from demo.migrate.site import CLIENT, CURL, LIBRARY, PROJECT, REQUESTS, Pushed, publisher, subscriber
-from tests.migrate.test_cutting import Starter
+from tests.migrate.cuts import HaProxy, Starter
 from tests.migrate.test_move import ams, b64
 from tests.support import marks
 
@@ -60,8 +60,8 @@ class Both:
         asked = {"AMS_ENDPOINT": self.new.endpoint, "AMS_TOKEN": token, "AMS_MIGRATE_TOKEN": token}
         return ams("migrate", command, *self.sources, "-o", "json", *more, **asked)
 
-    def back(self) -> subprocess.CompletedProcess[str]:
-        return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate))
+    def back(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate), *more)
 
     def ask(self, url: str, verb: str, path: str, token: str, body: object) -> Any:
         trust = ssl.create_default_context(cafile=str(self.old.certificate))
@@ -135,10 +135,18 @@ def test_what_was_made_since_is_listed_and_stays(both: Both) -> None:
     assert ["topic", f"{PROJECT}/since"] in [[each["kind"], each["what"]] for each in told["details"]]
 
 
-def test_the_way_is_closed_when_the_old_service_was_used(both: Both) -> None:
+def test_clients_are_held_meanwhile_and_led_to_the_old_service_then(both: Both, proxy: HaProxy) -> None:
+    done = both.back("--haproxy", proxy.path, "--map", "/ams.map")
+
+    assert done.returncode == 0, done.stderr
+    assert proxy.told == ["set map /ams.map service held", "set map /ams.map service old"]
+
+
+def test_the_way_is_closed_when_the_old_service_was_used(both: Both, proxy: HaProxy) -> None:
     both.publish(both.old.address.url, CLIENT, {"data": b64("there")})
-    refused = both.back()
+    refused = both.back("--haproxy", proxy.path, "--map", "/ams.map")
     assert refused.returncode == 1
+    assert proxy.told == ["set map /ams.map service held", "set map /ams.map service new"]
     assert refused.stderr.splitlines()[-1] == (
         f"ams: topic {PROJECT}/{CLIENT} has 1 messages there that are not here: the old one was used"
     )

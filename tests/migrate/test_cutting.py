@@ -3,166 +3,23 @@
 import asyncio
 import contextlib
 import json
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
+import secrets
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pymongo
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from bson import Int64
 
 from ams.storage.folder import Folder
+from tests.migrate.cuts import SERVE, HaProxy, Starter, change, copy, cut, publish, read, served
 from tests.migrate.test_move import DATABASE, Original, ams, ask, b64, record, sources
-from tests.support.mongodb import mongodb
-from tests.support.parts import kafka_servers
-from tests.support.service import LiveService, live_service
+from tests.support.service import live_service
 
 pytestmark = pytest.mark.kafka
-
-SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
-
-
-@pytest.fixture(scope="module")
-def uri() -> Iterator[str]:
-    with mongodb() as found:
-        yield found
-
-
-@pytest.fixture
-def original(uri: str) -> Original:
-    """An installation of its own for each test: names in Kafka have a uuid of the project."""
-    made = Original(uri, kafka_servers())
-    made.put()
-    return made
-
-
-def publish(original: Original, *values: bytes, topic: str = "") -> None:
-    async def send() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=original.servers) as producer:
-            for value in values:
-                await producer.send_and_wait(topic or original.topic, value, partition=0)
-
-    asyncio.run(send())
-
-
-def change(original: Original, collection: str, found: dict[str, Any], **fields: Any) -> None:
-    with pymongo.MongoClient[dict[str, Any]](original.uri) as client:
-        client[DATABASE][collection].update_one(found, {"$set": fields})
-
-
-def copy(original: Original, data: Path) -> dict[str, Any]:
-    ran = ams("migrate", "copy", *sources(original), "--data", str(data), "-o", "json")
-    assert ran.returncode == 0, ran.stderr
-    counts: dict[str, Any] = json.loads(ran.stdout)["counts"]
-    return counts
-
-
-class HaProxy:
-    """Speaks the runtime API: one command a connection."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self.told: list[str] = []
-        self.under_way = [2, 1, 0]
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(self.path)
-        self._listening.listen()
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection:
-                connection.sendall(self._answer(connection.recv(1000).decode().strip()).encode())
-
-    def _answer(self, command: str) -> str:
-        if command == "show stat":
-            left = self.under_way.pop(0) if len(self.under_way) > 1 else self.under_way[0]
-            return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,UP\n\n"
-        if command.startswith("show map"):
-            return f"0x1 service {self.told[-1].split()[-1] if self.told else 'old'}\n\n"
-        self.told.append(command)
-        return "\n"
-
-    def close(self) -> None:
-        self._listening.close()
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[HaProxy]:
-    made = HaProxy(tmp_path / "haproxy.sock")
-    yield made
-    made.close()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
-class Starter:
-    """Starts the new service for the cut, and ends what was started."""
-
-    def __init__(self, data: Path) -> None:
-        self.port = free_port()
-        where = ("--data", str(data), "--port", str(self.port), "--ops-port", "0")
-        serve = [sys.executable, "-m", "ams.cli.main", "serve", *where, *SERVE]
-        self._pid = data.with_suffix(".pid")
-        log = data.with_suffix(".log")
-        self.command = f"{' '.join(serve)} >{log} 2>&1 & echo $! >{self._pid}"
-        self.endpoint = f"http://127.0.0.1:{self.port}"
-
-    def end(self) -> None:
-        if self._pid.exists():
-            subprocess.run(["kill", "-9", self._pid.read_text().strip()], check=False)
-            self._pid.unlink()
-
-
-@pytest.fixture
-def starter(tmp_path: Path) -> Iterator[Starter]:
-    made = Starter(tmp_path / "data")
-    yield made
-    made.end()
-
-
-def cut(
-    original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, start: str = ""
-) -> subprocess.CompletedProcess[str]:
-    return ams(
-        "migrate", "cut", *sources(original), "--data", str(data), "--haproxy", proxy.path, "--map", "/ams.map",
-        "--stop", "true", "--start", start or starter.command, "--patience", "30", "-o", "json", *more,
-        AMS_ENDPOINT=starter.endpoint, AMS_TOKEN="short",
-    )  # fmt: skip
-
-
-@contextlib.contextmanager
-def served(data: Path) -> Iterator[LiveService]:
-    """Serve what was moved, to the administrator it brought along."""
-    (data / "admin.token").write_text("short")
-    with live_service(data, *SERVE) as running:
-        yield running
-
-
-def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
-    answer = httpx.get(
-        f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False
-    )
-    assert answer.status_code == 200, answer.text
-    return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]
 
 
 def test_each_round_copies_what_is_new_and_the_cut_the_rest(
@@ -286,7 +143,7 @@ def test_kafka_and_postgresql_are_filled_as_a_folder_is(
     settings = {
         "log": "kafka", "kafka_servers": original.servers, "kafka_prefix": kafka_prefix, "kafka_replication": 1,
         "kafka_min_isr": 1, "registry": postgres_url.replace(f":{where.password}@", "@"),
-        "registry_password": where.password or "",
+        "registry_password": where.password or "", "token_key": secrets.token_hex(32),
     }  # fmt: skip
     data, file = tmp_path / "data", tmp_path / "ams.toml"
     file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items()))
@@ -297,6 +154,10 @@ def test_kafka_and_postgresql_are_filled_as_a_folder_is(
 
     failed = cut(original, data, proxy, starter, *config, start="exit 7")
     assert failed.stderr.splitlines()[-1] == "ams: the command of --start ended with 7"
+    node = Starter(tmp_path / "node", *config)
+    with node.running():
+        refused = cut(original, data, proxy, starter, *config)
+    assert refused.stderr.splitlines()[-1] == "ams: other services use this registry; stop them first"
     done = cut(
         original, data, proxy, starter, *config, start=starter.command.replace(" serve ", f" serve {config[0]} {file} ")
     )

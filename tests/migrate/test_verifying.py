@@ -8,7 +8,7 @@ from ams.client import Client
 from ams.client.errors import Unreachable
 from ams.migrate.converting import Bounds, Converted
 from ams.migrate.side import Side
-from ams.migrate.verifying import Verified, quick, verify
+from ams.migrate.verifying import Verified, compare_quickly, verify
 from ams.storage.export_format import Membership, Subscription, User
 from tests.migrate.moved import Kept, converted, counts, imported, token
 from tests.migrate.old import passing
@@ -30,7 +30,7 @@ def found() -> Converted:
 
 async def quickly(moved: LiveService, found: Converted, young: dict[str, int] | None = None) -> Verified:
     with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
-        return await quick(found, client, str(moved.ca), young)
+        return await compare_quickly(found, client, str(moved.ca), young)
 
 
 async def test_what_was_moved_is_quickly_found_to_be_the_same(moved: LiveService, found: Converted) -> None:
@@ -88,7 +88,7 @@ async def test_a_quick_look_finds_topics_and_subscriptions_that_are_not_where_th
 
 async def test_a_service_that_is_away_is_an_error_and_no_list_of_differences(found: Converted) -> None:
     with Client("http://127.0.0.1:1", token(0), retry=None) as client, pytest.raises(Unreachable):
-        await quick(found, client, None)
+        await compare_quickly(found, client, None)
 
 
 async def wholly(moved: LiveService, found: Converted, kept: Kept, old: str = "") -> Verified:

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +23,7 @@ from ams.core.settings import environment
 
 if TYPE_CHECKING:
     from ams.migrate.back import Returned
-    from ams.migrate.cutting import Sides
+    from ams.migrate.cutting import Move
     from ams.migrate.documents import Oddity
     from ams.migrate.proxy import Proxy
     from ams.migrate.sources import Source as OldSource
@@ -106,7 +106,7 @@ def copy(source: Source, data: DataFolder = DATA_FOLDER, config: Config = None, 
     """
     from ams.migrate.cutting import copy
 
-    found, copied = asyncio.run(copy(_sides(source, data, config), Progress("copied").tell))
+    found, copied = asyncio.run(copy(_move(source, data, config), Progress("copied").tell))
     _tell(found, {**found.counts, "message": found.messages, "copied now": copied.messages}, output)
 
 
@@ -137,13 +137,13 @@ def cut(
     Whatever fails leads clients to the old service again; then run it again. Without --haproxy, hold clients yourself.
     """
     need("migrate")
-    from ams.migrate.cutting import Steps, cut
+    from ams.migrate.cutting import NewService, Steps, cut
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
-    sides = _sides(source, data, config, session)
-    done = asyncio.run(cut(sides, steps, Progress("copied").tell, _step))
+    service = NewService(session.client, session.token, session.ca)
+    done = asyncio.run(cut(_move(source, data, config), service, steps, Progress("copied").tell, _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
 
@@ -168,16 +168,15 @@ def back(
     need("migrate")
     from ams.migrate.asking import OldService
     from ams.migrate.back import back
-    from ams.migrate.cutting import Sides, Steps
+    from ams.migrate.cutting import Steps
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
-    sides = Sides(source.opened, folder="", service=session.client)
 
     async def work() -> "Returned":
         there = OldService(old, environment().get("AMS_MIGRATE_TOKEN", ""), source.old_ca)
         try:
-            return await back(sides, steps, there, Progress("given back").tell, _step)
+            return await back(source.opened, there, session.client, steps, Progress("given back").tell, _step)
         finally:
             await there.close()
 
@@ -202,16 +201,14 @@ def _step(step: str) -> None:
     note(f"ams: {step}")
 
 
-def _sides(source: Source, data: str, config: str | None, session: Session | None = None) -> "Sides":
+def _move(source: Source, data: str, config: str | None) -> "Move":
     need("migrate")
-    from ams.migrate.cutting import Sides
+    from ams.migrate.cutting import Move
 
     settings = settings_of(data, config)
-    new = Sides(
-        source.opened, lambda: installation(settings), settings.data, service_token=settings.service_token,
-        by_api=bool(source.api),
-    )  # fmt: skip
-    return replace(new, service=session.client, ca=session.ca, token=session.token) if session else new
+    return Move(
+        source.opened, lambda: installation(settings), settings.data, settings.service_token, by_api=bool(source.api)
+    )
 
 
 @app.command()

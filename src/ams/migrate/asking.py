@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -11,12 +11,15 @@ from ams.client.errors import AlreadyExists, ClientError, InvalidInput, NotAllow
 from ams.client.wire.call import Call, reader
 from ams.core.errors import Unavailable
 
+S = TypeVar("S")
 T = TypeVar("T")
 Json = dict[str, Any]
 """An object as it came."""
 
 AT_A_TIME = 4
 """Requests under way: its clients are to notice nothing."""
+AT_ONCE = 3
+"""Things that are worked on at the same time: while one waits for a disk or an answer, another goes on."""
 SECONDS = 60.0
 """An answer may take: pages of users with details take long there."""
 PATIENCE = Retry(attempts=8, total=60.0)
@@ -106,14 +109,24 @@ class OldService:
             tokens.add(token)
 
 
-async def together(parts: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all parts return, in their order; the first that fails ends the others and is raised."""
+async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]], at_once: int = AT_ONCE) -> list[T]:
+    """Return what `work` makes of each item, in their order; the first that fails ends the others and is raised.
+
+    `at_once` of them are worked on at the same time.
+    """
+    remaining, done = iter(enumerate(items)), dict[int, T]()
+
+    async def worker() -> None:
+        for number, item in remaining:
+            done[number] = await work(item)
+
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in parts]
-    except ExceptionGroup as failed:
+            for _ in range(at_once):
+                group.create_task(worker())
+    except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from None
-    return [task.result() for task in tasks]
+    return [done[number] for number in sorted(done)]
 
 
 class Failed(Unavailable):

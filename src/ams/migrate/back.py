@@ -6,7 +6,8 @@ gives the same ids to the same messages, as it gives them in order and to nobody
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, TypeVar
 
 from ams.app.moving.exporting import Progress
@@ -15,10 +16,9 @@ from ams.client.errors import ClientError, InvalidInput, NotFound
 from ams.client.wire.call import Call, json_body
 from ams.core.errors import Unavailable, Unusable
 from ams.core.messages import parse
-from ams.migrate.asking import OldService
+from ams.migrate.asking import OldService, each_of
 from ams.migrate.converting import MovedTopic
-from ams.migrate.copying import each_of
-from ams.migrate.cutting import Sides, Steps, Tell, holding, run
+from ams.migrate.cutting import Steps, Tell, holding, run
 from ams.migrate.documents import Oddity
 from ams.migrate.sources import Source
 from ams.migrate.writing import Plan, plan
@@ -51,10 +51,17 @@ class _Since(NamedTuple):
     end: int
 
 
-async def back(sides: Sides, steps: Steps, old: OldService, progress: Progress, tell: Tell) -> Returned:
+async def back(
+    source: Callable[[], AbstractAsyncContextManager[Source]],
+    old: OldService,
+    new: Client,
+    steps: Steps,
+    progress: Progress,
+    tell: Tell,
+) -> Returned:
     """Let the old service take the place of the new one again. Raises `Unusable` when the window for that is closed.
 
-    Broken off, it can be done again.
+    `source` opens what the old one has, `old` and `new` ask both as a service_admin. Broken off, it can be done again.
     """
     async with holding("new", steps, tell) as held:
         await held.begin(all_answered=True)
@@ -62,9 +69,9 @@ async def back(sides: Sides, steps: Steps, old: OldService, progress: Progress, 
             tell("starting the old service")
             await run("--start", steps.start)
         tell("looking whether the way back is open")
-        async with sides.old() as source:
-            documents = await source.documents()
-            returning = _Returning(sides.asked(), old, source, plan(documents, source.messages), progress)
+        async with source() as opened:
+            documents = await opened.documents()
+            returning = _Returning(new, old, opened, plan(documents, opened.messages), progress)
             return await _lead_back(returning, steps, tell)
 
 

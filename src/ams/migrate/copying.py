@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -21,20 +21,18 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import Unusable
 from ams.core.messages import Stored
 from ams.core.names import Offset, TopicId, topic_id, topic_id_text
+from ams.migrate.asking import each_of
 from ams.migrate.converting import NAMESPACE, Bounds, MovedTopic
 from ams.migrate.documents import Oddity
 from ams.migrate.sources import Messages
-from ams.migrate.writing import Plan, ended, last_of, unread
+from ams.migrate.writing import Plan, stand_in, unreadable, unreadable_end
 from ams.storage.export_format import Line, Topic
 from ams.storage.files import Disk, write_whole
 from ams.storage.log.base import Origin
 from ams.storage.registry.export import Loaded, Name
 
-S = TypeVar("S")
 T = TypeVar("T")
 
-AT_ONCE = 3
-"""Topics that are copied at the same time: while one waits for the disk, another is read."""
 TIMES = 16
 """How often a topic may be made again while it is copied."""
 MANY = 10_000
@@ -295,12 +293,12 @@ class Copying:
             raise MadeAgain
         holes = following - first - count
         if at_end and following < end:
-            oddities.append(ended(topic))
+            oddities.append(unreadable_end(topic))
             holes += end - 1 - following
             self._notes.stands_in(place, end - 1)
-            yield [last_of(topic, time)]
+            yield [stand_in(topic, time)]
         if holes:
-            oddities.append(unread(topic, holes))
+            oddities.append(unreadable(topic, holes))
 
     async def _drop_others(self, used: set[TopicId]) -> None:
         """Drop the logs of topics that are gone, or were made again."""
@@ -320,23 +318,6 @@ def _with_bytes(lines: Iterable[Line], bytes_: Mapping[Name, int]) -> Iterator[L
         if isinstance(line, Topic) and line.tally is not None:
             line.tally.bytes = bytes_.get((line.project, line.name), line.tally.bytes)
         yield line
-
-
-async def each_of(items: Iterable[S], work: Callable[[S], Awaitable[T]]) -> list[T]:
-    """Return what `work` makes of each item, of which some are worked on at the same time."""
-    remaining, done = iter(items), list[T]()
-
-    async def worker() -> None:
-        for item in remaining:
-            done.append(await work(item))
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(AT_ONCE):
-                group.create_task(worker())
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    return done
 
 
 async def _ahead(batches: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -19,7 +19,7 @@ from ams.core.errors import Unusable
 from ams.migrate.copying import Copied, Copying
 from ams.migrate.proxy import Proxy, Service
 from ams.migrate.sources import Source
-from ams.migrate.verifying import Verified, quick
+from ams.migrate.verifying import Verified, compare_quickly
 from ams.migrate.writing import Plan, plan
 
 Tell = Callable[[str], None]
@@ -57,42 +57,29 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class Sides:
-    """The old service and the new one."""
+class Move:
+    """From where to where."""
 
     old: Callable[[], AbstractAsyncContextManager[Source]]
-    """Opens the old one, each time with what it has then."""
-    new: Callable[[], AbstractAsyncContextManager[Installation]] | None = None
-    """Opens the stopped installation that becomes the new one; the way back needs none."""
-    folder: str = ""
-    """Its data folder."""
-    service: Client | None = None
-    """How a service_admin asks the new service when it runs; a copy alone does not ask it."""
-    ca: str | None = None
-    token: str = field(default="", repr=False)
-    """That of the service_admin."""
+    """Opens what the old service has."""
+    new: Callable[[], AbstractAsyncContextManager[Installation]]
+    """Opens the stopped installation that becomes the new service."""
+    folder: str
+    """The data folder of that installation."""
     service_token: str = field(default="", repr=False)
-    """What is one without a user, by the settings of the new service."""
+    """What is a service_admin's token without a user, by the settings of the new service."""
     by_api: bool = False
     """Whether the old one is read by its API, so that it must run until all is copied."""
 
-    def stopped(self) -> AbstractAsyncContextManager[Installation]:
-        """Open the stopped installation."""
-        if self.new is None:
-            raise Unusable("it is not said which installation becomes the new one")
-        return self.new()
 
-    def check_token(self, found: Plan) -> None:
-        """Raise `Unusable` when the new service will not take the token for that of a service_admin."""
-        admins = {each.token for each in found.found.users if "service_admin" in each.service_roles}
-        if self.token not in admins | {self.service_token} or not self.token:
-            raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
+@dataclass(frozen=True, slots=True)
+class NewService:
+    """How a service_admin asks the new service when it runs."""
 
-    def asked(self) -> Client:
-        """Return what asks the new service."""
-        if self.service is None:
-            raise Unusable("it is not said where the new service is")
-        return self.service
+    client: Client
+    token: str = field(repr=False)
+    """The client's."""
+    ca: str | None = None
 
 
 class Cut(NamedTuple):
@@ -105,62 +92,59 @@ class Cut(NamedTuple):
     """For which clients were held."""
 
 
-async def copy(sides: Sides, progress: Progress) -> tuple[Plan, Copied]:
+async def copy(move: Move, progress: Progress) -> tuple[Plan, Copied]:
     """Copy what is new, while the old service goes on. Raises `Unusable`, `Unavailable`."""
-    async with sides.stopped() as target:
-        return await _round(sides, target, progress)
+    async with move.new() as target, move.old() as old:
+        return await _round(old, Copying(target, move.folder, old.messages, progress))
 
 
-async def _round(sides: Sides, target: Installation, progress: Progress) -> tuple[Plan, Copied]:
-    async with sides.old() as old:
-        documents = await old.documents()
-        found = plan(documents, old.messages)
-        return found, await Copying(target, sides.folder, old.messages, progress).round(found)
+async def _round(old: Source, copying: Copying) -> tuple[Plan, Copied]:
+    documents = await old.documents()
+    found = plan(documents, old.messages)
+    return found, await copying.round(found)
 
 
-async def cut(sides: Sides, steps: Steps, progress: Progress, tell: Tell) -> Cut:
+async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
-    service = sides.asked()
     steps.check()
     async with contextlib.AsyncExitStack() as opened, holding("old", steps, tell) as held:
-        target = await opened.enter_async_context(sides.stopped())
+        target = await opened.enter_async_context(move.new())
+        old = await opened.enter_async_context(move.old())
+        copying = Copying(target, move.folder, old.messages, progress)
         tell("copying what is new, while the old service goes on")
-        sides.check_token((await _round(sides, target, progress))[0])
+        _check_token((await _round(old, copying))[0], service.token, move.service_token)
         began = time.monotonic()
-        await held.begin(all_answered=sides.by_api)
-        if not sides.by_api:
+        await held.begin(all_answered=move.by_api)
+        if not move.by_api:
             await held.stop()
         tell("copying the rest: messages, users, topics, positions")
-        found, copied = await _finish(sides, target, progress)
+        found, copied = await _finish(old, copying)
         await opened.aclose()
-        if sides.by_api:
+        if move.by_api:
             await held.stop()
         held.starts_new()
-        await _start(service, steps, tell)
+        await _start(service.client, steps, tell)
         tell("comparing both sides")
         young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
-        verified = await quick(found.found, service, sides.ca, young)
+        verified = await compare_quickly(found.found, service.client, service.ca, young)
         _check(verified)
         if steps.proxy:
             steps.proxy.wait_until_up("new", steps.patience)
     if steps.proxy:  # from here on clients may have used the new service: there is no way back but `back`
         tell("leading clients to the new service")
         steps.proxy.lead("new")
-    Copying.end(sides.folder)
+    Copying.end(move.folder)
     return Cut(found, copied, verified, time.monotonic() - began)
 
 
-async def _finish(sides: Sides, target: Installation, progress: Progress) -> tuple[Plan, Copied]:
-    async with sides.old() as old:
-        documents = await old.documents()
-        copying = Copying(target, sides.folder, old.messages, progress)
-        found = plan(documents, old.messages, await copying.bounds())
-        copied = await copying.finish(found)
-    async with sides.old() as later:  # nothing may have come meanwhile
-        await later.look()
-        for topic in found.found.topics:
-            if later.messages.bounds(topic.kafka).end != topic.bounds.end:
-                raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
+async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
+    documents = await old.documents()
+    found = plan(documents, old.messages, await copying.bounds())
+    copied = await copying.finish(found)
+    await old.look()  # nothing may have come meanwhile
+    for topic in found.found.topics:
+        if old.messages.bounds(topic.kafka).end != topic.bounds.end:
+            raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
     return found, copied
 
 
@@ -184,6 +168,13 @@ async def _start(service: Client, steps: Steps, tell: Tell) -> None:
             await asyncio.sleep(PAUSE)
         else:
             return
+
+
+def _check_token(found: Plan, token: str, service_token: str) -> None:
+    """Raise `Unusable` when the new service will not take the token for that of a service_admin."""
+    admins = {each.token for each in found.found.users if "service_admin" in each.service_roles}
+    if token not in admins | {service_token} or not token:
+        raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
 
 
 def _check(verified: Verified) -> None:
@@ -265,6 +256,12 @@ async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[H
 async def run(name: str, command: str) -> None:
     """Run the command of an option by the shell; raise `Unusable` when it fails."""
     process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
-    code = await process.wait()
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:  # it must not go on while what it did is undone
+        with contextlib.suppress(ProcessLookupError):  # Ctrl-C ends it too
+            process.terminate()
+        await process.wait()
+        raise
     if code:
         raise Unusable(f"the command of {name} ended with {code}")

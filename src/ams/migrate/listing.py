@@ -21,10 +21,10 @@ from ams.client.wire.call import (
 )
 from ams.core.errors import Unavailable
 from ams.core.names import is_name
-from ams.migrate.asking import Json, OldService, integer, objects, text, texts, together
+from ams.migrate.asking import AT_A_TIME, Json, OldService, each_of, integer, objects, text, texts
 from ams.migrate.converting import Bounds, kafka_topic, project_uuid
 from ams.migrate.documents import Document, Documents, Oddity
-from ams.migrate.pulling import TEMPORARY, Place, Pulling, bounds_of
+from ams.migrate.pulling import TEMPORARY, Pulling, TopicName, bounds_of
 
 LACKS = (
     "projects have new uuids: the API shows none",
@@ -45,7 +45,7 @@ class Listed:
     """What was read."""
 
     documents: Documents
-    places: dict[str, Place]
+    places: dict[str, TopicName]
     """Topics by the names of their Kafka topics, as `converting` calls them."""
     bounds: dict[str, Bounds]
 
@@ -80,7 +80,7 @@ class _Listing:
         self._found = _Found()
         self._users: dict[str, str] = {}
         """Uuids by name; of two of a name the oldest's, who answered."""
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, TopicName] = {}
         self._bounds: dict[str, Bounds] = {}
 
     async def run(self) -> Listed:
@@ -156,10 +156,10 @@ class _Listing:
         except NotFound:
             return  # deleted since the list was read
         newest = self._with_latest(name, subscriptions)
-        read = await together(self._subscription(name, each, latest) for each, latest in newest)
+        read = await each_of(newest, lambda each: self._subscription(name, *each), AT_A_TIME)
         self._found.subscriptions += [each for each in read if each is not None]
         newest = self._with_latest(name, topics)
-        read = await together(self._topic(name, each, latest, schemas) for each, latest in newest)
+        read = await each_of(newest, lambda each: self._topic(name, *each, schemas), AT_A_TIME)
         self._found.topics += [each for each in read if each is not None]
 
     def _with_latest(self, project: str, items: Iterable[Json]) -> list[tuple[Json, bool]]:
@@ -215,7 +215,7 @@ class _Listing:
             self._odd("topic", f"{project}/{name}", "messages, list and counters are not read: no request can name it")
         if not latest or not is_name(name):
             return document
-        place, path = Place(project, name), topics_path(project, name)
+        place, path = TopicName(project, name), topics_path(project, name)
         kafka = kafka_topic(project_uuid(project), name)
         try:
             listed = await self._listed(path)
@@ -251,7 +251,7 @@ class _Listing:
         except NotFound:
             return None
         if is_name(topic):
-            self._note_bounds(Place(project, topic), offsets)
+            self._note_bounds(TopicName(project, topic), offsets)
         return {
             "project_uuid": project_uuid(project),
             "name": name,
@@ -266,7 +266,7 @@ class _Listing:
             **_push(each.get("pushConfig") or {}),
         }
 
-    def _note_bounds(self, place: Place, offsets: Json) -> None:
+    def _note_bounds(self, place: TopicName, offsets: Json) -> None:
         """Keep the widest end: it is not before a position that was read in the same answer, or in another."""
         kafka = kafka_topic(project_uuid(place.project), place.topic)
         try:
@@ -308,7 +308,8 @@ class _Listing:
             last = min(first + timedelta(days=BLOCK - 1), today)
             if await self._published(first, last):
                 span = [first + timedelta(days=number) for number in range((last - first).days + 1)]
-                for day, counts in zip(span, await together(self._published(day, day) for day in span), strict=True):
+                published = await each_of(span, lambda day: self._published(day, day), AT_A_TIME)
+                for day, counts in zip(span, published, strict=True):
                     moment = datetime(day.year, day.month, day.day, tzinfo=UTC)
                     days |= {(project_uuid(name), moment): count for name, count in counts.items()}
             first = last + timedelta(days=1)

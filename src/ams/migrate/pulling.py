@@ -33,7 +33,7 @@ EMPTY_PULLS = 20
 EMPTY_PAUSE = 0.5
 
 
-class Place(NamedTuple):
+class TopicName(NamedTuple):
     """A topic as its API names it."""
 
     project: str
@@ -59,13 +59,13 @@ class Pulling:
     def __init__(self, old: OldService) -> None:
         self._old = old
         self._bounds: Mapping[str, Bounds] = {}
-        self._places: Mapping[str, Place] = {}
+        self._places: Mapping[str, TopicName] = {}
         self._made: set[tuple[str, str]] = set()
         """Subscriptions to remove."""
         self.other_partitions: dict[str, int] = {}
         """Nothing shows what is outside partition 0."""
 
-    def know(self, places: Mapping[str, Place], bounds: Mapping[str, Bounds]) -> None:
+    def know(self, places: Mapping[str, TopicName], bounds: Mapping[str, Bounds]) -> None:
         """Take places and bounds of topics by the names that `converting.kafka_topic` gives them."""
         self._places, self._bounds = places, bounds
 
@@ -73,7 +73,7 @@ class Pulling:
         """Return what a topic has."""
         return self._bounds.get(topic, NO_MESSAGES)
 
-    async def bounds_now(self, place: Place) -> Bounds:
+    async def bounds_now(self, place: TopicName) -> Bounds:
         """Ask for the bounds of a topic without subscriptions. Raises `NotFound` where the topic is gone."""
         async with self._subscription(place) as subscription:
             return await asked_bounds(self._old, place, subscription)
@@ -99,7 +99,7 @@ class Pulling:
             await self._try_to_remove(project, name)
 
     @contextlib.asynccontextmanager
-    async def _subscription(self, place: Place) -> AsyncIterator[str]:
+    async def _subscription(self, place: TopicName) -> AsyncIterator[str]:
         """Make a subscription for the time of the block; give its name."""
         name = f"ams-migrate-{uuid.uuid4().hex}"
         self._made.add((place.project, name))
@@ -124,7 +124,9 @@ class Pulling:
 class _Reading:
     """One reading of a topic."""
 
-    def __init__(self, old: OldService, place: Place, subscription: str, start: int, end: int, earliest: int) -> None:
+    def __init__(
+        self, old: OldService, place: TopicName, subscription: str, start: int, end: int, earliest: int
+    ) -> None:
         self._old = old
         self._place = place
         self._subscription = subscription
@@ -197,7 +199,7 @@ class _Reading:
         return f"topic {self._place.project}/{self._place.topic}"
 
 
-def bounds_of(offsets: Mapping[str, Any], place: Place) -> Bounds:
+def bounds_of(offsets: Mapping[str, Any], place: TopicName) -> Bounds:
     """Read an answer to `:offsets`. Raises `Unavailable` for one without bounds: -1 is said where no broker answers."""
     first, end = integer(offsets, "min"), integer(offsets, "max")
     if first is None or end is None or not 0 <= first <= end:
@@ -205,7 +207,7 @@ def bounds_of(offsets: Mapping[str, Any], place: Place) -> Bounds:
     return Bounds(first, end)
 
 
-async def asked_bounds(old: OldService, place: Place, subscription: str) -> Bounds:
+async def asked_bounds(old: OldService, place: TopicName, subscription: str) -> Bounds:
     """Ask by a subscription for the bounds of its topic."""
     return bounds_of(await old.get(wire.get_offsets(place.project, subscription).path), place)
 

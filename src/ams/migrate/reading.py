@@ -16,7 +16,9 @@ from ams.core.messages import Fragment, Stored
 from ams.core.names import Offset
 
 PROCESSES = 2
-MESSAGES = 50_000
+LONG = 10_000
+"""Messages: what is shorter is read sooner than it is given to a process."""
+MESSAGES = 20_000
 """In a part, which one process reads at a time."""
 BYTES = 32 * 2**20
 """Of a part's messages, after which it ends early."""

@@ -18,7 +18,7 @@ from ams.core.errors import Unavailable
 from ams.core.messages import Stored, batch_of_base64, message
 from ams.core.names import Offset
 from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
-from ams.migrate.reading import MESSAGES, Batches, Part, Readers, part_of
+from ams.migrate.reading import LONG, Batches, Part, Readers, part_of
 from ams.storage.export_format import Message
 
 AT_ONCE = 2_000
@@ -45,14 +45,6 @@ class Kafka:
         """Messages outside partition 0, which nobody could ever read, by topic."""
 
     async def __aenter__(self) -> "Kafka":
-        try:
-            async with self._reader() as consumer:
-                await self._look(consumer)
-        except BaseException as error:
-            await self.__aexit__()
-            if isinstance(error, KafkaError):
-                raise Unavailable(f"Kafka cannot be read: {error}") from None
-            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -70,6 +62,14 @@ class Kafka:
         """Return what a topic has; one that nobody ever published to is not there."""
         return self._bounds.get(topic, NO_MESSAGES)
 
+    async def look(self) -> None:
+        """Look at what topics there are, and what each has now. Raises `Unavailable`."""
+        try:
+            async with self._reader() as consumer:
+                await self._look(consumer)
+        except KafkaError as error:
+            raise Unavailable(f"Kafka cannot be read: {error}") from None
+
     async def _look(self, consumer: AIOKafkaConsumer) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self._servers)
         await admin.start()
@@ -85,6 +85,7 @@ class Kafka:
         await consumer._client.set_topics([each["topic"] for each in described])
         firsts = await consumer.beginning_offsets(partitions)
         ends = await consumer.end_offsets(partitions)
+        self._bounds, self.other_partitions = {}, {}
         now = SystemClock().wall()
         read = [each for each in partitions if each.partition == 0]
         young = await consumer.offsets_for_times({each: now - kept_for(ages.get(each.topic)) for each in read})
@@ -102,7 +103,7 @@ class Kafka:
 
         No publish time is before `earliest`. Raises `Unavailable`.
         """
-        read = self._in_processes if end - start > MESSAGES else self.read
+        read = self._in_processes if end - start > LONG else self.read
         async for batch in read(topic, start, end, earliest):
             yield batch
 
@@ -153,16 +154,15 @@ class Kafka:
 
 
 def read_part(servers: str, topic: str, start: int, end: int) -> Part:
-    """Read some messages of a topic, in a process of its own."""
+    """Read some messages of a topic, in a process that does nothing else."""
+    running, kafka = _of_process(servers)
+    return running.run(part_of(kafka.read(topic, start, end), end))
 
-    async def read() -> Part:
-        kafka = Kafka(servers)
-        try:
-            return await part_of(kafka.read(topic, start, end), end)
-        finally:
-            await kafka.stop()
 
-    return asyncio.run(read())
+@lru_cache(1)
+def _of_process(servers: str) -> tuple[asyncio.Runner, Kafka]:
+    """Connect this process to the brokers, for as long as it runs."""
+    return asyncio.Runner(), Kafka(servers)
 
 
 async def _next(consumer: AIOKafkaConsumer, place: TopicPartition) -> Sequence[Any]:

@@ -52,10 +52,11 @@ class Source:
     """What can be read of the reference."""
 
     documents: Callable[[], Awaitable[Documents]]
-    """Reads all documents, each time anew. With the API the bounds of topics are of this moment, too."""
+    """Reads all documents, and what topics have, each time anew."""
     messages: Messages
+    """Bounds are those of when it was looked last; before the first look there are none."""
     look: Callable[[], Awaitable[object]]
-    """Makes bounds those of now; without the API they are of when it was opened."""
+    """Looks only at what topics have, where that can be done alone."""
     lacks: Sequence[str] = ()
     """What is never there in what this source gives."""
 
@@ -68,11 +69,13 @@ async def opened(place: Place) -> AsyncIterator[Source]:
             yield source
         return
     async with Kafka(place.kafka) as kafka:
-        yield Source(lambda: asyncio.to_thread(read_documents, place.mongodb, place.database), kafka, _looked)
 
+        async def documents() -> Documents:
+            found = await asyncio.to_thread(read_documents, place.mongodb, place.database)
+            await kafka.look()  # behind it: no position is past the end of its topic
+            return found
 
-async def _looked() -> None:
-    """Nothing is to be done: it was when it was opened."""
+        yield Source(documents, kafka, kafka.look)
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ import msgspec
 from ams.client import Client, wire
 from ams.client.errors import Refused
 from ams.core.clock import publish_time
-from ams.migrate.asking import together
+from ams.migrate.asking import each_of
 from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.migrate.side import AT_ONCE, Side, TooLarge
@@ -27,8 +27,6 @@ A = TypeVar("A")
 
 MESSAGES = 1_000
 """Asked of the service at once."""
-TOPICS = 3
-"""Whose messages are read at once."""
 REQUESTS = 8
 """Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
 
@@ -79,13 +77,8 @@ async def _answers(found: Converted, old: Side, new: Side) -> tuple[int, list[Di
     await new.reach()
     asked = [Asked("/v1/users/profile", f"token of user {each.name}", each.token) for each in found.users if each.token]
     asked += [Asked(target, target.removeprefix("/v1/")) for target in _targets(found)]
-    turn = asyncio.Semaphore(AT_ONCE)
-
-    async def compare(each: Asked) -> list[Difference]:
-        async with turn:
-            return await _answered(each, old, new)
-
-    return len(asked), list(itertools.chain.from_iterable(await together(map(compare, asked))))
+    differences = await each_of(asked, lambda each: _answered(each, old, new), AT_ONCE)
+    return len(asked), list(itertools.chain.from_iterable(differences))
 
 
 class Asked(NamedTuple):
@@ -125,7 +118,9 @@ async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
     return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
-async def quick(found: Converted, client: Client, ca: str | None, young: Mapping[str, int] | None = None) -> Verified:
+async def compare_quickly(
+    found: Converted, client: Client, ca: str | None, young: Mapping[str, int] | None = None
+) -> Verified:
     """Compare all but the content of messages, while nobody publishes or pulls: for the moment before a switch.
 
     Every token, whose it is and what it may do, the oldest message and the end of every topic, and where every
@@ -244,13 +239,7 @@ def _bounds(bounds: Bounds) -> str:
 
 async def _content(found: Converted, kafka: Messages, client: Client) -> tuple[int, list[Difference]]:
     """Compare the messages of all topics, a few topics at a time; return how many there are, and what differs."""
-    turn = asyncio.Semaphore(TOPICS)
-
-    async def compare(topic: MovedTopic) -> tuple[str, str, int]:
-        async with turn:
-            return await _topic(topic, kafka, client)
-
-    sums = await together(compare(topic) for topic in found.topics)
+    sums = await each_of(found.topics, lambda topic: _topic(topic, kafka, client))
     differences = [
         Difference(topic.what, old, new) for topic, (old, new, _) in zip(found.topics, sums, strict=True) if old != new
     ]

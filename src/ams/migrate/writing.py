@@ -104,22 +104,22 @@ async def messages_of(topic: MovedTopic, kafka: Messages, oddities: list[Oddity]
         last, time = batch[-1].offset, batch[-1].time
         yield batch
     if count < end - first:
-        oddities.append(unread(topic, end - first - count))
+        oddities.append(unreadable(topic, end - first - count))
     if last + 1 < end:
-        oddities.append(ended(topic))
-        yield [last_of(topic, Milliseconds(time))]
+        oddities.append(unreadable_end(topic))
+        yield [stand_in(topic, Milliseconds(time))]
 
 
-def unread(topic: MovedTopic, count: int) -> Oddity:
+def unreadable(topic: MovedTopic, count: int) -> Oddity:
     """Return what is told of records that cannot be read."""
     return Oddity("record", topic.what, f"{count} records cannot be read: there is nothing at their ids")
 
 
-def ended(topic: MovedTopic) -> Oddity:
+def unreadable_end(topic: MovedTopic) -> Oddity:
     """Return what is told of a topic whose last record cannot be read."""
     return Oddity("record", topic.what, f"an empty message stands at its end, {topic.bounds.end - 1}")
 
 
-def last_of(topic: MovedTopic, time: Milliseconds) -> Stored:
+def stand_in(topic: MovedTopic, time: Milliseconds) -> Stored:
     """Return the message that stands at the end of a topic whose last record cannot be read: its id is given away."""
     return Stored(Offset(topic.bounds.end - 1), time, message("").fragment)

@@ -150,8 +150,8 @@ class Registry:
         await self._database.at_length(work)
 
     async def clear(self) -> None:
-        """Forget all that `fill` stores, in one transaction; no other process may use this registry."""
-        await self._database.at_length(empty)
+        """Forget all that `fill` stores, in one transaction; raise `Unusable` while another process serves it."""
+        await self._database.alone(empty)
 
     async def close(self) -> None:
         """Finish what was accepted and let go of the database."""

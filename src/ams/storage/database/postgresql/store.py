@@ -158,7 +158,7 @@ class PostgresStore:
                 raise Unusable(f"other services use this {self._schema.what}; stop them first")
             return work(connection)
 
-        return await self.write(checked, ())
+        return await self.write(checked, (), large=True)
 
     async def listen(self) -> None:
         """Begin to hear what other nodes write."""

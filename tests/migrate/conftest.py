@@ -1,0 +1,39 @@
+"""An old side in MongoDB and Kafka for each test, and what a cut needs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.migrate.cuts import HaProxy, Starter
+from tests.migrate.test_move import Original
+from tests.support.mongodb import mongodb
+from tests.support.parts import kafka_servers
+
+
+@pytest.fixture(scope="module")
+def uri() -> Iterator[str]:
+    with mongodb() as found:
+        yield found
+
+
+@pytest.fixture
+def original(uri: str) -> Original:
+    """An installation of its own for each test: names in Kafka have a uuid of the project."""
+    made = Original(uri, kafka_servers())
+    made.put()
+    return made
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[HaProxy]:
+    made = HaProxy(tmp_path / "haproxy.sock")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[Starter]:
+    made = Starter(tmp_path / "data")
+    yield made
+    made.end()

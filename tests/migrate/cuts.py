@@ -1,0 +1,149 @@
+"""What tests of a cut share: an old side that changes, a proxy that says what it was told, and the new service."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pymongo
+from aiokafka import AIOKafkaProducer
+
+from cluster.ports import free_port, listening
+from tests.migrate.test_move import DATABASE, Original, ams, sources
+from tests.support.service import LiveService, live_service
+
+SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
+
+
+def publish(original: Original, *values: bytes, topic: str = "") -> None:
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=original.servers) as producer:
+            for value in values:
+                await producer.send_and_wait(topic or original.topic, value, partition=0)
+
+    asyncio.run(send())
+
+
+def change(original: Original, collection: str, found: dict[str, Any], **fields: Any) -> None:
+    with pymongo.MongoClient[dict[str, Any]](original.uri) as client:
+        client[DATABASE][collection].update_one(found, {"$set": fields})
+
+
+def copy(original: Original, data: Path) -> dict[str, Any]:
+    ran = ams("migrate", "copy", *sources(original), "--data", str(data), "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    counts: dict[str, Any] = json.loads(ran.stdout)["counts"]
+    return counts
+
+
+class HaProxy:
+    """Speaks the runtime API: one command a connection."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+        self.told: list[str] = []
+        self.under_way = [2, 1, 0]
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(self.path)
+        self._listening.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.sendall(self._answer(connection.recv(1000).decode().strip()).encode())
+
+    def _answer(self, command: str) -> str:
+        if command == "show stat":
+            left = self.under_way.pop(0) if len(self.under_way) > 1 else self.under_way[0]
+            return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,UP\n\n"
+        if command.startswith("show map"):
+            return f"0x1 service {self.told[-1].split()[-1] if self.told else 'old'}\n\n"
+        self.told.append(command)
+        return "\n"
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+class Starter:
+    """Starts the new service for the cut, and ends what was started."""
+
+    def __init__(self, data: Path, *more: str) -> None:
+        self.port = free_port()
+        where = ("--data", str(data), "--port", str(self.port), "--ops-port", "0")
+        serve = [sys.executable, "-m", "ams.cli.main", "serve", *where, *SERVE, *more]
+        self.pid = data.with_suffix(".pid")
+        log = data.with_suffix(".log")
+        self.command = f"{' '.join(serve)} >{log} 2>&1 & echo $! >{self.pid}"
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Let it run by itself for a while."""
+        subprocess.run(self.command, shell=True, check=True)
+        try:
+            wait(lambda: listening(self.port))
+            yield
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        if self.pid.exists():
+            subprocess.run(["kill", "-9", self.pid.read_text().strip()], check=False)
+            self.pid.unlink()
+
+
+def cut(
+    original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
+) -> subprocess.CompletedProcess[str]:
+    words, environment = cut_words(original, data, proxy, starter, *more, stop=stop, start=start)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def cut_words(
+    original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command and its environment."""
+    words = [
+        sys.executable, "-m", "ams.cli.main", "migrate", "cut", *sources(original), "--data", str(data),
+        "--haproxy", proxy.path, "--map", "/ams.map", "--stop", stop, "--start", start or starter.command,
+        "--patience", "30", "-o", "json", *more,
+    ]  # fmt: skip
+    return words, {**os.environ, "AMS_ENDPOINT": starter.endpoint, "AMS_TOKEN": "short"}
+
+
+@contextlib.contextmanager
+def served(data: Path) -> Iterator[LiveService]:
+    """Serve what was moved, to the administrator it brought along."""
+    (data / "admin.token").write_text("short")
+    with live_service(data, *SERVE) as running:
+        yield running
+
+
+def read(endpoint: str, topic: str = "readings") -> list[tuple[int, str]]:
+    answer = httpx.get(
+        f"{endpoint}/v1/projects/EGI/topics/{topic}:read", headers={"x-api-key": "short"}, trust_env=False
+    )
+    assert answer.status_code == 200, answer.text
+    return [(int(each["messageId"]), each["data"]) for each in map(json.loads, answer.text.splitlines())]
+
+
+def wait(until: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -1,0 +1,106 @@
+"""Cuts that do not come to their end: whatever happens, clients are led to a service that has all there is."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from shlex import quote
+
+import pytest
+
+from tests.migrate.cuts import HaProxy, Starter, cut, cut_words, publish, read, wait
+from tests.migrate.test_move import Original, record
+
+pytestmark = pytest.mark.kafka
+
+HELD, OLD, NEW = (f"set map /ams.map service {where}" for where in ("held", "old", "new"))
+CHANGED = """
+import httpx, sys, time
+for _ in range(600):
+    try:
+        told = httpx.delete(sys.argv[1], headers={"x-api-key": "short"}, trust_env=False)
+        break
+    except httpx.ConnectError:
+        time.sleep(0.05)
+assert told.status_code == 200
+"""
+IDS = [0, 1, 3, 4, 6]
+
+
+def test_a_comparison_that_differs_leads_clients_back_and_says_what_differs(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
+) -> None:
+    data, ended = tmp_path / "data", tmp_path / "ended"
+    subscription = f"{starter.endpoint}/v1/projects/EGI/subscriptions/archive"
+    start = f"{starter.command}; {quote(sys.executable)} -c {quote(CHANGED)} {subscription}"
+    stop_new = f"kill -9 $(cat {starter.pid}); touch {ended}"
+
+    failed = cut(original, data, proxy, starter, "--restore", "true", "--stop-new", stop_new, start=start)
+
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("ams: 1 things differ: subscription EGI/archive: ")
+    assert proxy.told == [HELD, OLD]
+    assert ended.exists()
+    publish(original, record(6, 50))
+    done = cut(original, data, proxy, starter)
+    assert done.returncode == 0, done.stderr
+    assert [offset for offset, _ in read(starter.endpoint)] == IDS
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_starts_the_old_service_again_and_leads_clients_there(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path, sent: signal.Signals
+) -> None:
+    data, stopping, restored = tmp_path / "data", tmp_path / "stopping", tmp_path / "restored"
+    stop = f"touch {stopping}; exec sleep 60"
+    words, environment = cut_words(original, data, proxy, starter, "--restore", f"touch {restored}", stop=stop)
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:  # fmt: skip
+        wait(stopping.exists)
+        running.send_signal(sent)
+        _, said = running.communicate(timeout=30)
+
+    assert running.returncode == 130
+    assert "Traceback" not in said
+    assert restored.exists()
+    assert proxy.told == [HELD, OLD]
+    publish(original, record(6, 50))
+    done = cut(original, data, proxy, starter)
+    assert done.returncode == 0, done.stderr
+    assert [offset for offset, _ in read(starter.endpoint)] == IDS
+
+
+@pytest.mark.parametrize("step", ["stop", "start", "behind the start"])
+def test_one_that_was_killed_at_a_step_is_run_again_and_held_clients_get_their_answers(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path, step: str
+) -> None:
+    data, kill = tmp_path / "data", "kill -9 $PPID"
+    commands = {
+        "stop": {"stop": kill},
+        "start": {"start": kill},
+        "behind the start": {"start": f"{starter.command}; {kill}"},
+    }
+    killed = cut(original, data, proxy, starter, **commands[step])
+    assert killed.returncode == -signal.SIGKILL
+    assert proxy.told == [HELD]
+    starter.end()
+
+    publish(original, record(6, 50))
+    done = cut(original, data, proxy, starter)
+
+    assert done.returncode == 0, done.stderr
+    assert proxy.told == [HELD, HELD, NEW]
+    assert [offset for offset, _ in read(starter.endpoint)] == IDS
+
+
+def test_requests_that_the_old_service_does_not_answer_are_told_and_the_cut_goes_on(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
+) -> None:
+    proxy.under_way = [2]
+
+    done = cut(original, tmp_path / "data", proxy, starter, "--drain", "0.2")
+
+    assert done.returncode == 0, done.stderr
+    assert "ams: 2 requests are not answered after 0.2 s" in done.stderr.splitlines()
+    assert proxy.told == [HELD, NEW]

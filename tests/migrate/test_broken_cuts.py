@@ -31,14 +31,14 @@ def test_a_comparison_that_differs_leads_clients_back_and_says_what_differs(
     original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
 ) -> None:
     data, ended = tmp_path / "data", tmp_path / "ended"
-    subscription = f"{starter.endpoint}/v1/projects/EGI/subscriptions/archive"
-    start = f"{starter.command}; {quote(sys.executable)} -c {quote(CHANGED)} {subscription}"
+    ann = f"{starter.endpoint}/v1/users/ann"
+    start = f"{starter.command}; {quote(sys.executable)} -c {quote(CHANGED)} {ann}"
     stop_new = f"kill -9 $(cat {starter.pid}); touch {ended}"
 
     failed = cut(original, data, proxy, starter, "--restore", "true", "--stop-new", stop_new, start=start)
 
     assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].startswith("ams: 1 things differ: subscription EGI/archive: ")
+    assert failed.stderr.splitlines()[-1] == "ams: 1 things differ: token of user ann: ann, and Unauthorized"
     assert proxy.told == [HELD, OLD]
     assert ended.exists()
     publish(original, record(6, 50))

@@ -1,14 +1,17 @@
 """Holding a service to what it was moved from."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ams.cli.installation import installation
 from ams.client import Client
 from ams.client.errors import Unreachable
+from ams.core.settings import Settings
 from ams.migrate.converting import Bounds, Converted
 from ams.migrate.side import Side
-from ams.migrate.verifying import Verified, compare_quickly, verify
+from ams.migrate.verifying import Verified, compare_served, compare_stored, verify
 from ams.storage.export_format import Membership, Subscription, User
 from tests.migrate.moved import Kept, converted, counts, imported, token
 from tests.migrate.old import passing
@@ -28,9 +31,9 @@ def found() -> Converted:
     return converted(users=20, topics=6, messages=10)
 
 
-async def quickly(moved: LiveService, found: Converted, young: dict[str, int] | None = None) -> Verified:
+async def quickly(moved: LiveService, found: Converted) -> Verified:
     with Client(moved.base_url, token(0), ca=str(moved.ca)) as client:
-        return await compare_quickly(found, client, str(moved.ca), young)
+        return await compare_served(found, client, str(moved.ca))
 
 
 async def test_what_was_moved_is_quickly_found_to_be_the_same(moved: LiveService, found: Converted) -> None:
@@ -61,9 +64,23 @@ async def test_a_quick_look_finds_wrong_tokens_users_and_rights(moved: LiveServi
     assert token(3) not in repr(verified)
 
 
-async def test_a_quick_look_finds_topics_and_subscriptions_that_are_not_where_they_were(
-    moved: LiveService, found: Converted
+async def test_a_quick_look_asks_for_a_subscription_of_each_project(moved: LiveService, found: Converted) -> None:
+    for each in found.subscriptions:
+        each.offset += 1
+
+    verified = await quickly(moved, found)
+
+    assert {each.what.partition("/")[0] for each in verified.differences} == {
+        "subscription project0", "subscription project1",
+    }  # fmt: skip
+    assert len(verified.differences) == 2
+
+
+async def test_topics_and_positions_that_are_not_stored_as_they_were_are_found(
+    found: Converted, tmp_path: Path
 ) -> None:
+    data = imported(found, tmp_path)
+    same, found = found, converted(users=20, topics=6, messages=10)
     found.topics[0].line.name = "gone"
     ends = {1: Bounds(5, 16), 2: Bounds(4, 15), 3: Bounds(7, 15), 4: Bounds(4, 15)}
     for number, bounds in ends.items():
@@ -74,21 +91,25 @@ async def test_a_quick_look_finds_topics_and_subscriptions_that_are_not_where_th
         Subscription(project="project1", name="none", topic="topic3", offset=9),
         Subscription(project="project1", name="none", topic="never", offset=9),
     ]
-    verified = await quickly(moved, found, {"project0.topic2": 5, "project0.topic4": 4})
+    settings = Settings.load({"data": str(data), "min_free_bytes": 0, "reserve_bytes": 0}, {}, None, print)
+    async with installation(settings) as stored:
+        nothing = await compare_stored(same, stored)
+        differences = await compare_stored(found, stored, {"project0.topic2": 5, "project0.topic4": 4})
 
-    assert [tuple(each) for each in verified.differences] == [
-        ("topic project0/gone", "5 to 15", "Topic doesn't exist"),
+    assert nothing == []
+    assert [tuple(each) for each in differences] == [
+        ("topic project0/gone", "5 to 15", "is not there"),
         ("topic project1/topic1", "5 to 16", "5 to 15"),
         ("topic project0/topic4", "4 to 15", "5 to 15"),
         ("subscription project1/sub1", "11", "10"),
         ("subscription project1/sub3", "9", "10"),
-        ("subscription project1/none", "9", "Subscription doesn't exist"),
+        ("subscription project1/none", "9", "is not there"),
     ]
 
 
 async def test_a_service_that_is_away_is_an_error_and_no_list_of_differences(found: Converted) -> None:
     with Client("http://127.0.0.1:1", token(0), retry=None) as client, pytest.raises(Unreachable):
-        await compare_quickly(found, client, None)
+        await compare_served(found, client, None)
 
 
 async def wholly(moved: LiveService, found: Converted, kept: Kept, old: str = "") -> Verified:

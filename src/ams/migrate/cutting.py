@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from ams.core.errors import Unusable
 from ams.migrate.copying import Copied, Copying
 from ams.migrate.proxy import Proxy, Service
 from ams.migrate.sources import Source
-from ams.migrate.verifying import Verified, compare_quickly
+from ams.migrate.verifying import Difference, Verified, compare_served, compare_stored
 from ams.migrate.writing import Plan, plan
 
 Tell = Callable[[str], None]
@@ -107,27 +107,28 @@ async def _round(old: Source, copying: Copying) -> tuple[Plan, Copied]:
 async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
     steps.check()
-    async with contextlib.AsyncExitStack() as opened, holding("old", steps, tell) as held:
-        target = await opened.enter_async_context(move.new())
-        old = await opened.enter_async_context(move.old())
-        copying = Copying(target, move.folder, old.messages, progress)
-        tell("copying what is new, while the old service goes on")
-        _check_token((await _round(old, copying))[0], service.token, move.service_token)
-        began = time.monotonic()
-        await held.begin(all_answered=move.by_api)
-        if not move.by_api:
-            await held.stop()
-        tell("copying the rest: messages, users, topics, positions")
-        found, copied = await _finish(old, copying)
-        await opened.aclose()
+    async with move.old() as old, holding("old", steps, tell) as held:
+        async with move.new() as target:
+            copying = Copying(target, move.folder, old.messages, progress)
+            tell("copying what is new, while the old service goes on")
+            _check_token((await _round(old, copying))[0], service.token, move.service_token)
+            began = time.monotonic()
+            await held.begin(all_answered=move.by_api)
+            if not move.by_api:
+                await held.stop()
+            tell("copying the rest: messages, users, topics, positions")
+            found, copied = await _finish(old, copying)
+            await _check_stored(found, target)
         if move.by_api:
+            await _check_still(old, found)
             await held.stop()
         held.starts_new()
         await _start(service.client, steps, tell)
-        tell("comparing both sides")
-        young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
-        verified = await compare_quickly(found.found, service.client, service.ca, young)
-        _check(verified)
+        tell("trying every token")
+        verified = await compare_served(found.found, service.client, service.ca)
+        _check(verified.differences)
+        if not move.by_api:
+            await _check_still(old, found)
         if steps.proxy:
             steps.proxy.wait_until_up("new", steps.patience)
     if steps.proxy:  # from here on clients may have used the new service: there is no way back but `back`
@@ -140,12 +141,21 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
 async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
     documents = await old.documents()
     found = plan(documents, old.messages, await copying.bounds())
-    copied = await copying.finish(found)
-    await old.look()  # nothing may have come meanwhile
+    return found, await copying.finish(found)
+
+
+async def _check_stored(found: Plan, target: Installation) -> None:
+    """Raise `Unusable` when what was stored is not all there is."""
+    young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
+    _check(await compare_stored(found.found, target, young))
+
+
+async def _check_still(old: Source, found: Plan) -> None:
+    """Raise `Unusable` when something came to the old service meanwhile."""
+    await old.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
             raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
-    return found, copied
 
 
 async def _start(service: Client, steps: Steps, tell: Tell) -> None:
@@ -177,10 +187,10 @@ def _check_token(found: Plan, token: str, service_token: str) -> None:
         raise Unusable("the token is not that of a service_admin of the old service: see AMS_TOKEN")
 
 
-def _check(verified: Verified) -> None:
-    if verified.differences:
-        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in verified.differences[:MOST_SHOWN])
-        raise Unusable(f"{len(verified.differences)} things differ: {shown}")
+def _check(differences: Sequence[Difference]) -> None:
+    if differences:
+        shown = "; ".join(f"{each.what}: {each.old}, and {each.new}" for each in differences[:MOST_SHOWN])
+        raise Unusable(f"{len(differences)} things differ: {shown}")
 
 
 class Held:

@@ -11,15 +11,18 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from ams.app.moving.exporting import Installation
 from ams.client import Client, wire
 from ams.client.errors import Refused
 from ams.core.clock import publish_time
+from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.migrate.asking import each_of
 from ams.migrate.comparing import different, read_of
 from ams.migrate.converting import Bounds, Converted, MovedTopic
 from ams.migrate.side import AT_ONCE, Side, TooLarge
 from ams.migrate.sources import Messages
 from ams.migrate.writing import messages_of
+from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
 
 T = TypeVar("T")
@@ -27,6 +30,7 @@ A = TypeVar("A")
 
 MESSAGES = 1_000
 """Asked of the service at once."""
+MISSING = "is not there"
 REQUESTS = 8
 """Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
 
@@ -61,7 +65,7 @@ async def verify(
 
     Raises a `ClientError` where a service cannot be asked, `Unavailable` where messages cannot be read.
     """
-    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(found, client)])
+    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, _standing(found))])
     answers = 0
     if sides:
         answers, differ = await _answers(found, *sides)
@@ -118,21 +122,48 @@ async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
     return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
-async def compare_quickly(
-    found: Converted, client: Client, ca: str | None, young: Mapping[str, int] | None = None
-) -> Verified:
-    """Compare all but the content of messages, while nobody publishes or pulls: for the moment before a switch.
+async def compare_stored(
+    found: Converted, stored: Installation, young: Mapping[str, int] | None = None
+) -> list[Difference]:
+    """Compare topics and positions with what was stored of them, in an installation that nobody serves.
 
-    Every token, whose it is and what it may do, the oldest message and the end of every topic, and where every
-    subscription stands. `client` is an administrator's. The service may have dropped messages that are older than their
-    topic keeps them: `young` says, by the names of topics in Kafka, the first offset that is not; where it says
-    nothing, what is missing at the beginning of a topic is taken for old.
-
-    Raises a `ClientError` where the service cannot be asked.
+    That takes a few reads, where asking a service takes a request for each. Messages that are older than their topic
+    keeps them may be missing: `young` says, by the names of topics in Kafka, the first offset that is not; where it
+    says nothing, what is missing at the beginning of a topic is taken for old.
     """
-    differences = await asyncio.to_thread(
-        lambda: [*_users(found, client, ca), *_exact_places(found, client, young or {})]
-    )
+    topics = await stored.registry.tallies.all()
+    projects = {each.project_id: each.project for each in topics}
+    logs: dict[tuple[str, str], TopicId] = {(each.project, each.name): each.id for each in topics}
+    subscriptions: dict[tuple[str, str], SubscriptionId] = {
+        (projects[each.project_id], each.name): each.id
+        for each in await stored.registry.subscriptions.all()
+        if each.project_id in projects
+    }
+    bounds, places = await stored.log.all_bounds(), await stored.cursors.places()
+    differences = []
+    for topic in found.topics:
+        log = logs.get((topic.line.project, topic.line.name))
+        has = Bounds(*bounds[log]) if log and log in bounds else None
+        latest = max(topic.bounds.first, (young or {}).get(topic.kafka, topic.bounds.end))
+        if has is None or has.end != topic.bounds.end or has.first > latest:
+            differences.append(Difference(topic.what, _bounds(topic.bounds), _bounds(has) if has else MISSING))
+    for each in _standing(found):
+        subscription, log = subscriptions.get((each.project, each.name)), logs.get((each.project, each.topic))
+        place = places.get(subscription) if subscription else None
+        if place is None or log is None or place != TopicOffset(log, Offset(each.offset)):
+            new = MISSING if place is None else str(place.offset)
+            differences.append(Difference(f"subscription {each.project}/{each.name}", str(each.offset), new))
+    return differences
+
+
+async def compare_served(found: Converted, client: Client, ca: str | None) -> Verified:
+    """Compare with what a service answers, as long as nobody used it, for the moment before clients are led to it.
+
+    Every token, whose it is and what it may do, and where one subscription of each project stands: `compare_stored` has
+    seen the others. `client` is an administrator's. Raises a `ClientError` where the service cannot be asked.
+    """
+    some = {each.project: each for each in _standing(found)}
+    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
     messages = sum(each.bounds.end - each.bounds.first for each in found.topics)
     return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences)
 
@@ -185,52 +216,24 @@ def _roles(service: Iterable[str], projects: Mapping[str, Iterable[str]]) -> str
     return " ".join(said + [f"{project}:{','.join(sorted(roles))}" for project, roles in sorted(projects.items())])
 
 
-def _subscriptions(found: Converted, client: Client) -> Iterator[tuple[Subscription, wire.Offsets | Refused]]:
-    """Ask where each subscription stands whose topic is there."""
+def _standing(found: Converted) -> list[Subscription]:
+    """Return the subscriptions whose topic is there: others stand nowhere."""
     topics = {(each.line.project, each.line.name) for each in found.topics}
+    return [each for each in found.subscriptions if (each.project, each.topic) in topics]
 
-    def ask(each: Subscription) -> wire.Offsets | Refused:
+
+def _places(client: Client, subscriptions: Sequence[Subscription]) -> Iterator[Difference]:
+    """Compare where subscriptions stand; they may have gone on since."""
+
+    def compare(each: Subscription) -> Difference | None:
+        what = f"subscription {each.project}/{each.name}"
         try:
-            return client.call(wire.get_offsets(each.project, each.name))
+            new = client.call(wire.get_offsets(each.project, each.name)).current
         except Refused as error:
-            return error
+            return Difference(what, str(each.offset), error.message)
+        return Difference(what, str(each.offset), str(new)) if new < each.offset else None
 
-    asked = [each for each in found.subscriptions if (each.project, each.topic) in topics]
-    yield from zip(asked, _each(asked, ask), strict=True)
-
-
-def _place(each: Subscription, new: wire.Offsets | Refused, *, gone_on: bool) -> Difference | None:
-    """Compare where a subscription stands; `gone_on`: that it may have got messages since."""
-    what = f"subscription {each.project}/{each.name}"
-    if isinstance(new, Refused):
-        return Difference(what, str(each.offset), new.message)
-    if new.current < each.offset or (not gone_on and new.current > max(each.offset, new.min)):
-        return Difference(what, str(each.offset), str(new.current))
-    return None
-
-
-def _places(found: Converted, client: Client) -> Iterator[Difference]:
-    return filter(None, (_place(each, new, gone_on=True) for each, new in _subscriptions(found, client)))
-
-
-def _exact_places(found: Converted, client: Client, young: Mapping[str, int]) -> Iterator[Difference]:
-    """Compare topics with what their subscriptions tell of them, or else by themselves, then subscriptions."""
-    asked = list(_subscriptions(found, client))
-    told = {(each.project, each.topic): new for each, new in asked if isinstance(new, wire.Offsets)}
-
-    def bounds(topic: MovedTopic) -> Difference | None:
-        place = (topic.line.project, topic.line.name)
-        try:
-            new = told.get(place) or client.call(wire.get_topic_offsets(*place))
-        except Refused as error:
-            return Difference(topic.what, _bounds(topic.bounds), error.message)
-        latest = max(topic.bounds.first, young.get(topic.kafka, topic.bounds.end))
-        if new.max == topic.bounds.end and new.min <= latest:
-            return None
-        return Difference(topic.what, _bounds(topic.bounds), _bounds(Bounds(new.min, new.max)))
-
-    yield from filter(None, _each(found.topics, bounds))
-    yield from filter(None, (_place(each, new, gone_on=each.push is not None) for each, new in asked))
+    yield from filter(None, _each(subscriptions, compare))
 
 
 def _bounds(bounds: Bounds) -> str:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored, batch_of, message
 from ams.core.names import Offset
-from ams.core.runs import Run, Runs, runs_of, sizes
+from ams.core.runs import Columns, Run, Runs, runs_of, sizes
 
 KEYED = b'"orderingKey":"k","data":""'
 
@@ -51,6 +51,19 @@ def test_runs_are_the_sequence_of_their_messages(given: list[Run]) -> None:
             messages[place]
     assert messages[1:3] == listed[1:3]
     assert runs_of(messages) is given
+
+
+@given(runs(), st.integers(0, 25))
+def test_columns_are_the_sequence_of_their_messages(given: list[Run], cut: int) -> None:
+    listed = list(Runs(given))
+    messages = Columns.of(listed)
+
+    assert list(messages) == listed == messages
+    assert Columns.of(messages) is messages
+    assert [messages[place] for place in range(-len(listed), len(listed))] == listed * 2
+    first, rest = messages[:cut], messages[cut:]
+    first.extend(rest)
+    assert first == messages == listed
 
 
 @given(runs())

@@ -8,6 +8,7 @@ import pytest
 
 from ams.core.errors import Unavailable
 from ams.core.messages import Fragment, Stored
+from ams.core.runs import Columns
 from ams.migrate import reading
 from ams.migrate.reading import Part, Readers, part_of
 
@@ -27,7 +28,7 @@ def read(at_once: int, start: int, end: int) -> Part:
     for offset in offsets:
         time = max(time, time_of(offset))
         times.append(time)
-    return Part(array("q", offsets), times, [Fragment(b'"data":"%d"' % each) for each in offsets], stop)
+    return Part(Columns(array("q", offsets), times, [Fragment(b'"data":"%d"' % each) for each in offsets]), stop)
 
 
 def killed(start: int, end: int) -> Part:
@@ -62,7 +63,7 @@ async def test_a_part_ends_early_when_it_holds_much(monkeypatch: pytest.MonkeyPa
             yield [Stored(each, each, b"0123456789") for each in (first, first + 1)]
 
     ended = await part_of(batches(), 10)
-    assert (list(ended.offsets), ended.following) == ([0, 1, 2, 3], 4)
+    assert ([each.offset for each in ended.messages], ended.following) == ([0, 1, 2, 3], 4)
     monkeypatch.setattr(reading, "BYTES", 3000)
     assert (await part_of(batches(), 12)).following == 12
 

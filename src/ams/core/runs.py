@@ -4,6 +4,7 @@ A log stores messages so, and an answer is written so. An object for each messag
 done with it on the way, so they are made only for those who ask for single messages.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, repeat
@@ -82,6 +83,51 @@ class Runs(Sequence[Stored]):
                 return Stored(Offset(run.first + left), run.time, run.fragments[left])
             left -= len(run.fragments)
         raise IndexError(place)
+
+
+class Columns(Sequence[Stored]):
+    """Messages in offset order as columns: so very many of them are loaded, and cross from one process to another."""
+
+    __slots__ = ("fragments", "offsets", "times")
+
+    def __init__(self, offsets: "array[int]", times: "array[int]", fragments: list[Fragment]) -> None:
+        """Take arrays of 64 bits, and as many fragments."""
+        self.offsets = offsets
+        self.times = times
+        self.fragments = fragments
+
+    def extend(self, more: "Columns") -> None:
+        """Take messages in that follow these."""
+        self.offsets += more.offsets
+        self.times += more.times
+        self.fragments += more.fragments
+
+    @classmethod
+    def of(cls, messages: Sequence[Stored]) -> "Columns":
+        """Return messages as columns."""
+        if isinstance(messages, Columns):
+            return messages
+        offsets, times = array("q", [each.offset for each in messages]), array("q", [each.time for each in messages])
+        return cls(offsets, times, [each.fragment for each in messages])
+
+    def __len__(self) -> int:
+        return len(self.fragments)
+
+    def __iter__(self) -> Iterator[Stored]:
+        offsets, times = cast("Sequence[Offset]", self.offsets), cast("Sequence[Milliseconds]", self.times)
+        return map(Stored, offsets, times, self.fragments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    @overload
+    def __getitem__(self, place: int) -> Stored: ...
+    @overload
+    def __getitem__(self, place: slice) -> "Columns": ...
+    def __getitem__(self, place: int | slice) -> "Stored | Columns":
+        if isinstance(place, slice):
+            return Columns(self.offsets[place], self.times[place], self.fragments[place])
+        return Stored(Offset(self.offsets[place]), Milliseconds(self.times[place]), self.fragments[place])
 
 
 def runs_of(messages: Sequence[Stored]) -> Sequence[Run]:

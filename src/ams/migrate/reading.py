@@ -7,13 +7,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from itertools import starmap
 from typing import NamedTuple
 
-from ams.core.clock import Milliseconds
 from ams.core.errors import Unavailable
-from ams.core.messages import Fragment, Stored
-from ams.core.names import Offset
+from ams.core.messages import Stored
+from ams.core.runs import Columns
 
 PROCESSES = 2
 LONG = 10_000
@@ -27,11 +25,9 @@ Batches = AsyncIterator[Sequence[Stored]]
 
 
 class Part(NamedTuple):
-    """Messages, as columns, which cross from one process to another in a fraction of the time of rows."""
+    """Messages as one process gives them to another."""
 
-    offsets: "array[int]"
-    times: "array[int]"
-    fragments: list[Fragment]
+    messages: Columns
     following: int
     """The offset behind it."""
 
@@ -59,9 +55,9 @@ class Readers:
                 last, future = under_way.popleft()
                 part = await future
                 while True:
-                    batch = _stored(part, earliest)
+                    batch = _raised(part.messages, earliest)
                     if batch:
-                        earliest = batch[-1].time
+                        earliest = batch.times[-1]
                         yield batch
                     if part.following >= last:
                         break
@@ -79,23 +75,20 @@ class Readers:
 
 async def part_of(batches: Batches, end: int) -> Part:
     """Return the first of the messages up to `end`, as many as a part takes."""
-    part, size = Part(array("q"), array("q"), [], end), 0
+    messages, size = Columns(array("q"), array("q"), []), 0
     async for batch in batches:
-        for offset, time, fragment in batch:
-            part.offsets.append(offset)
-            part.times.append(time)
-            part.fragments.append(fragment)
-            size += len(fragment)
+        messages.extend(Columns.of(batch))
+        size += sum(len(each.fragment) for each in batch)
         if size >= BYTES:
-            return part._replace(following=part.offsets[-1] + 1)
-    return part
+            return Part(messages, messages.offsets[-1] + 1)
+    return Part(messages, end)
 
 
-def _stored(part: Part, earliest: int) -> list[Stored]:
-    """Return rows; times that are before those of the part before are raised."""
-    times = part.times
+def _raised(messages: Columns, earliest: int) -> Columns:
+    """Return messages of which none has a time before `earliest`: those of the part before may be later."""
+    times = messages.times
     for number, time in enumerate(times):
         if time >= earliest:
             break
         times[number] = earliest
-    return list(starmap(Stored, zip(map(Offset, part.offsets), map(Milliseconds, times), part.fragments, strict=True)))
+    return messages

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+from array import array
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache, partial
+from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,6 +19,7 @@ from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import Unavailable
 from ams.core.messages import Stored, batch_of_base64, message
 from ams.core.names import Offset
+from ams.core.runs import Columns
 from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
 from ams.migrate.reading import LONG, Batches, Part, Readers, part_of
 from ams.storage.export_format import Message
@@ -162,7 +165,14 @@ def read_part(servers: str, topic: str, start: int, end: int) -> Part:
 @lru_cache(1)
 def _of_process(servers: str) -> tuple[asyncio.Runner, Kafka]:
     """Connect this process to the brokers, for as long as it runs."""
-    return asyncio.Runner(), Kafka(servers)
+    running, kafka = asyncio.Runner(), Kafka(servers)
+
+    def leave() -> None:
+        running.run(kafka.stop())
+        running.close()
+
+    Finalize(None, leave, exitpriority=1)
+    return running, kafka
 
 
 async def _next(consumer: AIOKafkaConsumer, place: TopicPartition) -> Sequence[Any]:
@@ -196,7 +206,7 @@ class Record(NamedTuple):
     """By the clock of the broker."""
 
 
-class _Usual(msgspec.Struct):
+class _Usual(msgspec.Struct, gc=False):
     """What a record says as a rule."""
 
     data: str = ""
@@ -212,7 +222,7 @@ class _Usual(msgspec.Struct):
 _usual = msgspec.json.Decoder(_Usual).decode
 
 
-def stored(records: Sequence[Record], earliest: int) -> list[Stored]:
+def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
     """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
     try:
         usual = [_usual(each.value or b"") for each in records]
@@ -221,14 +231,15 @@ def stored(records: Sequence[Record], earliest: int) -> list[Stored]:
     batch = batch_of_base64(usual)
     if batch is None:
         return _stored_of_any(records, earliest)
-    found = []
-    for record, each, fragment in zip(records, usual, batch.fragments, strict=True):
-        earliest = max(_time(each.published, record.timestamp), earliest)
-        found.append(Stored(Offset(record.offset), Milliseconds(earliest), fragment))
-    return found
+    times = array("q")
+    for each, record in zip(usual, records, strict=True):
+        time = _time(each.published, record.timestamp)
+        earliest = max(earliest, time)
+        times.append(earliest)
+    return Columns(array("q", [each.offset for each in records]), times, list(batch.fragments))
 
 
-def _stored_of_any(records: Sequence[Record], earliest: int) -> list[Stored]:
+def _stored_of_any(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
     found = []
     for record in records:
         read = message_of(record.offset, record.value, record.timestamp, earliest)

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.storage.log.embedded.group_commit import Append, Packed, pack
+from ams.core.messages import Stored, message
+from ams.storage.log.embedded.group_commit import Append, Packed, loads, pack
 from ams.storage.log.embedded.record import (
     HEADER_BYTES,
     RECORD_BYTES,
@@ -142,3 +143,37 @@ def test_an_append_alone_is_stored_as_it_would_be_with_others(sizes, keyed):
     assert short.records == long.records
     assert (short.end, short.keys) == (long.end, long.keys)
     assert (short.shares[0].tail, alone.answer) == (tail, among_others.answer)
+
+
+LOADED = st.lists(st.tuples(st.integers(1, 2), st.integers(0, 1), SIZE), min_size=1, max_size=60)
+
+
+@given(LOADED, st.integers(0, 130))
+def test_what_is_loaded_keeps_offsets_and_times_and_is_counted_from_an_offset_on(given, since):
+    """Steps to the next offset and time, and sizes."""
+    messages, offset, time = [], 9, 50
+    for further, later, size in given:
+        offset, time = offset + further, time + later
+        messages.append(Stored(offset, time, message("A" * (size // 4 * 4)).fragment))
+    state = topic(1, end=10, time=50)
+    appends = list(loads(state, messages, since, lambda: None))
+
+    packed = pack({state: appends}, Open(4, "", 0, 1000, 900), 77, 100)
+
+    data, found, counted = b"".join(packed.parts), [], 0
+    for loaded_topic, loaded, positions, lengths in packed.loaded:
+        assert loaded_topic is state
+        for *placed, position, length in zip(*loaded, positions, lengths, strict=True):
+            header = decode_header(data, seed_of(4), position - 1000)
+            assert header is not None
+            assert [header.first, header.time, header.messages, header.size] == [*placed, length]
+            body = data[position - 1000 + HEADER_BYTES :][: header.body_bytes]
+            assert header.body_checksum == checksum(body, seed_of(4))
+            counted += sum(each.data_bytes for each in requests_of(header, body))
+            run = run_of(header, body, 0)
+            assert run.size <= RECORD_BYTES or len(run.fragments) == 1
+            found += run.messages
+    assert found == messages
+    assert counted == sum(len(each.fragment) - len(b'"data":""') for each in messages if each.offset >= since)
+    assert packed.shares[0].tail == Tail(offset + 1, time, 1000 + counted, 77)
+    assert packed.end == 1000 + len(data)

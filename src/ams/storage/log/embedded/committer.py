@@ -362,7 +362,7 @@ class Committer:
             share.topic.tail = share.tail
         segment.keys += packed.keys
         outcome.commit, outcome.sequence, outcome.length = self._commit, segment.sequence, segment.length
-        outcome.records, outcome.shares = packed.records, packed.shares
+        outcome.records, outcome.loaded, outcome.shares = packed.records, packed.loaded, packed.shares
         self._written(writer, now)
         self._resume()
 

@@ -2,26 +2,29 @@
 
 Small appends to a topic are put together up to a record's size, so that a pull reads few records; an append that is
 larger gets records of its own, the last of which says that it is the last. Messages that are loaded from another log
-keep their offsets and publish times: such an append has a run for each record.
+keep their offsets and publish times.
 """
 
 import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import msgspec
 
 from ams.core.clock import Milliseconds
 from ams.core.messages import Fragment, Stored, has_ordering_keys, sent_bytes
 from ams.core.names import Offset
+from ams.core.runs import Columns
 from ams.storage.log.base import NEVER, Appended, check_load
 from ams.storage.log.embedded.record import (
     HEAD,
     MAX_REQUESTS,
     RECORD_BYTES,
     Kind,
+    Loaded,
     Stamp,
     encode_loaded,
     encode_messages,
@@ -29,9 +32,6 @@ from ams.storage.log.embedded.record import (
 )
 from ams.storage.log.embedded.segment import Open, seed_of
 from ams.storage.log.embedded.topic import Tail, TopicState
-
-Loaded = tuple[Offset, Milliseconds, Sequence[Fragment]]
-"""Messages that have their offsets and publish time from another log, and share a record: the first's, and theirs."""
 
 
 class Append(msgspec.Struct, eq=False):
@@ -49,8 +49,8 @@ class Append(msgspec.Struct, eq=False):
     """`key_hash` of the key."""
     content: bytes = b""
     """`content_hash` of the messages when there is a key."""
-    loaded: Sequence[Loaded] = ()
-    """The same messages, where each of them was in another log; empty: they go to the end of the topic, and now."""
+    loaded: Loaded | None = None
+    """Where its messages were in another log; None: they go to the end of the topic, and now."""
     count_from: Offset = NEVER
     """Of those that were in another log, data bytes are counted from here on."""
     answer: Appended | None = None
@@ -98,6 +98,15 @@ class WrittenRecord(msgspec.Struct, frozen=True):
     length: int
 
 
+class LoadedRecords(NamedTuple):
+    """Records that were loaded, and where they are."""
+
+    topic: TopicState
+    loaded: Loaded
+    positions: Sequence[int]
+    lengths: Sequence[int]
+
+
 class Share(msgspec.Struct, frozen=True):
     """One topic's part of a group."""
 
@@ -119,6 +128,7 @@ class Outcome:
     length: int = 0
     """Bytes of that segment after them."""
     records: list[WrittenRecord] = field(default_factory=list)
+    loaded: list[LoadedRecords] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
     """The appends that are stored, by topic."""
     controls: list[Control] = field(default_factory=list)
@@ -138,6 +148,7 @@ class Packed:
         self.parts: list[bytes] = []
         """Records, one after the other."""
         self.records: list[WrittenRecord] = []
+        self.loaded: list[LoadedRecords] = []
         self.shares: list[Share] = []
         self.keys = 0
         """Appends with an idempotency key."""
@@ -148,7 +159,7 @@ class Packed:
     def add(self, topic: TopicState, appends: Sequence[Append], now: Milliseconds) -> None:
         """Add one topic's appends: to its end, now, or each to where it was in another log."""
         tail, first = topic.tail, appends[0]
-        if not first.loaded:
+        if first.loaded is None:
             time = now if now > tail.time else tail.time
             if len(appends) == 1 and first.size <= RECORD_BYTES:  # usual where there are many topics
                 tail = self._add_alone(topic, tail, time, first)
@@ -156,7 +167,8 @@ class Packed:
                 tail = self._add_run(topic, tail.end, time, appends, tail.published)
         else:
             for append in appends:
-                tail = self._add_loaded(topic, append, tail.published)
+                assert append.loaded is not None
+                tail = self._add_loaded(topic, append, append.loaded, tail.published)
         self.shares.append(Share(topic, appends, tail))
 
     def _add_alone(self, topic: TopicState, tail: Tail, time: Milliseconds, append: Append) -> Tail:
@@ -166,21 +178,18 @@ class Packed:
         self._add_last(topic, tail.end, time, append, append.fragments)
         return Tail(Offset(tail.end + count), time, tail.published + append.data_bytes, self._stamp.commit)
 
-    def _add_loaded(self, topic: TopicState, append: Append, published: int) -> Tail:
-        """Add an append that keeps its offsets and times, a record for each run of it; return where it ends."""
-        loaded, since = append.loaded, append.count_from
-        counted = [
-            0 if first < since else sent_bytes(run, sum(map(len, run))) for first, _, run in loaded
-        ]  # fmt: skip
-        data, lengths = encode_loaded(self._stamp, topic.id, loaded, counted, append.has_ordering_keys)
+    def _add_loaded(self, topic: TopicState, append: Append, loaded: Loaded, published: int) -> Tail:
+        """Add an append that keeps its offsets and times; return where it ends."""
+        counted = _counted(append.fragments, loaded, append.count_from)
+        data, lengths = encode_loaded(
+            self._stamp, topic.id, loaded, append.fragments, counted, append.has_ordering_keys
+        )  # fmt: skip
         self.parts.append(data)
-        records, end = self.records, self.end
-        for (first, time, run), length in zip(loaded, lengths, strict=True):
-            records.append(WrittenRecord(topic, first, time, len(run), end, length))
-            end += length
-        self.end = end
-        append.answer = Appended(loaded[0][0], len(append.fragments), time)
-        return Tail(Offset(first + len(run)), time, published + sum(counted), self._stamp.commit)
+        *positions, self.end = accumulate(lengths, initial=self.end)
+        self.loaded.append(LoadedRecords(topic, loaded, positions, lengths))
+        first, time, count = (column[-1] for column in loaded)
+        append.answer = Appended(Offset(loaded.firsts[0]), len(append.fragments), Milliseconds(time))
+        return Tail(Offset(first + count), Milliseconds(time), published + sum(counted), self._stamp.commit)
 
     def _add_run(
         self, topic: TopicState, first: Offset, time: Milliseconds, appends: Sequence[Append], published: int
@@ -282,6 +291,18 @@ def _cuts(fragments: Sequence[Fragment]) -> Iterator[int]:
         size = ends[start - 1]
 
 
+def _counted(fragments: Sequence[Fragment], loaded: Loaded, since: Offset) -> Sequence[int]:
+    """Return the data bytes of records that are counted: those from an offset on."""
+    if loaded.firsts[-1] < since:  # usual: they were counted when the log was made
+        return [0] * len(loaded.firsts)
+    counted, place = [], 0
+    for first, count in zip(loaded.firsts, loaded.counts, strict=True):
+        run = fragments[place : place + count]
+        counted.append(0 if first < since else sent_bytes(run, sum(map(len, run))))
+        place += count
+    return counted
+
+
 def loads(
     topic: TopicState,
     batch: Sequence[Stored],
@@ -294,31 +315,39 @@ def loads(
     that cannot follow those before.
     """
     check_load(batch, topic.end, topic.tail.time)
-    runs: list[Loaded] = []
-    run: list[Fragment] = []
-    size, filled, end, last = 0, 0, Offset(-1), Milliseconds(-1)
-    for offset, time, fragment in batch:
+    messages = Columns.of(batch)
+    starts: list[int] = []
+    """Where records begin."""
+    begin, size, filled, end, last = 0, 0, 0, -1, -1
+    for number, (offset, time, fragment) in enumerate(
+        zip(messages.offsets, messages.times, messages.fragments, strict=True)
+    ):
         length = len(fragment)
         if offset == end and time == last and filled + length <= RECORD_BYTES and offset != count_from:
-            run.append(fragment)
             filled += length
         else:
             if size >= LOAD_BYTES:
-                yield _load(topic, runs, size, count_from, new_answer())
-                runs, size = [], 0
-            run, filled = [fragment], length
-            runs.append((offset, time, run))
+                yield _load(topic, messages[begin:number], starts, size, count_from, new_answer())
+                begin, starts, size = number, [], 0
+            starts.append(number - begin)
+            filled = length
         size += length
-        end, last = Offset(offset + 1), time
-    if runs:
-        yield _load(topic, runs, size, count_from, new_answer())
+        end, last = offset + 1, time
+    if starts:
+        yield _load(topic, messages[begin:], starts, size, count_from, new_answer())
 
 
 def _load(
-    topic: TopicState, runs: list[Loaded], size: int, count_from: Offset, answer: "asyncio.Future[Appended]"
+    topic: TopicState,
+    messages: Columns,
+    starts: Sequence[int],
+    size: int,
+    count_from: Offset,
+    answer: "asyncio.Future[Appended]",
 ) -> Append:
-    fragments = [fragment for _, _, run in runs for fragment in run]
-    has_keys = has_ordering_keys(fragments)
+    firsts, times = ([column[start] for start in starts] for column in (messages.offsets, messages.times))
+    counts = [after - start for start, after in pairwise((*starts, len(messages)))]
     return Append(
-        topic, fragments, size, 0, answer, loaded=runs, count_from=count_from, has_ordering_keys=has_keys
+        topic, messages.fragments, size, 0, answer, loaded=Loaded(firsts, times, counts), count_from=count_from,
+        has_ordering_keys=has_ordering_keys(messages.fragments),
     )  # fmt: skip

@@ -35,7 +35,7 @@ says what retention took of a topic that has messages in several retention class
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -149,6 +149,16 @@ class Request(NamedTuple):
     note: KeyNote | None = None
 
 
+class Loaded(NamedTuple):
+    """Records of messages that have offsets and publish times from another log, as columns."""
+
+    firsts: Sequence[int]
+    """The first offset of each record; its messages follow each other without a hole."""
+    times: Sequence[int]
+    counts: Sequence[int]
+    """Messages of each."""
+
+
 def checksum(data: bytes | memoryview, seed: int) -> int:
     """Return the CRC-32 of `data`, begun with `seed`.
 
@@ -221,30 +231,36 @@ def encode_messages(
 def encode_loaded(
     stamp: Stamp,
     topic: TopicId,
-    runs: Sequence[tuple[Offset, Milliseconds, Sequence[Fragment]]],
-    counted: Sequence[int],
+    loaded: Loaded,
+    fragments: Sequence[Fragment],
+    counted: Iterable[int],
     some_have_ordering_keys: bool,
 ) -> tuple[bytes, list[int]]:
-    """Return the bytes of messages records, one for each run: first offset, time, messages; and the length of each.
+    """Return the bytes of messages records, and the length of each; `counted` are their data bytes.
 
-    `counted` are their data bytes. As a rule a run is one message: messages of other logs were published at any time.
+    As a rule a record has one message: messages of other logs were published at any time.
     """
     commit, durable, seed = stamp
     parts: list[bytes] = []
     lengths: list[int] = []
-    for (first, time, run), data_bytes in zip(runs, counted, strict=True):
+    place = 0
+    for first, time, count, data_bytes in zip(*loaded, counted, strict=True):
+        run = fragments[place : place + count]
+        place += count
         has_keys = some_have_ordering_keys and has_ordering_keys(run)
-        if len(run) > 1:
+        if count > 1:
+            head = (count, data_bytes, 0)
             lengths.append(
-                encode_messages(parts, stamp, topic, first, time, (len(run), data_bytes, 0), (), run, True, has_keys)
+                encode_messages(parts, stamp, topic, Offset(first), Milliseconds(time), head, (), run, True, has_keys)
             )
             continue
         fragment = run[0]
         size = len(fragment)
         before = _one_message(1, data_bytes, 0, size)
+        body = crc32(before, seed)
+        body = crc32(fragment, body) if size <= _SLICE else checksum(fragment, body)
         size += len(before)
         flags = _LAST | has_keys * _ORDERING_KEYS
-        body = checksum(fragment, crc32(before, seed))
         checked = _CHECKED.pack(size, body, topic, first, time, commit, durable, 1, 1, _MESSAGES, flags)
         parts += (_START.pack(MAGIC, crc32(checked, seed)), checked, before, fragment)
         lengths.append(HEADER_BYTES + size)

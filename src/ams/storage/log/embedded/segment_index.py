@@ -83,6 +83,21 @@ class Entries:
         self.positions.append(position)
         self.lengths.append(length)
 
+    def extend(
+        self,
+        firsts: Sequence[int],
+        times: Sequence[int],
+        counts: Sequence[int],
+        positions: Sequence[int],
+        lengths: Sequence[int],
+    ) -> None:
+        """Take more records."""
+        self.firsts.extend(firsts)
+        self.times.extend(times)
+        self.counts.extend(counts)
+        self.positions.extend(positions)
+        self.lengths.extend(lengths)
+
     def at(self, offset: Offset) -> int:
         """Return the number of the record that holds `offset`, or of the first one after it; `len` when past all."""
         number = bisect_right(self.firsts, offset)
@@ -118,6 +133,11 @@ class SegmentEntries:
         entries.add(first, time, count, position, length)
         if time > self.newest:
             self.newest = time
+
+    def extend(self, topic: TopicId, firsts: Sequence[int], times: Sequence[int], *rest: Sequence[int]) -> None:
+        """Take more records of one topic."""
+        self.topics.setdefault(topic, Entries()).extend(firsts, times, *rest)
+        self.note_time(Milliseconds(times[-1]))
 
     def note_time(self, time: Milliseconds) -> None:
         """Take note of the time of a record."""

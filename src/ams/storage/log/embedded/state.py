@@ -60,7 +60,7 @@ class LogState:
             self.catalog.add(Segment(kind, begun.sequence, begun.path, path, HEAD_BYTES, SegmentEntries()))
         if outcome.sequence:
             self.catalog.by_sequence[outcome.sequence].length = outcome.length
-        if outcome.records:
+        if outcome.shares:
             self._place(outcome)
             self._answer(outcome)
         if outcome.controls:
@@ -104,9 +104,12 @@ class LogState:
 
     def _place(self, outcome: Outcome) -> None:
         """Let readers find the records."""
-        add = self._index(outcome).add
+        index = self._index(outcome)
+        add = index.add
         for each in outcome.records:
             add(each.topic.id, each.first, each.time, each.messages, each.position, each.length)
+        for topic, loaded, positions, lengths in outcome.loaded:
+            index.extend(topic.id, *loaded, positions, lengths)
 
     def _answer(self, outcome: Outcome) -> None:
         """Move the ends of topics, and answer their appends."""

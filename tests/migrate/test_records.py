@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ams.migrate.records import message_of
+from ams.core.messages import Stored, message
+from ams.migrate.records import Record, message_of, stored
 from ams.storage.export_format import Message, decoded, encoded
 
 WRITTEN = 1_700_000_000_000
@@ -82,3 +83,31 @@ def test_attributes_and_data_go_over_whole(attributes: dict[str, str], data: str
     found = read(record(attributes=attributes, data=data))
 
     assert (found.attributes, found.data) == (attributes, data)
+
+
+TIMES = st.sampled_from(
+    ["2024-03-05T10:20:30.123456789Z", "2024-03-05T10:20:30.5Z", "2024-03-05T10:20:31.001Z", "2024-03-05T10:20:31", "",
+     "2024-03-05T10:20:31.1+02:00", "0001-01-01T00:00:00.000Z", "2024-13-05T10:20:31.001Z", None]
+)  # fmt: skip
+ODD_DATA = st.sampled_from(["aGVsbG8=", "", "no base64!", "aGVsbG8", 7, [1234], None, {"a": "b"}])
+RECORDS = st.lists(
+    st.builds(
+        lambda data, time, attributes: record(data=data, publishTime=time, attributes=attributes),
+        st.one_of(st.just("aGVsbG8="), ODD_DATA), TIMES,
+        st.sampled_from([None, {}, {"lang": "en"}, {"a": 1}, {"a": "\u00e9\n"}]),
+    ),
+    max_size=6,
+)  # fmt: skip
+
+
+@given(RECORDS, st.integers(0, 2**42))
+def test_many_records_at_once_are_what_each_is_alone(values: list[bytes], earliest: int) -> None:
+    expected, time = [], earliest
+    for number, value in enumerate(values):
+        found = message_of(number, value, WRITTEN, time)
+        if found is not None:
+            time = found.time
+            expected.append(Stored(number, time, message(found.data, found.attributes).fragment))
+
+    records = [Record(number, value, WRITTEN) for number, value in enumerate(values)]
+    assert list(stored(records, earliest)) == expected

@@ -241,6 +241,13 @@ def _base64_fragment(data: str, attributes: Mapping[str, str] | None) -> Fragmen
     return Fragment(b'"attributes":%b,"data":"%b"' % (_encode(attributes), data.encode()))
 
 
+def quoted_base64(data: bytes, attributes: Mapping[str, str] | None) -> Fragment:
+    """Return the fragment of a message whose data is a JSON text; raise `ValueError` for one that is not base64."""
+    if data[:1] != b'"' or not pybase64.b64decode(data[1:-1], None, True):
+        raise ValueError
+    return Fragment(b'"attributes":%b,"data":%b' % (_encode(attributes), data) if attributes else b'"data":' + data)
+
+
 def _in_order(sent: Sent) -> Fragment:
     return message(sent.data, dict(sorted((sent.attributes or {}).items())), sent.ordering_key or "").fragment
 

@@ -17,7 +17,7 @@ from aiokafka.errors import KafkaError
 
 from ams.core.clock import Milliseconds, SystemClock
 from ams.core.errors import Unavailable
-from ams.core.messages import Stored, batch_of_base64, message
+from ams.core.messages import Stored, message, quoted_base64
 from ams.core.names import Offset
 from ams.core.runs import Columns
 from ams.migrate.converting import NO_MESSAGES, Bounds, kept_for, milliseconds
@@ -209,14 +209,10 @@ class Record(NamedTuple):
 class _Usual(msgspec.Struct, gc=False):
     """What a record says as a rule."""
 
-    data: str = ""
+    data: msgspec.Raw = msgspec.Raw()
+    """JSON text, as it stands there."""
     attributes: dict[str, str] | None = None
     published: str = msgspec.field(name="publishTime", default="")
-
-    @property
-    def ordering_key(self) -> None:
-        """The reference knows none."""
-        return None
 
 
 _usual = msgspec.json.Decoder(_Usual).decode
@@ -226,17 +222,24 @@ def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
     """Return the messages of records, in order, as the log takes them; those that cannot be read are left out."""
     try:
         usual = [_usual(each.value or b"") for each in records]
-    except (msgspec.DecodeError, TypeError, UnicodeDecodeError):
+        fragments = [quoted_base64(bytes(each.data), each.attributes) for each in usual]
+    except (msgspec.DecodeError, TypeError, ValueError):
         return _stored_of_any(records, earliest)
-    batch = batch_of_base64(usual)
-    if batch is None:
-        return _stored_of_any(records, earliest)
-    times = array("q")
+    times, second, start = array("q"), "", None
     for each, record in zip(usual, records, strict=True):
-        time = _time(each.published, record.timestamp)
-        earliest = max(earliest, time)
+        said = each.published
+        if said[:20] != second:  # many messages have the same one
+            second = said[:20]
+            start = _moment(f"{second}000Z") if second[19:] == "." else None
+        digits = said[20:23]
+        if start is not None and said[-1:] == "Z" and digits.isdigit():
+            time = start + int(digits)
+        else:
+            time = _time(said, record.timestamp)
+        if time > earliest:
+            earliest = time
         times.append(earliest)
-    return Columns(array("q", [each.offset for each in records]), times, list(batch.fragments))
+    return Columns(array("q", [each.offset for each in records]), times, fragments)
 
 
 def _stored_of_any(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
@@ -288,15 +291,12 @@ def _attributes(said: Any) -> Mapping[str, str] | None:
 
 def _time(said: Any, otherwise: int) -> int:
     """Return a publish time in milliseconds, cut; `otherwise` where it says none."""
+    moment = _moment(said)
+    return max(otherwise, 0) if moment is None else moment
+
+
+def _moment(said: Any) -> int | None:
     try:
-        if said[19:20] == "." and said[-1:] == "Z" and len(said) > 23 and said[20:23].isdigit():  # as it is as a rule
-            return _second(said[:19]) + int(said[20:23])
         return max(milliseconds(datetime.fromisoformat(said)), 0)
-    except (ValueError, TypeError, IndexError):
-        return max(otherwise, 0)
-
-
-@lru_cache(64)
-def _second(said: str) -> int:
-    """Return the milliseconds of a second, UTC: many messages have the same one."""
-    return max(milliseconds(datetime.fromisoformat(said)), 0)
+    except (ValueError, TypeError):
+        return None

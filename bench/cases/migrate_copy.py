@@ -30,7 +30,7 @@ PROJECT = "8f1c0a54-0000-4000-8000-000000000001"
 
 def migrate_copy(bench: Bench) -> Iterator[Result]:
     """Yield the one result: every record has a publish time of its own."""
-    messages = bench.plan.backlog * 10 // TOPICS * TOPICS
+    messages = bench.plan.backlog * 50 // TOPICS * TOPICS
     names = [f"{PROJECT}.topic-{number}" for number in range(TOPICS)]
     with broker(bench) as servers, bench.data_folder() as folder:
         folder.mkdir()

@@ -1,8 +1,12 @@
 """Cuts that do not come to their end: whatever happens, clients are led to a service that has all there is."""
 
+import fcntl
+import os
+import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from shlex import quote
 
@@ -25,6 +29,8 @@ for _ in range(600):
 assert told.status_code == 200
 """
 IDS = [0, 1, 3, 4, 6]
+ASKED_BACK = "ams: start the old service again, then press Enter\n"
+ASKED = "ams: stop the old service on all nodes, then press Enter\n"
 
 
 def test_a_comparison_that_differs_leads_clients_back_and_says_what_differs(
@@ -104,3 +110,33 @@ def test_requests_that_the_old_service_does_not_answer_are_told_and_the_cut_goes
     assert done.returncode == 0, done.stderr
     assert "ams: 2 requests are not answered after 0.2 s" in done.stderr.splitlines()
     assert proxy.told == [HELD, NEW]
+
+
+def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
+) -> None:
+    def asked(pressed: bytes) -> tuple[int, str]:
+        words, environment = cut_words(original, tmp_path / "data", proxy, starter, stop="")
+        ours, theirs = pty.openpty()
+        with subprocess.Popen(
+            words, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+        ) as running:  # fmt: skip
+            assert running.stderr is not None
+            said = "".join(iter(lambda: running.stderr.readline(), ASKED))
+            os.write(ours, pressed[:1])
+            if pressed[1:]:
+                said += "".join(iter(lambda: running.stderr.readline(), ASKED_BACK))
+                os.write(ours, pressed[1:])
+            said += running.communicate(timeout=60)[1]
+        os.close(ours)
+        os.close(theirs)
+        return running.returncode, said
+
+    ended, said = asked(b"\x03\n")
+    assert ended == 130, said
+    assert proxy.told == [HELD, OLD]
+
+    done, said = asked(b"\n")
+    assert done == 0, said
+    assert proxy.told == [HELD, OLD, HELD, NEW]

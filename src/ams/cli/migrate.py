@@ -191,9 +191,15 @@ def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
     return Proxy(haproxy, map_file, _step) if haproxy else None
 
 
-def _ask(what: str) -> None:
-    """Wait until somebody has done something."""
+async def _ask(what: str) -> None:
+    """Wait until somebody has done something; Ctrl-C ends that."""
     note(f"ams: {what}, then press Enter")
+    loop, pressed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, pressed.set)
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(sys.stdin)
     sys.stdin.readline()
 
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -47,7 +47,7 @@ class Steps:
     """Stops the new service, should the cut fail after `start`."""
     patience: float = 60.0
     """Seconds until the new service has to answer."""
-    ask: Callable[[str], None] | None = None
+    ask: Callable[[str], Awaitable[None]] | None = None
     """Asks somebody to do what there is no command for, and returns when it is done; None: there is nobody."""
 
     def check(self) -> None:
@@ -228,7 +228,7 @@ class Held:
         if self._steps.stop:
             await run("--stop", self._steps.stop)
         elif self._steps.ask:
-            await asyncio.to_thread(self._steps.ask, f"stop the {self._service} service on all nodes")
+            await self._steps.ask(f"stop the {self._service} service on all nodes")
 
     def starts_new(self) -> None:
         """Say that the new service runs from here on, or will."""
@@ -242,9 +242,11 @@ class Held:
         elif self._is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
         if self._is_stopped and not self._steps.restore:
-            self._tell(f"the {self._service} service is stopped: start it, and lead clients to it")
-            return
-        if self._is_stopped:
+            if self._steps.ask is None:
+                self._tell(f"the {self._service} service is stopped: start it, and lead clients to it")
+                return
+            await self._steps.ask(f"start the {self._service} service again")
+        elif self._is_stopped:
             self._tell(f"starting the {self._service} service again")
             await run("--restore", self._steps.restore)
         if self._steps.proxy and self._is_held:

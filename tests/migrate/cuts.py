@@ -52,6 +52,7 @@ class HaProxy:
         self.path = str(path)
         self.told: list[str] = []
         self.under_way = [2, 1, 0]
+        self.new_is = "UP"
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(self.path)
         self._listening.listen()
@@ -69,7 +70,7 @@ class HaProxy:
     def _answer(self, command: str) -> str:
         if command == "show stat":
             left = self.under_way.pop(0) if len(self.under_way) > 1 else self.under_way[0]
-            return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,UP\n\n"
+            return f"# pxname,svname,scur,status\nold,BACKEND,{left},UP\nnew,BACKEND,0,{self.new_is}\n\n"
         if command.startswith("show map"):
             return f"0x1 service {self.told[-1].split()[-1] if self.told else 'old'}\n\n"
         self.told.append(command)

@@ -114,13 +114,15 @@ class Kept:
         self._topics = {each.kafka: (number, each) for number, each in enumerate(found.topics)}
         self.changed: dict[str, dict[int, str]] = {}
         """By topic and offset, data that is another."""
+        self.holes: dict[str, set[int]] = {}
+        """By topic, offsets of what cannot be read."""
 
     def bounds(self, topic: str) -> Bounds:
         return self._topics[topic][1].bounds
 
     async def batches(self, topic: str, start: int, end: int, earliest: int = 0) -> AsyncIterator[Sequence[Stored]]:
         number, _ = self._topics[topic]
-        changed = self.changed.get(topic, {})
+        changed, holes = self.changed.get(topic, {}), self.holes.get(topic, set())
         for first in range(start, end, 1000):
             yield [
                 Stored(
@@ -129,5 +131,6 @@ class Kept:
                     made_message(changed.get(offset, each.data), each.attributes).fragment,
                 )
                 for offset in range(first, min(first + 1000, end))
+                if offset not in holes
                 for each in [message(number, offset)]
             ]

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from pathlib import Path
 from shlex import quote
 
@@ -53,13 +54,15 @@ def test_a_comparison_that_differs_leads_clients_back_and_says_what_differs(
     assert [offset for offset, _ in read(starter.endpoint)] == IDS
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_starts_the_old_service_again_and_leads_clients_there(
     original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path, sent: signal.Signals
 ) -> None:
-    data, stopping, restored = tmp_path / "data", tmp_path / "stopping", tmp_path / "restored"
-    stop = f"touch {stopping}; exec sleep 60"
-    words, environment = cut_words(original, data, proxy, starter, "--restore", f"touch {restored}", stop=stop)
+    data, stopping, stopped, restored = (tmp_path / name for name in ("data", "stopping", "stopped", "restored"))
+    stop = f"touch {stopping}; sleep 2; touch {stopped}"
+    words, environment = cut_words(
+        original, data, proxy, starter, "--restore", f"test -e {stopped} && touch {restored}", stop=stop
+    )
     with subprocess.Popen(
         words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:  # fmt: skip
@@ -75,6 +78,29 @@ def test_a_signal_in_the_middle_starts_the_old_service_again_and_leads_clients_t
     done = cut(original, data, proxy, starter)
     assert done.returncode == 0, done.stderr
     assert [offset for offset, _ in read(starter.endpoint)] == IDS
+
+
+def test_ctrl_c_while_haproxy_does_not_see_the_new_service_undoes_all(
+    original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path
+) -> None:
+    proxy.new_is = "DOWN"
+    restored = tmp_path / "restored"
+    words, environment = cut_words(
+        original, tmp_path / "data", proxy, starter, "--restore", f"touch {restored}", "--stop-new", "exit 3"
+    )
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:  # fmt: skip
+        assert running.stderr is not None
+        "".join(iter(running.stderr.readline, "ams: trying every token\n"))
+        time.sleep(2)
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=30)
+
+    assert running.returncode == 130, said
+    assert "ams: the command of --stop-new ended with 3" in said.splitlines()  # and all the rest is done
+    assert restored.exists()
+    assert proxy.told == [HELD, OLD]
 
 
 @pytest.mark.parametrize("step", ["stop", "start", "behind the start"])

@@ -1,8 +1,13 @@
 """Reading in processes: what comes out is what one would read alone, however it is cut into parts."""
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from array import array
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +81,42 @@ async def test_a_process_that_is_killed_is_told() -> None:
                 pass
     finally:
         readers.close()
+
+
+READING = """
+import asyncio
+from functools import partial
+from ams.migrate.reading import Readers
+from tests.migrate.test_reading import held
+
+async def read():
+    async for _ in Readers().batches(held, 0, 10, earliest=0):
+        pass
+
+if __name__ == "__main__":
+    asyncio.run(read())
+"""
+
+
+def held(start: int, end: int) -> Part:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+    raise AssertionError
+
+
+def test_processes_end_with_the_one_that_was_killed(tmp_path: Path) -> None:
+    program = tmp_path / "reading.py"
+    program.write_text(READING)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as running:
+        assert running.stdout is not None
+        reader = int(running.stdout.readline())
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+
+    until = time.monotonic() + 30
+    while Path(f"/proc/{reader}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)

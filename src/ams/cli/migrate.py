@@ -3,11 +3,12 @@
 import asyncio
 import signal
 import sys
+import termios
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,6 +20,7 @@ from ams.cli.installation import Config, Progress, installation, settings_of
 from ams.cli.migrate_authn import MongoDB, migrate_authn
 from ams.cli.output import Format, columns, fields, note, printable, write
 from ams.cli.shadow import shadow
+from ams.core.errors import Unusable
 from ams.core.settings import environment
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from ams.migrate.sources import Source as OldSource
     from ams.migrate.verifying import Verified
     from ams.migrate.writing import Plan
+
+T = TypeVar("T")
 
 app = Group(
     "ams migrate plan --mongodb mongodb://db.example:27017 --kafka kafka.example:9092",
@@ -139,11 +143,10 @@ def cut(
     need("migrate")
     from ams.migrate.cutting import NewService, Steps, cut
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
     ask = _ask if sys.stdin.isatty() else None
     steps = Steps(_proxy(haproxy, map_file), drain, stop, start, restore, stop_new, patience, ask)
     service = NewService(session.client, session.token, session.ca)
-    done = asyncio.run(cut(_move(source, data, config), service, steps, Progress("copied").tell, _step))
+    done = _run(cut(_move(source, data, config), service, steps, Progress("copied").tell, _step))
     counts = {**done.plan.counts, "message": done.plan.messages, "copied now": done.copied.messages}
     _tell(done.plan, {**counts, "milliseconds held": round(done.seconds * 1000)}, session.output)
 
@@ -170,7 +173,6 @@ def back(
     from ams.migrate.back import back
     from ams.migrate.cutting import Steps
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it is undone as by Ctrl-C
     steps = Steps(_proxy(haproxy, map_file), drain, start=start)
 
     async def work() -> "Returned":
@@ -180,7 +182,7 @@ def back(
         finally:
             await there.close()
 
-    done = asyncio.run(work())
+    done = _run(work())
     counts = {"messages": done.messages, "positions": done.positions}
     _write(done.oddities, counts, session.output)
 
@@ -191,8 +193,20 @@ def _proxy(haproxy: str, map_file: str) -> "Proxy | None":
     return Proxy(haproxy, map_file, _step) if haproxy else None
 
 
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Run what is undone when it is broken off: by Ctrl-C, and in the same way by a terminal that is gone."""
+
+    async def working() -> T:
+        for sent in (signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(sent, signal.raise_signal, signal.SIGINT)
+        return await work
+
+    return asyncio.run(working())
+
+
 async def _ask(what: str) -> None:
     """Wait until somebody has done something; Ctrl-C ends that."""
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was pressed before is no answer
     note(f"ams: {what}, then press Enter")
     loop, pressed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sys.stdin, pressed.set)
@@ -200,7 +214,8 @@ async def _ask(what: str) -> None:
         await pressed.wait()
     finally:
         loop.remove_reader(sys.stdin)
-    sys.stdin.readline()
+    if not sys.stdin.readline():
+        raise Unusable("nobody answers")
 
 
 def _step(step: str) -> None:

@@ -114,6 +114,8 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
         return Unreachable(f"no answer from {endpoint} in time", sent=sent)
     if not isinstance(error, httpx.TransportError):
         return NotAms(f"{endpoint} does not answer as AMS")
+    if isinstance(error, httpx.LocalProtocolError):  # its text quotes what cannot be sent
+        return Unreachable(f"cannot ask {endpoint}: the request cannot be sent", sent=False)
     text = str(error)
     if endpoint.startswith("http:") and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
         return Unreachable(f"cannot reach {endpoint}: the connection was closed without an answer; is it https?")
@@ -125,9 +127,14 @@ def failure(error: httpx.HTTPError, endpoint: str) -> Unreachable:
     return Unreachable(f"cannot reach {endpoint}: {text or type(error).__name__}", sent=sent)
 
 
+def fits_header(token: str) -> bool:
+    """Whether a header can hold a token; another one can be given in the query alone."""
+    return token.isascii() and token.isprintable() and token == token.strip()
+
+
 def _headers(token: str) -> dict[str, str]:
     # Checked here because an error from deeper down would quote the token.
-    if not token.isascii() or not token.isprintable():
+    if not fits_header(token):
         raise InvalidInput("the token holds characters that no token has")
     # The type also without a body: push servers always sent it, and what stands before a service may look at it.
     agent = {"user-agent": f"ams-client/{__version__}", "content-type": "application/json"}

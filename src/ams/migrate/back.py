@@ -63,27 +63,20 @@ async def back(
 
     `source` opens what the old one has, `old` and `new` ask both as a service_admin. Broken off, it can be done again.
     """
-    async with holding("new", steps, tell) as held:
+    async with holding("new", steps, tell) as held, source() as opened:
         await held.begin(all_answered=True)
         if steps.start:
             tell("starting the old service")
             await run("--start", steps.start)
         tell("looking whether the way back is open")
-        async with source() as opened:
-            documents = await opened.documents()
-            returning = _Returning(new, old, opened, plan(documents, opened.messages), progress)
-            return await _lead_back(returning, steps, tell)
-
-
-async def _lead_back(returning: "_Returning", steps: Steps, tell: Tell) -> Returned:
-    since = await returning.look()
-    tell("giving messages and positions to the old service")
-    returned = await returning.give(since)
-    await returning.check_still(since)
-    if steps.proxy:
-        tell("leading clients to the old service")
-        steps.proxy.lead("old")
-    return returned
+        documents = await opened.documents()
+        returning = _Returning(new, old, opened, plan(documents, opened.messages), progress)
+        since = await returning.look()
+        tell("giving messages and positions to the old service")
+        returned = await returning.give(since)
+        await returning.check_still(since)
+        await held.lead("old")
+        return returned
 
 
 class _Returning:
@@ -101,8 +94,11 @@ class _Returning:
         return [each for each in found if each is not None]
 
     async def check_still(self, since: Sequence[_Since]) -> None:
-        """Raise `Unusable` when somebody has published here meanwhile."""
+        """Raise `Unusable` when somebody has published here meanwhile, or the old service has something else."""
+        await self._source.look()
         for topic, _, end in since:
+            if self._source.messages.bounds(topic.kafka).end != end:
+                raise Unusable(f"{topic.what} has not what was given to it: it has several partitions, or is used")
             if (await self._ask(wire.get_topic_offsets(topic.line.project, topic.line.name))).max != end:
                 raise Unusable(f"{topic.what} grows here, past the proxy: find out by whom, and do it again")
 

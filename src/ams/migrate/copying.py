@@ -250,7 +250,8 @@ class Copying:
             raise MadeAgain
         note, copied = self._notes.topics[topic_id_text(place)], 0
         is_whole = bounds.end == topic.bounds.end
-        if is_whole and (not self._is_filled or note.stand_in == bounds.end - 1):
+        # Whether it is the same topic was seen a moment ago, in the round before clients were held.
+        if is_whole and ((at_end and not self._is_filled) or note.stand_in == bounds.end - 1):
             return 0
         last = await self._last(place, bounds.end)
 

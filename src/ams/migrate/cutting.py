@@ -5,12 +5,13 @@ Whatever fails before clients are led to the new service, they are led to the ol
 
 import asyncio
 import contextlib
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ams.app.moving.exporting import Installation, Progress
 from ams.client import Client, wire
@@ -19,7 +20,7 @@ from ams.core.errors import Unusable
 from ams.migrate.copying import Copied, Copying
 from ams.migrate.proxy import Proxy, Service
 from ams.migrate.sources import Source
-from ams.migrate.verifying import Difference, Verified, compare_served, compare_stored
+from ams.migrate.verifying import Difference, compare_served, compare_stored
 from ams.migrate.writing import Plan, plan
 
 Tell = Callable[[str], None]
@@ -87,7 +88,6 @@ class Cut(NamedTuple):
 
     plan: Plan
     copied: Copied
-    verified: Verified
     seconds: float
     """For which clients were held."""
 
@@ -107,7 +107,7 @@ async def _round(old: Source, copying: Copying) -> tuple[Plan, Copied]:
 async def cut(move: Move, service: NewService, steps: Steps, progress: Progress, tell: Tell) -> Cut:
     """Let the new service take the place of the old one. Raises `Unusable`, `Unavailable`, `ClientError`."""
     steps.check()
-    async with move.old() as old, holding("old", steps, tell) as held:
+    async with holding("old", steps, tell) as held, move.old() as old:
         async with move.new() as target:
             copying = Copying(target, move.folder, old.messages, progress)
             tell("copying what is new, while the old service goes on")
@@ -118,24 +118,19 @@ async def cut(move: Move, service: NewService, steps: Steps, progress: Progress,
                 await held.stop()
             tell("copying the rest: messages, users, topics, positions")
             found, copied = await _finish(old, copying)
-            await _check_stored(found, target)
+            _check(await compare_stored(found.found, target, old.messages))
         if move.by_api:
             await _check_still(old, found)
             await held.stop()
-        held.starts_new()
+        held.note_new_starts()
         await _start(service.client, steps, tell)
         tell("trying every token")
-        verified = await compare_served(found.found, service.client, service.ca)
-        _check(verified.differences)
+        _check(await compare_served(found.found, service.client, service.ca))
         if not move.by_api:
             await _check_still(old, found)
-        if steps.proxy:
-            steps.proxy.wait_until_up("new", steps.patience)
-    if steps.proxy:  # from here on clients may have used the new service: there is no way back but `back`
-        tell("leading clients to the new service")
-        steps.proxy.lead("new")
-    Copying.end(move.folder)
-    return Cut(found, copied, verified, time.monotonic() - began)
+        await held.lead("new", steps.patience)  # clients may use it from here on: there is no way back but `back`
+        Copying.end(move.folder)
+        return Cut(found, copied, time.monotonic() - began)
 
 
 async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
@@ -144,18 +139,12 @@ async def _finish(old: Source, copying: Copying) -> tuple[Plan, Copied]:
     return found, await copying.finish(found)
 
 
-async def _check_stored(found: Plan, target: Installation) -> None:
-    """Raise `Unusable` when what was stored is not all there is."""
-    young = {each.kafka: each.bounds.young for each in found.found.topics if each.bounds.young is not None}
-    _check(await compare_stored(found.found, target, young))
-
-
 async def _check_still(old: Source, found: Plan) -> None:
     """Raise `Unusable` when something came to the old service meanwhile."""
     await old.look()
     for topic in found.found.topics:
         if old.messages.bounds(topic.kafka).end != topic.bounds.end:
-            raise Unusable(f"{topic.what} grows: somebody still publishes to the old service, past the proxy")
+            raise Unusable(f"{topic.what} changed: somebody still uses the old service, past the proxy")
 
 
 async def _start(service: Client, steps: Steps, tell: Tell) -> None:
@@ -194,16 +183,22 @@ def _check(differences: Sequence[Difference]) -> None:
 
 
 class Held:
-    """A service whose clients are held, and that may be stopped meanwhile."""
+    """A service whose clients are held, and that may be stopped meanwhile.
+
+    Raises `Unusable` when clients are led to another service already.
+    """
 
     def __init__(self, service: Service, steps: Steps, tell: Tell) -> None:
         self._service: Service = service
         self._steps = steps
         self._tell = tell
-        # A run that was killed may have left clients held, and the service stopped.
-        self._is_held = steps.proxy is not None and steps.proxy.where() == "held"
-        self._is_stopped = self._is_held and bool(steps.stop)
-        self._is_new_started = False
+        where = steps.proxy.where() if steps.proxy else service
+        if where not in (service, "held"):
+            raise Unusable(f"clients are led to the {where} service already")
+        # A run that was killed may have left clients held, and the old service stopped.
+        self._is_held = where == "held"
+        self._is_stopped = self._is_held and service == "old"
+        self._is_new_started = self._is_over = False
 
     async def begin(self, *, all_answered: bool) -> None:
         """Hold its clients, and let it answer what it has; `all_answered` says that it has to."""
@@ -213,7 +208,7 @@ class Held:
         self._is_held = True
         self._tell("holding clients")
         proxy.lead("held")
-        left = proxy.drain(self._service, self._steps.drain)
+        left = await proxy.drain(self._service, self._steps.drain)
         if left and all_answered:
             raise Unusable(
                 f"{left} requests are not answered after {self._steps.drain:g} s: try again, or a longer --drain"
@@ -230,28 +225,63 @@ class Held:
         elif self._steps.ask:
             await self._steps.ask(f"stop the {self._service} service on all nodes")
 
-    def starts_new(self) -> None:
+    def note_new_starts(self) -> None:
         """Say that the new service runs from here on, or will."""
         self._is_new_started = True
 
+    async def lead(self, service: Service, patience: float = 0.0) -> None:
+        """Lead clients to the other service, and never back; haproxy has to see it serve within `patience` seconds."""
+        proxy = self._steps.proxy
+        if proxy is not None:
+            if patience:
+                await proxy.wait_until_up(service, patience)
+            self._tell(f"leading clients to the {service} service")
+            proxy.lead(service)
+        self._is_over = True
+
     async def undo(self) -> None:
-        """Start it again, and lead clients to it; the new service, which has nobody, ends."""
+        """Start it again, and lead clients to it; the new service, which has nobody, ends.
+
+        A step that fails is told, and the next one is done all the same.
+        """
+        if self._is_over:
+            return
         if self._is_new_started and self._steps.stop_new:
             self._tell("stopping the new service")
-            await run("--stop-new", self._steps.stop_new)
+            with self._told():
+                await run("--stop-new", self._steps.stop_new)
         elif self._is_new_started:
             self._tell("stop the new service, if it runs, before you try again")
-        if self._is_stopped and not self._steps.restore:
-            if self._steps.ask is None:
-                self._tell(f"the {self._service} service is stopped: start it, and lead clients to it")
-                return
-            await self._steps.ask(f"start the {self._service} service again")
-        elif self._is_stopped:
+        runs = False
+        with self._told():
+            runs = await self._start_again()
+        if not runs:
+            self._tell(f"the {self._service} service may be stopped: start it, and lead clients to it")
+        elif self._steps.proxy and self._is_held:
+            self._tell(f"leading clients to the {self._service} service again")
+            with self._told():
+                self._steps.proxy.lead(self._service)
+
+    async def _start_again(self) -> bool:
+        """Return whether it runs."""
+        if not self._is_stopped:
+            return True
+        if self._steps.restore:
             self._tell(f"starting the {self._service} service again")
             await run("--restore", self._steps.restore)
-        if self._steps.proxy and self._is_held:
-            self._tell(f"leading clients to the {self._service} service again")
-            self._steps.proxy.lead(self._service)
+            return True
+        if self._steps.ask is None:
+            return False
+        await self._steps.ask(f"start the {self._service} service again")
+        return True
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what fails, and go on."""
+        try:
+            yield
+        except Unusable as error:
+            self._tell(str(error))
 
 
 @contextlib.asynccontextmanager
@@ -261,19 +291,34 @@ async def holding(service: Service, steps: Steps, tell: Tell) -> AsyncIterator[H
     try:
         yield held
     except BaseException:
-        await held.undo()
+        await _to_its_end(held.undo())
         raise
 
 
-async def run(name: str, command: str) -> None:
-    """Run the command of an option by the shell; raise `Unusable` when it fails."""
-    process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do something whole, whatever cancels it; Ctrl-C does nothing meanwhile."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    task = asyncio.ensure_future(work)
     try:
-        code = await process.wait()
-    except asyncio.CancelledError:  # it must not go on while what it did is undone
-        with contextlib.suppress(ProcessLookupError):  # Ctrl-C ends it too
-            process.terminate()
-        await process.wait()
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):  # one that came before
+                await asyncio.shield(task)
+        task.result()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def run(name: str, command: str) -> None:
+    """Run the command of an option by the shell; raise `Unusable` when it fails.
+
+    What cancels it waits for its end: what undoes it must not be done at the same time.
+    """
+    process = await asyncio.create_subprocess_shell(command, stdout=sys.stderr)
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        code = await asyncio.shield(ended)
+    except asyncio.CancelledError:
+        await ended
         raise
     if code:
         raise Unusable(f"the command of {name} ended with {code}")

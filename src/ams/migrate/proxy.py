@@ -3,6 +3,7 @@
 A map with one key, `service`, says where to: `old`, `held` or `new` (`deploy/haproxy/move.cfg`).
 """
 
+import asyncio
 import csv
 import os
 import socket
@@ -58,7 +59,7 @@ class Proxy:
         """Return how many requests a service has not answered yet."""
         return int(self._backend(service)["scur"])
 
-    def wait_until_up(self, service: Service, seconds: float) -> None:
+    async def wait_until_up(self, service: Service, seconds: float) -> None:
         """Wait until haproxy, by its own checks, takes a service for one that serves; raise `Unusable` else."""
         until = time.monotonic() + seconds
         while self._backend(service)["status"] != "UP":
@@ -66,7 +67,7 @@ class Proxy:
                 raise Unusable(
                     f"haproxy does not see the {service} service serve: see its log, and the checks it makes"
                 )
-            time.sleep(PAUSE)
+            await asyncio.sleep(PAUSE)
 
     def _backend(self, service: Service) -> dict[str, str]:
         for row in csv.DictReader(self._ask("show stat").lstrip("# ").splitlines()):
@@ -74,11 +75,11 @@ class Proxy:
                 return row
         raise Unusable(f"haproxy has no backend {service}")
 
-    def drain(self, service: Service, seconds: float) -> int:
+    async def drain(self, service: Service, seconds: float) -> int:
         """Wait until a service has answered all it has; return how many requests it has not after `seconds`."""
         until = time.monotonic() + seconds
-        while (left := self.under_way(service)) and time.monotonic() < until:
-            time.sleep(PAUSE)
+        while (left := self.under_way(service)) and time.monotonic() < until:  # noqa: ASYNC110 - haproxy only answers
+            await asyncio.sleep(PAUSE)
         return left
 
     def _ask(self, command: str) -> str:

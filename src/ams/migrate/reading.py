@@ -2,11 +2,15 @@
 
 import asyncio
 import multiprocessing
+import os
+import signal
+import threading
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import aclosing
 from typing import NamedTuple
 
 from ams.core.errors import Unavailable
@@ -21,7 +25,7 @@ MESSAGES = 20_000
 BYTES = 32 * 2**20
 """Of a part's messages, after which it ends early."""
 
-Batches = AsyncIterator[Sequence[Stored]]
+Batches = AsyncGenerator[Sequence[Stored], None]
 
 
 class Part(NamedTuple):
@@ -36,7 +40,7 @@ class Readers:
     """Processes that each call `read(START, END)`, a function of a module with its arguments, for part after part."""
 
     def __init__(self) -> None:
-        self._pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"))
+        self._pool = ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn"), _begin)
 
     async def batches(self, read: Callable[[int, int], Part], start: int, end: int, earliest: int) -> Batches:
         """Yield the messages from `start` up to `end`, in order, none with a time before `earliest`."""
@@ -73,14 +77,28 @@ class Readers:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _begin() -> None:
+    """Let a process end with the one that started it, however that ends, and leave Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
 async def part_of(batches: Batches, end: int) -> Part:
     """Return the first of the messages up to `end`, as many as a part takes."""
     messages, size = Columns(array("q"), array("q"), []), 0
-    async for batch in batches:
-        messages.extend(Columns.of(batch))
-        size += sum(len(each.fragment) for each in batch)
-        if size >= BYTES:
-            return Part(messages, messages.offsets[-1] + 1)
+    async with aclosing(batches):
+        async for batch in batches:
+            messages.extend(Columns.of(batch))
+            size += sum(len(each.fragment) for each in batch)
+            if size >= BYTES:
+                return Part(messages, messages.offsets[-1] + 1)
     return Part(messages, end)
 
 

@@ -223,7 +223,7 @@ def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
     try:
         usual = [_usual(each.value or b"") for each in records]
         fragments = [quoted_base64(bytes(each.data), each.attributes) for each in usual]
-    except (msgspec.DecodeError, TypeError, ValueError):
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         return _stored_of_any(records, earliest)
     times, second, start = array("q"), "", None
     for each, record in zip(usual, records, strict=True):
@@ -232,7 +232,7 @@ def stored(records: Sequence[Record], earliest: int) -> Sequence[Stored]:
             second = said[:20]
             start = _moment(f"{second}000Z") if second[19:] == "." else None
         digits = said[20:23]
-        if start is not None and said[-1:] == "Z" and digits.isdigit():
+        if start and said[-1:] == "Z" and digits.isascii() and digits.isdigit():
             time = start + int(digits)
         else:
             time = _time(said, record.timestamp)
@@ -263,7 +263,7 @@ def message_of(offset: int, value: bytes | None, written: int, earliest: int) ->
         said = _decode(value or b"")
         if isinstance(said, str):  # JSON text within JSON, by the reference's own tool for moving
             said = _decode(said)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(said, Mapping):
         return None

@@ -6,7 +6,7 @@ from urllib.parse import quote
 import httpx
 
 from ams.client.errors import NotAuthenticated
-from ams.client.transport import base, failure, httpx_arguments, trust
+from ams.client.transport import base, failure, fits_header, httpx_arguments, trust
 from ams.migrate.comparing import Answer
 
 AT_ONCE = 4
@@ -60,7 +60,7 @@ class Side:
 
     async def ask_as(self, target: str, token: str) -> Answer:
         """Ask with a token, where the service reads it. Raises `Unreachable`, `TooLarge`."""
-        if self._in_query or not (token.isascii() and token.isprintable()):  # no header can hold it
+        if self._in_query or not fits_header(token):
             return await self._get(f"{target}{'&' if '?' in target else '?'}key={quote(token, safe='')}", {})
         return await self._get(target, {"x-api-key": token})
 

@@ -14,14 +14,14 @@ import msgspec
 from ams.app.moving.exporting import Installation
 from ams.client import Client, wire
 from ams.client.errors import Refused
-from ams.core.clock import publish_time
+from ams.client.transport import fits_header
+from ams.core.clock import SystemClock, publish_time
 from ams.core.names import Offset, SubscriptionId, TopicId
 from ams.migrate.asking import each_of
 from ams.migrate.comparing import different, read_of
-from ams.migrate.converting import Bounds, Converted, MovedTopic
+from ams.migrate.converting import Bounds, Converted, MovedTopic, kept_for
 from ams.migrate.side import AT_ONCE, Side, TooLarge
 from ams.migrate.sources import Messages
-from ams.migrate.writing import messages_of
 from ams.storage.cursors.base import TopicOffset
 from ams.storage.export_format import Subscription, User
 
@@ -30,6 +30,8 @@ A = TypeVar("A")
 
 MESSAGES = 1_000
 """Asked of the service at once."""
+MARGIN = 3_600_000
+"""Milliseconds for which a message is kept still, so that nobody minds when it is gone already."""
 MISSING = "is not there"
 REQUESTS = 8
 """Under way at once, each in a thread: for many small requests they take a third of the time of an event loop."""
@@ -122,14 +124,11 @@ async def _answered(each: Asked, old: Side, new: Side) -> list[Difference]:
     return [Difference(f"{each.what}: {kind.where}", kind.old, kind.new) for kind in kinds]
 
 
-async def compare_stored(
-    found: Converted, stored: Installation, young: Mapping[str, int] | None = None
-) -> list[Difference]:
+async def compare_stored(found: Converted, stored: Installation, kafka: Messages) -> list[Difference]:
     """Compare topics and positions with what was stored of them, in an installation that nobody serves.
 
-    That takes a few reads, where asking a service takes a request for each. Messages that are older than their topic
-    keeps them may be missing: `young` says, by the names of topics in Kafka, the first offset that is not; where it
-    says nothing, what is missing at the beginning of a topic is taken for old.
+    That takes a few reads, where asking a service takes a request for each. Raises `Unavailable` where messages cannot
+    be read.
     """
     topics = await stored.registry.tallies.all()
     projects = {each.project_id: each.project for each in topics}
@@ -144,8 +143,7 @@ async def compare_stored(
     for topic in found.topics:
         log = logs.get((topic.line.project, topic.line.name))
         has = Bounds(*bounds[log]) if log and log in bounds else None
-        latest = max(topic.bounds.first, (young or {}).get(topic.kafka, topic.bounds.end))
-        if has is None or has.end != topic.bounds.end or has.first > latest:
+        if has is None or has.end != topic.bounds.end or await _lacks(topic, has.first, kafka):
             differences.append(Difference(topic.what, _bounds(topic.bounds), _bounds(has) if has else MISSING))
     for each in _standing(found):
         subscription, log = subscriptions.get((each.project, each.name)), logs.get((each.project, each.topic))
@@ -156,16 +154,31 @@ async def compare_stored(
     return differences
 
 
-async def compare_served(found: Converted, client: Client, ca: str | None) -> Verified:
+async def _lacks(topic: MovedTopic, first: int, kafka: Messages) -> bool:
+    """Whether messages before `first` are missing that can be read, and that the topic still keeps."""
+    oldest, since = topic.bounds.young, _since(topic)
+    if oldest is None or first <= oldest:
+        return False
+    batches = kafka.batches(topic.kafka, max(oldest, kafka.bounds(topic.kafka).first), first)
+    return any([each.time >= since async for batch in batches for each in batch])
+
+
+def _since(topic: MovedTopic) -> int:
+    """Return when the messages were published that a topic keeps now, but for those that it will not for long."""
+    if topic.bounds.young is None:
+        return 0
+    kept = kept_for(topic.bounds.age)
+    return SystemClock().wall() - kept + min(MARGIN, kept // 10)
+
+
+async def compare_served(found: Converted, client: Client, ca: str | None) -> list[Difference]:
     """Compare with what a service answers, as long as nobody used it, for the moment before clients are led to it.
 
     Every token, whose it is and what it may do, and where one subscription of each project stands: `compare_stored` has
     seen the others. `client` is an administrator's. Raises a `ClientError` where the service cannot be asked.
     """
     some = {each.project: each for each in _standing(found)}
-    differences = await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
-    messages = sum(each.bounds.end - each.bounds.first for each in found.topics)
-    return Verified(len(found.users), len(found.topics), messages, len(found.subscriptions), differences)
+    return await asyncio.to_thread(lambda: [*_users(found, client, ca), *_places(client, list(some.values()))])
 
 
 def _each(items: Iterable[T], ask: Callable[[T], A]) -> list[A]:
@@ -200,7 +213,7 @@ def _users(found: Converted, client: Client, ca: str | None) -> Iterator[Differe
 
 def _with_token(call: wire.Call[T], token: str) -> wire.Call[T]:
     """Return a call of somebody else. What no header can hold was given in the query by those who had it."""
-    if token.isascii() and token.isprintable():
+    if fits_header(token):
         return replace(call, headers={**call.headers, "x-api-key": token})
     return replace(call, query={**call.query, "key": token})
 
@@ -257,12 +270,11 @@ async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[st
     place = topic.line.project, topic.line.name
     try:
         oldest = (await asyncio.to_thread(client.call, wire.get_topic_offsets(*place))).min
-        first = oldest if oldest <= (topic.bounds.young or 0) else topic.bounds.first
-        new = asyncio.ensure_future(asyncio.to_thread(_new, topic, first, client))
+        new = asyncio.ensure_future(asyncio.to_thread(_new, topic, oldest, client))
     except Refused as error:
         return _bounds(topic.bounds), error.message, 0
     try:
-        old = await _old(topic, first, kafka)
+        old = await _old(topic, oldest, kafka)
         return str(old), str(await new), old.count
     except Refused as error:
         return str(old), error.message, old.count
@@ -270,19 +282,19 @@ async def _topic(topic: MovedTopic, kafka: Messages, client: Client) -> tuple[st
         new.cancel()
 
 
-async def _old(topic: MovedTopic, first: int, kafka: Messages) -> "_Sum":
-    old = _Sum()
-    async for batch in messages_of(topic, kafka, []):
-        kept = batch if batch[0].offset >= first else [each for each in batch if each.offset >= first]
+async def _old(topic: MovedTopic, oldest: int, kafka: Messages) -> "_Sum":
+    old, since = _Sum(topic), _since(topic)
+    async for batch in kafka.batches(topic.kafka, topic.bounds.first, topic.bounds.end):
+        kept = [each for each in batch if each.offset >= oldest or each.time >= since]
         bodies = _bodies(b"[%b]" % b",".join([b"{%b}" % each.fragment for each in kept]))
         pairs = zip(kept, bodies, strict=True)
         old.add([(each.offset, publish_time(each.time), body.attributes, body.data) for each, body in pairs])
     return old
 
 
-def _new(topic: MovedTopic, first: int, client: Client) -> "_Sum":
-    new = _Sum()
-    place, following = (topic.line.project, topic.line.name), max(first, topic.bounds.first)
+def _new(topic: MovedTopic, oldest: int, client: Client) -> "_Sum":
+    new = _Sum(topic)
+    place, following = (topic.line.project, topic.line.name), max(oldest, topic.bounds.first)
     while following < topic.bounds.end:
         stop = min(following + MESSAGES, topic.bounds.end)
         read = client.call(wire.read_topic(*place, start=following, stop=stop, most=MESSAGES))
@@ -301,14 +313,20 @@ _lines = msgspec.json.Encoder(order="deterministic").encode_lines
 
 
 class _Sum:
-    """A count and a hash of messages, however they come in batches."""
+    """A count and a hash of messages, however they come in batches.
 
-    def __init__(self) -> None:
+    An empty one at the very end is passed over: it may stand for a record that cannot be read.
+    """
+
+    def __init__(self, topic: MovedTopic) -> None:
+        self._last = topic.bounds.end - 1
         self.count = 0
         self._hash = hashlib.sha256()
 
     def add(self, messages: Sequence[tuple[int, str, Mapping[str, str], str]]) -> None:
         """Take messages in: offset, publish time, attributes and data."""
+        if messages and messages[-1][0] == self._last and not any(messages[-1][2:]):
+            messages = messages[:-1]
         self.count += len(messages)
         self._hash.update(_lines(messages))
 

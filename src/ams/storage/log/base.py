@@ -211,10 +211,9 @@ def check_key(key: str) -> None:
         raise InvalidInput(f"An idempotency key has 1 to {MAX_KEY} characters")
 
 
-def check_load(batch: Sequence[Stored], end: Offset, time: Milliseconds) -> None:
+def check_load(batch: Columns, end: Offset, time: Milliseconds) -> None:
     """Raise `InvalidInput` for messages that cannot be loaded behind those up to `end`, the last of them of `time`."""
-    columns = Columns.of(batch)
-    offsets, times = columns.offsets, columns.times
+    offsets, times = batch.offsets, batch.times
     if all(map(lt, chain((end - 1,), offsets), offsets)) and all(map(le, chain((time,), times), times)):
         return
     for each in batch:

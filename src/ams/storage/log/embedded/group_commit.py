@@ -314,8 +314,8 @@ def loads(
     A record has messages of one time, without a hole, that are all counted or none. Raises `InvalidInput` for messages
     that cannot follow those before.
     """
-    check_load(batch, topic.end, topic.tail.time)
     messages = Columns.of(batch)
+    check_load(messages, topic.end, topic.tail.time)
     starts: list[int] = []
     """Where records begin."""
     begin, size, filled, end, last = 0, 0, 0, -1, -1

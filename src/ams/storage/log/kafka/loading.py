@@ -14,6 +14,7 @@ from ams.core.clock import Milliseconds
 from ams.core.errors import InvalidInput, LogUnavailable
 from ams.core.messages import Stored, parse
 from ams.core.names import Offset
+from ams.core.runs import Columns
 from ams.storage.log.base import check_load
 from ams.storage.log.kafka.administration import alter, delete_records, describe
 from ams.storage.log.kafka.batches import Record, upper_size
@@ -62,7 +63,7 @@ class Loader:
         is_empty = oldest == end
         async with self._given_times(partition):
             async for batch in batches:
-                check_load(batch, end, time)
+                check_load(Columns.of(batch), end, time)
                 for part in _parts(batch, end, time):
                     await self._send(partition, part)
                 if not batch:

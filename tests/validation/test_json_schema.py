@@ -128,12 +128,12 @@ def test_any_bytes_are_valid_or_refused(data: bytes) -> None:
 
 def test_a_pattern_of_powers_is_quick_on_a_long_text() -> None:
     schema = JsonSchema({"pattern": "^(a+)+$"})
-    started = time.monotonic()
+    started = time.process_time()
 
     with pytest.raises(InvalidInput, match="Does not match pattern"):
         schema.check(0, json.dumps("a" * 10_000 + "!").encode(), Budget())
 
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 @pytest.mark.parametrize("pattern", ["(?=a)b", r"(a)\1", "(?<!a)b", "((a{0,1000}){0,1000}){0,1000}", "("])
@@ -212,12 +212,12 @@ def test_a_schema_of_too_many_ways_is_refused(schema: dict[str, Any]) -> None:
 def test_a_chain_that_doubles_is_refused() -> None:
     doubled = {f"d{n}": {"allOf": [{"$ref": f"#/definitions/d{n + 1}"}] * 2} for n in range(40)}
     schema = {"definitions": {**doubled, "d40": {"type": "string"}}, "$ref": "#/definitions/d0"}
-    started = time.monotonic()
+    started = time.process_time()
 
     with pytest.raises(InvalidInput, match="^Schema would take too long to check"):
         JsonSchema(schema)
 
-    assert time.monotonic() - started < SECONDS
+    assert time.process_time() - started < SECONDS
 
 
 def test_where_all_violations_would_take_long_less_is_told() -> None:

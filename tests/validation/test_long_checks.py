@@ -126,8 +126,8 @@ async def test_a_process_that_was_ended_is_begun_again(checks: LongChecks) -> No
     assert len(await checks.check("P", NUMBERS)) == 2
 
 
-async def test_a_stop_ends_what_is_under_way(pool: Pool, checks: LongChecks) -> None:
-    others = _children()
+async def test_a_stop_ends_what_is_under_way(pool: Pool) -> None:
+    checks, others = LongChecks(pool, 60), _children()
     await checks.check("P", NUMBERS)
     first = asyncio.ensure_future(checks.check("P", SLOW))
     await asyncio.sleep(0.01)

@@ -234,7 +234,8 @@ async def test_requests_are_gathered_into_batches_of_limited_size(log: LossyLog)
     size = batches.GATHER_BYTES // 4
     log.connection.held = asyncio.Event()
     appends = [asyncio.ensure_future(log.append(topic, numbered(0, 1)))]
-    await asyncio.sleep(0.05)
+    while not log.connection.sent:
+        await asyncio.sleep(0.01)
     appends += [asyncio.ensure_future(log.append(topic, numbered(n, 1, size=size))) for n in range(1, 11)]
     await asyncio.sleep(0)
     log.connection.held.set()

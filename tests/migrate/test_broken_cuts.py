@@ -54,7 +54,7 @@ def test_a_comparison_that_differs_leads_clients_back_and_says_what_differs(
     assert [offset for offset, _ in read(starter.endpoint)] == IDS
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_starts_the_old_service_again_and_leads_clients_there(
     original: Original, proxy: HaProxy, starter: Starter, tmp_path: Path, sent: signal.Signals
 ) -> None:

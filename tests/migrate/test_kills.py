@@ -43,11 +43,14 @@ def killed(both: Both, command: str, seconds: float, *more: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(15, marks=pytest.mark.long)])
-def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(both: Both, kills: int) -> None:
-    chance = random.Random(kills)
+KILLS = 15
+
+
+@pytest.mark.long
+def test_what_was_killed_goes_on_and_nothing_is_lost_or_there_twice(both: Both) -> None:
+    chance = random.Random(KILLS)
     took = 0
-    for _ in range(kills):
+    for _ in range(KILLS):
         took += killed(both, "copy", chance.uniform(0.5, 6))
         took += killed(both, "cut", chance.uniform(1, 8), "--stop", "true", "--start", "false")
     assert took  # some were in the middle of their work

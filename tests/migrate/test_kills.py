@@ -43,7 +43,7 @@ def killed(both: Both, command: str, seconds: float, *more: str) -> bool:
     return False
 
 
-KILLS = 15
+KILLS = 10
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ A day with dirt of every kind, before it the original where it can be built, and
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -64,20 +65,15 @@ def is_original() -> bool:
     return True
 
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
+@pytest.fixture
+def old(tmp_path: Path) -> Iterator[Old]:
     marks.require("kafka")
-    with OldSide(tmp_path_factory.mktemp("old"), is_original=is_original()) as side:
+    with OldSide(tmp_path / "old", is_original=is_original()) as side:
         day = made_up(SIZE, Pushed("https://receiver.example.org/in", "hash", "header"))
         write_documents(day, side.address.mongodb)
         asyncio.run(write_messages(day, side.address.kafka))
         side.start_api()
         yield Old(side, day)
-
-
-@pytest.fixture(scope="module")
-def both(old: Old) -> Sources:
-    return asyncio.run(read(old))
 
 
 async def read(old: Old) -> Sources:
@@ -116,7 +112,7 @@ def by_name(found: list[Any], *left_out: str) -> dict[str, Any]:
     return {f"{getattr(each, 'project', '')}/{each.name}": lines(each, *left_out) for each in found}
 
 
-def test_users_and_who_is_a_member_of_what_are_the_same(both: Sources) -> None:
+def users_and_who_is_a_member_of_what_are_the_same(both: Sources, old: Old) -> None:
     assert by_name(both.api.users) == by_name(both.stores.users)
     assert {(each.user, each.project, each.roles) for each in both.api.memberships} == {
         (each.user, each.project, each.roles) for each in both.stores.memberships
@@ -129,7 +125,7 @@ def addressable(both: Sources, old: Old) -> set[str]:
     return {each for each in names if names.count(each) == 1 and " " not in each}
 
 
-def test_projects_and_their_days_are_the_same_but_for_uuids(both: Sources, old: Old) -> None:
+def projects_and_their_days_are_the_same_but_for_uuids(both: Sources, old: Old) -> None:
     names = {f"/{each}" for each in addressable(both, old)}
     stores, api = by_name(both.stores.projects, "id"), by_name(both.api.projects, "id")
 
@@ -141,7 +137,7 @@ def known(found: dict[str, Any], names: set[str]) -> dict[str, Any]:
     return {name: each for name, each in found.items() if each["project"] in names}
 
 
-def test_topics_are_the_same_with_schemas_lists_and_counters(both: Sources, old: Old) -> None:
+def topics_are_the_same_with_schemas_lists_and_counters(both: Sources, old: Old) -> None:
     names, first = addressable(both, old), old.day.collections["projects"][0]["name"]
     second, dateless = f"{first}/topic-0", {f"{first}/of-2018", f"{first}/of_2018"}
     infinite = {f"EGI-{13 % (SIZE.projects - 1)}/topic-13"}
@@ -164,7 +160,7 @@ def test_topics_are_the_same_with_schemas_lists_and_counters(both: Sources, old:
     assert all(counted[1][name] == counted[0][name] for name in api.keys() - infinite)
 
 
-def test_subscriptions_are_the_same_with_push_and_places(both: Sources, old: Old) -> None:
+def subscriptions_are_the_same_with_push_and_places(both: Sources, old: Old) -> None:
     names, differing = addressable(both, old), ("id", "tally", "lost")
     stores = known(by_name(both.stores.subscriptions, *differing), names)
     api = known(by_name(both.api.subscriptions, *differing), names)
@@ -174,7 +170,7 @@ def test_subscriptions_are_the_same_with_push_and_places(both: Sources, old: Old
     assert {name: api[name] for name in api.keys() - twice} == {name: stores[name] for name in api.keys() - twice}
 
 
-def test_registrations_and_schemas_are_the_same(both: Sources, old: Old) -> None:
+def registrations_and_schemas_are_the_same(both: Sources, old: Old) -> None:
     names = addressable(both, old)
     assert by_name(both.api.registrations) == by_name(both.stores.registrations)
     stores, api = ([each for each in found.schemas if each.project in names] for found in (both.stores, both.api))
@@ -183,7 +179,7 @@ def test_registrations_and_schemas_are_the_same(both: Sources, old: Old) -> None
     assert said[0] == said[1]
 
 
-def test_messages_are_the_same_but_for_those_that_the_service_cannot_hand_out(both: Sources) -> None:
+def messages_are_the_same_but_for_those_that_the_service_cannot_hand_out(both: Sources, old: Old) -> None:
     missing = set()
     for stores, api in both.messages.values():
         assert api.keys() <= stores.keys()
@@ -194,6 +190,24 @@ def test_messages_are_the_same_but_for_those_that_the_service_cannot_hand_out(bo
     assert missing == {AS_LISTS, IN_JSON, WITH_NEWLINE}
 
 
-def test_nothing_is_left_there(both: Sources, old: Old) -> None:
+def nothing_is_left_there(both: Sources, old: Old) -> None:
     with pymongo.MongoClient[dict[str, Any]](old.side.address.mongodb) as client:
         assert client[DATABASE].subscriptions.count_documents({"name": {"$regex": "^ams-migrate-"}}) == 0
+
+
+CHECKS = (
+    users_and_who_is_a_member_of_what_are_the_same,
+    projects_and_their_days_are_the_same_but_for_uuids,
+    topics_are_the_same_with_schemas_lists_and_counters,
+    subscriptions_are_the_same_with_push_and_places,
+    registrations_and_schemas_are_the_same,
+    messages_are_the_same_but_for_those_that_the_service_cannot_hand_out,
+    nothing_is_left_there,
+)
+
+
+def test_what_is_read_by_the_api_is_what_is_read_by_the_stores(old: Old) -> None:
+    both = asyncio.run(read(old))
+
+    for check in CHECKS:
+        check(both, old)

@@ -139,12 +139,17 @@ async def compare_stored(found: Converted, stored: Installation, kafka: Messages
         if each.project_id in projects
     }
     bounds, places = await stored.log.all_bounds(), await stored.cursors.places()
-    differences = []
-    for topic in found.topics:
+
+    async def compare(topic: MovedTopic) -> Difference | None:
         log = logs.get((topic.line.project, topic.line.name))
-        has = Bounds(*bounds[log]) if log and log in bounds else None
-        if has is None or has.end != topic.bounds.end or await _lacks(topic, has.first, kafka):
-            differences.append(Difference(topic.what, _bounds(topic.bounds), _bounds(has) if has else MISSING))
+        if log is None or log not in bounds:
+            return Difference(topic.what, _bounds(topic.bounds), MISSING)
+        has = Bounds(*bounds[log])
+        if has.end == topic.bounds.end and not await _lacks(topic, has.first, kafka):
+            return None
+        return Difference(topic.what, _bounds(topic.bounds), _bounds(has))
+
+    differences = [each for each in await each_of(found.topics, compare, REQUESTS) if each]
     for each in _standing(found):
         subscription, log = subscriptions.get((each.project, each.name)), logs.get((each.project, each.topic))
         place = places.get(subscription) if subscription else None

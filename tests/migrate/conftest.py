@@ -11,7 +11,7 @@ from tests.support.mongodb import mongodb
 from tests.support.parts import kafka_servers
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def uri() -> Iterator[str]:
     with mongodb() as found:
         yield found

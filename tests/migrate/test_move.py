@@ -21,7 +21,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from bson import Int64, ObjectId
 
-from tests.support.mongodb import mongodb
 from tests.support.parts import kafka_servers
 from tests.support.service import LiveService, live_service
 
@@ -99,11 +98,10 @@ class Original:
 
 
 @pytest.fixture(scope="module")
-def original() -> Iterator[Original]:
-    with mongodb() as uri:
-        made = Original(uri, kafka_servers())
-        made.put()
-        yield made
+def original(uri: str) -> Original:
+    made = Original(uri, kafka_servers())
+    made.put()
+    return made
 
 
 def ams(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:

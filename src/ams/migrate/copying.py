@@ -195,7 +195,7 @@ class Copying:
     async def _copy(self, topic: MovedTopic, oddities: list[Oddity], at_end: bool) -> tuple[Name, tuple[int, Loaded]]:
         """Copy what is new of a topic; return how many messages that were, and its log."""
         place = self._places(topic)[-1]
-        if await self._is_over(place, topic):
+        if await self._needs_new_log(place, topic):
             place = await self._begin_again(topic)
         try:
             new = await self._go_on(place, topic, oddities, at_end)
@@ -210,7 +210,7 @@ class Copying:
         size = (await self._log.totals(place)).bytes or topic.bytes
         return (topic.line.project, topic.line.name), (new, Loaded(place, size))
 
-    async def _is_over(self, place: TopicId, topic: MovedTopic) -> bool:
+    async def _needs_new_log(self, place: TopicId, topic: MovedTopic) -> bool:
         """Whether a log cannot be gone on with, as the topic goes on otherwise.
 
         It ends in what a cut that failed put there for a record that cannot be read; or Kafka has dropped all that came

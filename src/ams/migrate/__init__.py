@@ -8,6 +8,11 @@ listing      documents, as the database would give them, by the API
 pulling      its messages by the API
 sources      one of the two ways
 writing      both together as a file
+copying      rounds into an installation that nobody serves yet
+reading      long topics read in processes of their own
+cutting      the cut: clients held, the rest copied, services changed
+proxy        haproxy, which holds clients and leads them
+back         messages and positions since the cut given to the old service
 verifying    the new service held to both
 comparing    answers of two services to one request, and which differences are right
 side         one of the two, and how it is asked

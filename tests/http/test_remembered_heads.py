@@ -1,7 +1,6 @@
 """Heads are remembered by what requests depend on, and take the memory they are counted for, whatever they hold."""
 
-import gc
-import tracemalloc
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 
 from ams.http import lane
 from tests.support.hot_packets import ACKNOWLEDGE, ID, KEY, MESSAGE, NOW, PUBLISH, PULL, said
+from tests.support.memory import in_a_process, traced
 from tests.support.two_ways import one_way
 
 HEADS = 200
@@ -80,9 +80,13 @@ async def test_every_field_that_hot_routes_read_is_known_to_the_lane(
     assert {b"x-api-key", b"authorization", b"origin"} <= name.compared <= lane._READ
 
 
-@pytest.mark.parametrize("fields", [5, 90])
-async def test_what_a_head_is_counted_for_is_about_what_it_takes(tmp_path: Path, fields: int) -> None:
-    async with one_way(tmp_path / "data", lane=True) as way:
+def taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
+    """Return the bytes that heads of so many fields take, and those they are counted for."""
+    return asyncio.run(_taken_and_counted(path, fields))
+
+
+async def _taken_and_counted(path: Path, fields: int) -> tuple[int, int]:
+    async with one_way(path, lane=True) as way:
         assert way.made.lane is not None
         heads = way.made.lane.fast._heads
 
@@ -92,15 +96,15 @@ async def test_what_a_head_is_counted_for_is_about_what_it_takes(tmp_path: Path,
                 await way.told([said(PUBLISH, b'{"messages":[]}', KEY + others)])
 
         await ask(0)  # whatever is made once is there
-        gc.collect()
-        tracemalloc.start()
-        try:
-            before = tracemalloc.get_traced_memory()[0], heads._weight
+        with traced() as held:
+            before = heads._weight
             await ask(HEADS)
-            gc.collect()
-            taken, counted = tracemalloc.get_traced_memory()[0] - before[0], heads._weight - before[1]
-        finally:
-            tracemalloc.stop()
+            return held(), heads._weight - before
+
+
+@pytest.mark.parametrize("fields", [5, 90])
+def test_what_a_head_is_counted_for_is_about_what_it_takes(tmp_path: Path, fields: int) -> None:
+    taken, counted = in_a_process(taken_and_counted, tmp_path / "data", fields)
 
     assert counted > HEADS * 1000
     assert counted / 2 < taken < counted * 1.5, (taken / HEADS, counted / HEADS)

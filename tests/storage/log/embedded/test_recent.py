@@ -1,7 +1,5 @@
 """Records that are kept in memory: those that are read again and again, and no more than there is room for."""
 
-import gc
-import tracemalloc
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,7 +11,10 @@ from ams.core.runs import Run
 from ams.storage.log.embedded import EmbeddedLog
 from ams.storage.log.embedded.recent import BEGUN_BYTES, RecentRecords
 from tests.storage.log.engines import Embedded, fragments, new_topic, numbered
+from tests.support.memory import in_a_process, traced
 from tests.support.unreliable_disk import UnreliableDisk
+
+BUDGET = 2**19
 
 
 class CountingDisk(UnreliableDisk):
@@ -154,36 +155,34 @@ def test_records_that_were_read_by_half_take_no_more_memory_than_they_may() -> N
     assert [first for first in range(100) if recent.get((1, first))] == list(range(91, 100))
 
 
-@pytest.mark.parametrize(("size", "messages"), [(17, 1), (1400, 1), (17, 20), (300, 100)])
-def test_what_is_kept_takes_about_the_memory_it_may(size: int, messages: int) -> None:
-    budget = 2**19
-    recent, number = RecentRecords(budget), budget // size // messages
-    gc.collect()
-    tracemalloc.start()
-    try:
+def kept(budget: int, number: int, size: int, messages: int) -> int:
+    """Return the bytes that are taken by so many records, each noted twice."""
+    recent = RecentRecords(budget)
+    with traced() as held:
         for first in range(0, number, 5):
             for _ in range(2):
                 for each in range(first, first + 5):
                     recent.note((1, 10**6 + each), run(each, size, messages))
-        gc.collect()
-        taken = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+        return held()
 
-    assert budget * 0.7 < taken < budget * 1.4, taken
+
+@pytest.mark.parametrize(("size", "messages"), [(17, 1), (1400, 1), (17, 20), (300, 100)])
+def test_what_is_kept_takes_about_the_memory_it_may(size: int, messages: int) -> None:
+    taken = in_a_process(kept, BUDGET, BUDGET // size // messages, size, messages)
+
+    assert BUDGET * 0.7 < taken < BUDGET * 1.4, taken
+
+
+def met(budget: int) -> int:
+    """Return the bytes that are taken by records noted once."""
+    recent = RecentRecords(budget)
+    with traced() as held:
+        for number in range(10_000):
+            recent.note((1, 10**6 + number), run(number, 17))
+        return held()
 
 
 def test_what_was_only_met_takes_less_than_half_of_it() -> None:
-    budget = 2**19
-    recent = RecentRecords(budget)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        for number in range(10_000):
-            recent.note((1, 10**6 + number), run(number, 17))
-        gc.collect()
-        taken, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    taken = in_a_process(met, BUDGET)
 
-    assert taken < budget / 2, taken
+    assert taken < BUDGET / 2, taken

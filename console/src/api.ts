@@ -9,6 +9,8 @@ export interface Session {
   /** Where the service is, without `/v1`. */
   service: string;
   token: string;
+  /** Of a token that `ams open` made for this tab alone: it ends when its user logs out. */
+  name?: string | null | undefined;
   user: User;
   /** It is kept in this browser, as its user asked for. */
   kept?: boolean;

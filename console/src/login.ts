@@ -1,5 +1,5 @@
 /** How a session begins and ends. The token is in the memory of the tab alone, unless its user wants it kept. */
-import { type ApiError, profile, type Session, session } from "./api";
+import { type ApiError, named, profile, type Session, send, session } from "./api";
 import { finishLogin, type Issuer } from "./oidc";
 import { go } from "./router";
 
@@ -15,8 +15,7 @@ const KEPT = "ams-token";
 export async function loadConfig(): Promise<Config> {
   // Hosted as plain files it is none: the service is asked for.
   const answer = await fetch("config.json", { credentials: "omit" }).catch(() => null);
-  const found = answer?.ok ? await answer.json().catch(() => ({})) : {};
-  return { issuers: [], ...found };
+  return { issuers: [], ...(answer?.ok && (await answer.json().catch(() => null))) };
 }
 
 /** The service these files came from, at `/console/` below it. */
@@ -24,32 +23,32 @@ export function ownService(config: Config): string {
   return (config.service ?? new URL("../", location.href).href).replace(/[?#].*$/, "").replace(/\/$/, "");
 }
 
-/** Log in with what the address (`#token=...&project=...`, as `ams open` gives it), an issuer or an earlier visit brings. */
+/** Log in with what the address (`#token=...`, as `ams open` gives it), an issuer or an earlier visit brings. */
 export async function resume(config: Config, hash: string): Promise<void> {
   if (hash) {
     const given = new URLSearchParams(hash.slice(1));
-    await logIn(ownService(config), given.get("token") ?? "", false);
+    await logIn(ownService(config), given.get("token") ?? "", { name: given.get("name") });
     const project = given.get("project");
-    if (project) go(["p", project]);
-    return;
+    return project ? go(["p", project]) : undefined;
   }
   const back = await finishLogin();
-  if (back) return logIn(back.service, back.token, false, back.refresh);
+  if (back) return logIn(back.service, back.token, { refresh: back.refresh });
   const kept = localStorage.getItem(KEPT);
   if (!kept) return;
   const { service, token } = JSON.parse(kept) as { service: string; token: string };
-  await logIn(service, token, true).catch((error: ApiError) => {
+  await logIn(service, token, { kept: true }).catch((error: ApiError) => {
     if (error.code === 401) localStorage.removeItem(KEPT);
     throw error;
   });
 }
 
-export async function logIn(service: string, token: string, keep: boolean, refresh?: Session["refresh"]) {
-  const user = await profile(service, token);
-  session.value = { service, token, user, refresh, kept: keep };
+export async function logIn(service: string, token: string, more: Partial<Session> = {}) {
+  session.value = { service, token, user: await profile(service, token), ...more };
 }
 
 export function logOut(): void {
+  const { service = "", token = "", name, user } = session.peek() ?? {};
+  if (name) send(service, token, named(`/users/${user?.name}/tokens`, name), { method: "DELETE" }).catch(() => null);
   localStorage.removeItem(KEPT);
   session.value = null;
 }

@@ -24,6 +24,7 @@ def test_the_address_holds_a_short_lived_token_in_its_fragment_alone(
     assert found.status_code == 200
     name = re.search(r"ams token revoke (console-[0-9a-f]+)", ran.stderr)
     assert name is not None
+    assert login["name"] == [name[1]]
     shown = ams("token", "list", "-o", "json").stdout
     assert name[1] in shown
     assert login["token"][0] not in shown

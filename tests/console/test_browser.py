@@ -193,6 +193,20 @@ def test_an_address_that_logs_in_is_taken_in_where_the_console_is_open(opened: O
     assert "token" not in page.url
 
 
+def test_a_token_that_was_made_for_the_tab_ends_with_log_out(opened: Opened, api: Api, project: str) -> None:
+    user = api("POST", f"/projects/{project}/members/{project}", {})["name"]
+    made = api("POST", f"/users/{user}/tokens/console-1", {})
+    page = opened("what-is-no-page")
+    page.evaluate("hash => { location.hash = hash }", f"#token={made['token']}&name=console-1")
+    expect(page.get_by_text(user).first).to_be_visible()
+
+    with page.expect_response("**/tokens/console-1") as answer:
+        page.get_by_role("button", name="Log out").click()
+
+    assert answer.value.status == 200
+    assert api("GET", f"/users/{user}/tokens")["tokens"] == []
+
+
 def test_other_sites_cannot_frame_it(service: LiveService) -> None:
     headers = httpx.get(f"{service.base_url}/console/", trust_env=False).headers
 

@@ -12,7 +12,7 @@ export function Login(props: { config: Config; problem: Error | null }) {
   // Files that are hosted elsewhere have no config.json of a service.
   const elsewhere = config.version === undefined;
   const submit = async ({ token = "", keep, service = own }: Values) => {
-    await logIn(service.replace(/\/$/, ""), token.trim(), keep === "on");
+    await logIn(service.replace(/\/$/, ""), token.trim(), { kept: keep === "on" });
   };
   return (
     <main class="login">

@@ -163,8 +163,7 @@ function Tokens({ user }: { user: string }) {
 
 /** `ACTION RESOURCE` lines; raises an `Error` for a line that is neither empty nor such. */
 export function rightsOf(text: string): Right[] {
-  const lines = text.split("\n").filter((line) => line.trim() !== "");
-  return lines.map((line) => {
+  return (text.match(/.*\S.*/g) ?? []).map((line) => {
     const [action, resource, more] = line.trim().split(/\s+/);
     if (!action || !resource || more) throw new Error(`A right is an action and a resource; this is not: ${line}`);
     return { action, resource };

@@ -22,7 +22,7 @@ def open_(
     """Open the console in a browser, logged in.
 
     Its token is a short-lived named one of yours, in the fragment of the address: a browser sends that to nobody, and
-    the page erases it at once. End it sooner by `ams token revoke`.
+    the page erases it at once. "Log out" revokes it, as `ams token revoke` does.
     """
     seconds = whole_seconds(expires_in)
     if not seconds:
@@ -33,7 +33,9 @@ def open_(
         raise NotFound(f"{session.client.endpoint} serves no console", error.code, error.status) from error
     user = session.call(wire.get_profile()).name
     made = session.call(wire.create_token(user, f"console-{secrets.token_hex(4)}", expires_in=seconds))
-    login = {"token": made.token} | ({"project": session.chosen_project} if session.chosen_project else {})
+    login = {"token": made.token, "name": made.name} | (
+        {"project": session.chosen_project} if session.chosen_project else {}
+    )
     page = f"{session.client.endpoint}/console/"
     address = f"{page}#{urlencode(login)}"
     if only_print or not webbrowser.open(address):

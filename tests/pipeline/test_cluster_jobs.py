@@ -40,7 +40,7 @@ def calm(spark_cluster: SparkCluster) -> Kills:
     return on_cluster(spark_cluster, seed=0)
 
 
-@pytest.mark.parametrize("name", campaign.CASES)
+@pytest.mark.parametrize("name", sorted(campaign.CASES.keys() - {"ams-archive"}))
 def test_a_job_makes_on_a_cluster_what_it_makes_here(name: str, live: LiveService, calm: Kills, tmp_path: Path) -> None:
     _, different = campaign.run_case(campaign.CASES[name](3), live, tmp_path / name, 0, 3, calm)
 
@@ -53,7 +53,9 @@ def test_a_job_makes_on_a_cluster_what_its_oracle_says(
     name: str, live: LiveService, calm: Kills, tmp_path: Path
 ) -> None:
     with scratch_database() as database:
-        egi.run_case(egi.CASES[name], live, tmp_path / name, database, 0, 3, calm)
+        _, wrong = egi.run_case(egi.CASES[name], live, tmp_path / name, database, 0, 3, calm)
+
+    assert wrong == ""
 
 
 def test_jobs_on_archives_run_on_a_cluster(spark_cluster: SparkCluster, garden: Garden, tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 SPREAD = 6.0
 """Seconds of work within which a driver is killed."""
 WITHOUT_SPARK, SPREAD_WITHOUT_SPARK = "ams archive", 0.3
+MORE_OF_A_BATCH = 4
+"""Batches are few where nothing is killed in them."""
 
 Rows = list[str]
 Left = Mapping[str, Rows]
@@ -64,7 +66,7 @@ class Case:
     """A job, what is published for it, and how much of it a batch takes."""
 
     job: str
-    """`module:JOB`, or the text of a definition."""
+    """`module:JOB`, or the text of a definition, in which `{batch}` stands for how much of it a batch takes."""
     samples: Iterable[Sample]
     options: Callable[[Place], Mapping[str, Any]]
     batch: int
@@ -107,6 +109,8 @@ def run_case(
     The calm run is on this machine always, that through kills on the cluster of `more`, if any.
     """
     folder.mkdir()
+    if not kills:
+        case = dataclasses.replace(case, batch=case.batch * MORE_OF_A_BATCH)
     _publish(service, folder.name, case.samples)
     places = [Place(service=service, project=folder.name, folder=folder, name=name) for name in ("calm", "killed")]
     done = [
@@ -147,7 +151,7 @@ def _target(case: Case, place: Place) -> str:
     if "\n" not in case.job:
         return case.job
     file = place.work / "definition.yaml"
-    file.write_text(case.job)
+    file.write_text(case.job.format(batch=case.batch))
     return str(file)
 
 
@@ -274,12 +278,11 @@ sink: {{table: reports}}
 
 def _definition(seed: int) -> Case:
     """Rows that are not as expected are set aside, also by what else is in their batch."""
-    batch = 40
     return Case(
-        job=DEFINITION.format(batch=batch),
+        job=DEFINITION,
         samples=alarms.messages(seed, DAY, sites=4, outages=120, mishaps=MISHAPS),
         options=lambda _: {},
-        batch=batch,
+        batch=40,
         left=folders,
     )
 

@@ -33,6 +33,7 @@ DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 BATCH = 150
 """Messages a batch: few, so that there are many batches to be killed in."""
+CALM_BATCH = 600
 
 SPREAD = 6.0
 """Seconds within which it is killed: of its start, or of the work on a batch."""
@@ -88,7 +89,7 @@ def run_case(
                 "job": case.job,
                 "work": str(work),
                 "source": source,
-                "options": {**case.options, "batch_messages": BATCH},
+                "options": {**case.options, "batch_messages": BATCH if kills else CALM_BATCH},
                 "settings": dict(more.settings) if more else {"spark.sql.shuffle.partitions": "1"},
             }
         )

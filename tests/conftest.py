@@ -2,8 +2,10 @@
 
 import contextlib
 import gc
+import os
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -40,6 +42,7 @@ class Printing(structlog.PrintLogger):
 def pytest_configure(config: pytest.Config) -> None:
     structlog.configure(logger_factory=lambda *_: Printing())
     shape.choose(config.getoption("shape"))
+    os.environ["SPARK_CONF_DIR"] = str(Path(__file__).parent / "support" / "spark")
     marks.watch_processes()
     quick_stops.plant()
 

@@ -1,24 +1,12 @@
-import io
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from ams.cli.main import main
+from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
-
-
-class Ran(NamedTuple):
-    """How a command ended and what it wrote."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
 
 Ams = Callable[..., Ran]
 
@@ -40,23 +28,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveService]:
 
 
 @pytest.fixture
-def ams(environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ams:
-    """Run `ams` as the admin in a folder of its own, in this process: a fresh interpreter takes ten times as long."""
+def ams(environment: dict[str, str], tmp_path: Path) -> Ams:
+    """Run `ams` as the admin in a folder of its own, in this process."""
 
     def run(*arguments: str, stdin: str = "", **variables: str) -> Ran:
-        given = tmp_path / "stdin"
-        given.write_text(stdin)
-        out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
-        with monkeypatch.context() as patched, given.open() as opened:
-            patched.setattr("os.environ", environment | variables)
-            patched.setattr("sys.stdin", opened)
-            patched.setattr("sys.stdout", out)
-            patched.setattr("sys.stderr", err)
-            # What it sets would be there for all tests that follow.
-            patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
-            patched.chdir(tmp_path)
-            code = exit_code_of(arguments)
-        return Ran(code, _written(out), _written(err))
+        return run_ams(arguments, environment | variables, stdin=stdin, folder=tmp_path)
 
     return run
 
@@ -66,28 +42,17 @@ def ams_process(environment: dict[str, str], tmp_path: Path) -> Ams:
     """Run `ams` as the admin in a folder of its own, as a process."""
 
     def run(*arguments: str, **variables: str) -> Ran:
-        ran = subprocess.run(
-            [sys.executable, "-m", "ams.cli.main", *arguments],
+        done = subprocess.run(
+            [*PROCESS, *arguments],
             capture_output=True,
             text=True,
             timeout=SECONDS,
             cwd=tmp_path,
             env=environment | variables,
         )
-        return Ran(ran.returncode, ran.stdout, ran.stderr)
+        return Ran(done.returncode, done.stdout, done.stderr)
 
     return run
-
-
-def exit_code_of(arguments: Sequence[str]) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return int(ended.value.code or 0)
-
-
-def _written(stream: io.TextIOWrapper) -> str:
-    stream.seek(0)
-    return stream.read()
 
 
 @pytest.fixture
@@ -108,6 +73,6 @@ def environment(service: LiveService, tmp_path: Path) -> dict[str, str]:
 def project(ams: Ams, environment: dict[str, str]) -> str:
     """Make the test's project and return its name."""
     name = environment["AMS_PROJECT"]
-    ran = ams("projects", "create", name)
-    assert ran.returncode == 0, ran.stderr
+    made = ams("projects", "create", name)
+    assert made.returncode == 0, made.stderr
     return name

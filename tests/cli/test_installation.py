@@ -8,7 +8,8 @@ from ams.core.settings import Bytes, Settings
 from ams.core.supervisor import Supervisor
 from ams.storage.folder import Folder
 from tests.app.moving.lines import line, whole, written
-from tests.cli.conftest import Ams, exit_code_of
+from tests.cli.conftest import Ams
+from tests.support.commands import exit_code_of
 from tests.support.use_cases import open_use_cases
 
 TOKEN = "a-token-nobody-may-see"

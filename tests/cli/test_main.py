@@ -15,7 +15,8 @@ from typer.main import get_command
 from ams import __version__
 from ams.cli.exits import Exit
 from ams.cli.main import COMMANDS, SERVICE_COMMANDS, main, program
-from tests.cli.conftest import Ams, exit_code_of
+from tests.cli.conftest import Ams
+from tests.support.commands import exit_code_of
 from tests.support.service import LiveService
 
 BY_DOCSTRING = ("publish", "pull", "ack", "tail", "settings", "completion")

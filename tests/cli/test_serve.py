@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import exit_code_of
+from tests.support.commands import exit_code_of
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +17,8 @@ import pymongo
 from aiokafka import AIOKafkaProducer
 
 from cluster.ports import free_port, listening
-from tests.migrate.test_move import DATABASE, Original, ams, sources
+from tests.migrate.test_move import DATABASE, Original, sources
+from tests.support.commands import PROCESS, Ran, ams, run_ams
 from tests.support.service import LiveService, live_service
 
 SERVE = ("--min-free-bytes", "0", "--reserve-bytes", "0")
@@ -86,7 +86,7 @@ class Starter:
     def __init__(self, data: Path, *more: str) -> None:
         self.port = free_port()
         where = ("--data", str(data), "--port", str(self.port), "--ops-port", "0")
-        serve = [sys.executable, "-m", "ams.cli.main", "serve", *where, *SERVE, *more]
+        serve = [*PROCESS, "serve", *where, *SERVE, *more]
         self.pid = data.with_suffix(".pid")
         log = data.with_suffix(".log")
         self.command = f"{' '.join(serve)} >{log} 2>&1 & echo $! >{self.pid}"
@@ -110,17 +110,17 @@ class Starter:
 
 def cut(
     original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
-) -> subprocess.CompletedProcess[str]:
+) -> Ran:
     words, environment = cut_words(original, data, proxy, starter, *more, stop=stop, start=start)
-    return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return run_ams(words, environment)
 
 
 def cut_words(
     original: Original, data: Path, proxy: HaProxy, starter: Starter, *more: str, stop: str = "true", start: str = ""
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the command and its environment."""
+    """Return the words behind `ams`, and their environment."""
     words = [
-        sys.executable, "-m", "ams.cli.main", "migrate", "cut", *sources(original), "--data", str(data),
+        "migrate", "cut", *sources(original), "--data", str(data),
         "--haproxy", proxy.path, "--map", "/ams.map", "--stop", stop, "--start", start or starter.command,
         "--patience", "30", "-o", "json", *more,
     ]  # fmt: skip

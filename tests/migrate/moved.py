@@ -2,7 +2,6 @@
 
 import base64
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -29,6 +28,7 @@ from ams.storage.export_format import (
     encoded,
     kind,
 )
+from tests.support.commands import PROCESS
 
 PUBLISHED = int(time.time() * 1000) - DAY // 2
 
@@ -88,8 +88,7 @@ def imported(found: Converted, folder: Path) -> Path:
             counts[kind(line)] += 1
             file.write(encoded(line))
         file.write(encoded(End(counts=dict(counts))))
-    ams = (sys.executable, "-m", "ams.cli.main")
-    command = (*ams, "import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
+    command = (*PROCESS, "import", str(folder / "all.jsonl"), "--data", str(folder / "data"))
     subprocess.run(command, check=True, capture_output=True, timeout=300)
     (folder / "data" / "admin.token").write_text(token(0))
     return folder / "data"

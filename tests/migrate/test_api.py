@@ -3,8 +3,6 @@
 import base64
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from ams.migrate.documents import Documents
 from ams.migrate.sources import Place, opened
 from ams.migrate.writing import plan
 from tests.migrate.cuts import Starter
+from tests.support.commands import Ran, run_ams
 from tests.support.old_api import BACKEND, OldApi, old_api
 from tests.support.service import LiveService, live_service
 
@@ -227,12 +226,9 @@ async def test_what_retention_took_while_it_was_read_is_told(service: LiveServic
                 pass
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, **variables: str) -> Ran:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "ams.cli.main", *words],
-        capture_output=True, text=True, timeout=60, env={**own, **environment}, check=False,
-    )  # fmt: skip
+    return run_ams(words, own | variables)
 
 
 def test_a_move_by_the_api_alone_gives_a_service_that_is_the_same(service: LiveService, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import ssl
 import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from bson import Int64, ObjectId
 from ams.migrate.converting import NO_MESSAGES, converted
 from ams.migrate.documents import read_documents
 from ams.storage.export_format import FORMAT, End, Header, encoded, kind
+from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.mongodb import mongodb
 from tests.support.service import LiveService, live_service
 
@@ -136,7 +136,7 @@ def authn(ams: LiveService, tmp_path: Path) -> Iterator[Authn]:
     data = tmp_path / "authn"
     (tmp_path / "ca").mkdir()
     command = [
-        sys.executable, "-m", "ams.cli.main", "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
+        *PROCESS, "authn", "serve", "--data", str(data), "--port", "0", "--ops-port", "0",
         "--tls-self-signed", "--client-ca", str(tmp_path / "ca"),
     ]  # fmt: skip
     with (tmp_path / "stderr").open("w") as errors:
@@ -156,15 +156,12 @@ def authn(ams: LiveService, tmp_path: Path) -> Iterator[Authn]:
         process.stdout.close()  # type: ignore[union-attr]
 
 
-def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, **variables: str) -> Ran:
     own = {name: value for name, value in os.environ.items() if not name.startswith("AMS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "ams.cli.main", *words],
-        capture_output=True, text=True, timeout=60, env={**own, **environment}, check=False,
-    )  # fmt: skip
+    return run_ams(words, own | variables)
 
 
-def moved(authn: Authn, uri: str, *words: str) -> subprocess.CompletedProcess[str]:
+def moved(authn: Authn, uri: str, *words: str) -> Ran:
     ran = run("migrate", "authn", "--mongodb", uri, "--ams-host", HOST, "-o", "json", *words, **authn.environment)
     assert ADMIN not in ran.stdout + ran.stderr
     assert SECRET not in ran.stdout + ran.stderr

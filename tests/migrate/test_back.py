@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from demo.migrate.filling import write_documents, write_messages
 from demo.migrate.original import OldSide
 from demo.migrate.site import CLIENT, CURL, LIBRARY, PROJECT, REQUESTS, Pushed, publisher, subscriber
 from tests.migrate.cuts import HaProxy, Starter
-from tests.migrate.test_move import ams, b64
+from tests.migrate.test_move import b64
 from tests.support import marks
+from tests.support.commands import Ran, ams
 
 pytestmark = pytest.mark.kafka
 
@@ -55,12 +55,12 @@ class Both:
     def sources(self) -> tuple[str, ...]:
         return "--mongodb", self.old.address.mongodb, "--kafka", self.old.address.kafka
 
-    def migrate(self, command: str, *more: str) -> subprocess.CompletedProcess[str]:
+    def migrate(self, command: str, *more: str) -> Ran:
         token = self.day.admin_token
         asked = {"AMS_ENDPOINT": self.new.endpoint, "AMS_TOKEN": token, "AMS_MIGRATE_TOKEN": token}
         return ams("migrate", command, *self.sources, "-o", "json", *more, **asked)
 
-    def back(self, *more: str) -> subprocess.CompletedProcess[str]:
+    def back(self, *more: str) -> Ran:
         return self.migrate("back", "--old", self.old.address.url, "--old-ca", str(self.old.certificate), *more)
 
     def ask(self, url: str, verb: str, path: str, token: str, body: object) -> Any:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.migrate.cuts import HaProxy, Starter, cut, cut_words, publish, read, wait
 from tests.migrate.test_move import Original, record
+from tests.support.commands import PROCESS
 
 pytestmark = pytest.mark.kafka
 
@@ -64,7 +65,7 @@ def test_a_signal_in_the_middle_starts_the_old_service_again_and_leads_clients_t
         original, data, proxy, starter, "--restore", f"test -e {stopped} && touch {restored}", stop=stop
     )
     with subprocess.Popen(
-        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*PROCESS, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:  # fmt: skip
         wait(stopping.exists)
         running.send_signal(sent)
@@ -89,7 +90,7 @@ def test_ctrl_c_while_haproxy_does_not_see_the_new_service_undoes_all(
         original, tmp_path / "data", proxy, starter, "--restore", f"touch {restored}", "--stop-new", "exit 3"
     )
     with subprocess.Popen(
-        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*PROCESS, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as running:  # fmt: skip
         assert running.stderr is not None
         "".join(iter(running.stderr.readline, "ams: trying every token\n"))
@@ -113,7 +114,8 @@ def test_one_that_was_killed_at_a_step_is_run_again_and_held_clients_get_their_a
         "start": {"start": kill},
         "behind the start": {"start": f"{starter.command}; {kill}"},
     }
-    killed = cut(original, data, proxy, starter, **commands[step])
+    words, environment = cut_words(original, data, proxy, starter, **commands[step])
+    killed = subprocess.run([*PROCESS, *words], env=environment, capture_output=True, timeout=120, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert proxy.told == [HELD]
     starter.end()
@@ -145,8 +147,8 @@ def test_who_is_asked_to_stop_the_old_service_may_press_enter_or_ctrl_c(
         words, environment = cut_words(original, tmp_path / "data", proxy, starter, stop="")
         ours, theirs = pty.openpty()
         with subprocess.Popen(
-            words, env=environment, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-            start_new_session=True, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
+            [*PROCESS, *words], env=environment, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            text=True, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0),
         ) as running:  # fmt: skip
             assert running.stderr is not None
             said = "".join(iter(lambda: running.stderr.readline(), ASKED))

@@ -17,7 +17,8 @@ from bson import Int64, ObjectId
 
 from ams.storage.folder import Folder
 from tests.migrate.cuts import SERVE, HaProxy, Starter, change, copy, cut, publish, read, served
-from tests.migrate.test_move import DATABASE, Original, ams, ask, b64, record, sources
+from tests.migrate.test_move import DATABASE, Original, ask, b64, record, sources
+from tests.support.commands import ams
 from tests.support.service import live_service
 
 pytestmark = pytest.mark.kafka

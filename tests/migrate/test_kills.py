@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from tests.migrate.test_back import Both
 from tests.support import marks
+from tests.support.commands import PROCESS
 
 pytestmark = pytest.mark.kafka
 
@@ -31,7 +31,7 @@ def both(tmp_path: Path) -> Iterator[Both]:
 def killed(both: Both, command: str, seconds: float, *more: str) -> bool:
     """Run a command and kill it after so long, unless it has ended before; return whether it was killed."""
     environment = {**os.environ, "AMS_ENDPOINT": both.new.endpoint, "AMS_TOKEN": both.day.admin_token}
-    words = [sys.executable, "-m", "ams.cli.main", "migrate", command, *both.sources, "--data", str(both.data), *more]
+    words = [*PROCESS, "migrate", command, *both.sources, "--data", str(both.data), *more]
     with subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     ) as running:  # fmt: skip

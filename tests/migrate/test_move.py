@@ -3,10 +3,7 @@
 import asyncio
 import base64
 import json
-import os
 import stat
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -21,6 +18,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from bson import Int64, ObjectId
 
+from tests.support.commands import Ran, ams
 from tests.support.parts import kafka_servers
 from tests.support.service import LiveService, live_service
 
@@ -102,13 +100,6 @@ def original(uri: str) -> Original:
     made = Original(uri, kafka_servers())
     made.put()
     return made
-
-
-def ams(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "ams.cli.main", *words],
-        capture_output=True, text=True, timeout=240, env={**os.environ, **environment}, check=False,
-    )  # fmt: skip
 
 
 def sources(original: Original) -> tuple[str, ...]:
@@ -199,7 +190,7 @@ def test_a_push_configuration_keeps_its_secrets_and_topics_their_age(moved: Live
     assert ask(moved, "GET", "/projects/EGI/subscriptions/pushed:offsets", "short")["current"] == 0
 
 
-def verified(original: Original, moved: LiveService, *words: str) -> subprocess.CompletedProcess[str]:
+def verified(original: Original, moved: LiveService, *words: str) -> Ran:
     return ams(
         "migrate", "verify", *sources(original), *words, "-o", "json",
         AMS_ENDPOINT=moved.base_url, AMS_TOKEN="short", AMS_MIGRATE_TOKEN="short",

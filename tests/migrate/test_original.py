@@ -6,8 +6,6 @@ The old service is the original where Go can build it from its module registry, 
 import base64
 import contextlib
 import json
-import os
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,9 +21,9 @@ from demo.migrate.comparing import Answers, answers, differences
 from demo.migrate.filling import DATABASE
 from demo.migrate.new import NewSide
 from demo.migrate.original import CannotBuild, OldSide, program
-from demo.migrate.programs import PATH, python
 from demo.migrate.site import WORKER_TOKEN
 from tests.support import marks
+from tests.support.commands import Ran, ams
 
 pytestmark = pytest.mark.kafka
 
@@ -187,7 +185,7 @@ class Moved:
     new: Answers
     life: Life
     next_messages: dict[str, tuple[Any, Any]]
-    verified: subprocess.CompletedProcess[str]
+    verified: Ran
 
 
 @pytest.fixture(scope="module", params=[pytest.param("original", marks=pytest.mark.go), "stand-in"])
@@ -201,25 +199,20 @@ def moved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         new = NewSide(folder, str(old.certificate))
         source = ["--mongodb", old.address.mongodb, "--kafka", old.address.kafka]
         file = str(folder / "all.jsonl")
-        _run(python("ams.cli.main", "migrate", "export", file, *source))
-        _run(python("ams.cli.main", "import", file, "--data", str(new.data), "--config", str(new.config)))
+        for words in (
+            ("migrate", "export", file, *source),
+            ("import", file, "--data", str(new.data), "--config", str(new.config)),
+        ):
+            done = ams(*words)
+            assert done.returncode == 0, done.stderr
         with new:
             after = answers(new.url, True, ADMIN, life.odd)
             there = Api(new.url, api.ca)
-            verified = subprocess.run(
-                python("ams.cli.main", "migrate", "verify", *source, "-o", "json"),
-                env={**os.environ, **PATH, "AMS_ENDPOINT": new.url, "AMS_TOKEN": ADMIN},
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
+            verified = ams("migrate", "verify", *source, "-o", "json", AMS_ENDPOINT=new.url, AMS_TOKEN=ADMIN)
             names = ("archive", "latest", "pushed", "once-pushed")
             places = [f"/projects/EGI/subscriptions/{name}" for name in names]
             nexts = {each: (api.pull(each, 1), there.pull(each, 1)) for each in places}
             yield Moved(before, after, life, nexts, verified)
-
-
-def _run(command: Sequence[str]) -> None:
-    ran = subprocess.run(command, env={**os.environ, **PATH}, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, ran.stderr
 
 
 def every_answer_is_the_same(moved: Moved) -> None:

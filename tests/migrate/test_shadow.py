@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from cluster.haproxy import check, program
 from cluster.ports import LOOPBACK, free_port, listening
 from tests.migrate.moved import converted, imported, token
 from tests.migrate.old import Old, passing
+from tests.support.commands import PROCESS, Ran, run_ams
 from tests.support.service import LiveService, live_service
 
 START = "192.0.2.7:47894 [28/Nov/2026:05:47:14.501] ams~ old/old1 0/0/0/1/1 200 121 - - ---- 1/1/0/0/0 0/0 "
@@ -44,18 +44,15 @@ def lines(*requests: str) -> str:
 
 
 def command(old: str, *words: str) -> Sequence[str]:
-    return (sys.executable, "-m", "ams.cli.main", "migrate", "shadow", "--old", old, "-o", "json", *words)
+    return ("migrate", "shadow", "--old", old, "-o", "json", *words)
 
 
 def environment(new: str, **other: str) -> dict[str, str]:
     return {**os.environ, "AMS_ENDPOINT": new, "AMS_TOKEN": token(0), "AMS_MIGRATE_TOKEN": token(0), **other}
 
 
-def shadow(old: str, new: str, *words: str, text: str | None = None, **other: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(old, *words), input=text, capture_output=True, text=True, timeout=60,
-        env=environment(new, **other), check=False,
-    )  # fmt: skip
+def shadow(old: str, new: str, *words: str, text: str | None = None, **other: str) -> Ran:
+    return run_ams(command(old, *words), environment(new, **other), stdin=text or "")
 
 
 def test_reads_of_a_log_are_asked_on_both_sides_and_the_rest_is_counted(
@@ -144,7 +141,11 @@ def test_a_sample_is_asked_and_no_more_than_is_wanted(old: Old, new: LiveService
 
 def test_a_log_is_read_while_it_grows_and_a_signal_ends_it_with_what_was_found(old: Old, new: LiveService) -> None:
     with subprocess.Popen(
-        command(old.url, "-"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(new.base_url)
+        [*PROCESS, *command(old.url, "-")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(new.base_url),
     ) as process:
         assert process.stdin is not None
         for count in range(1, AT_ONCE + 2):  # so that one at least is compared
@@ -177,7 +178,7 @@ def test_what_cannot_be_is_one_clear_line(old: Old, new: LiveService, tmp_path: 
 
 def test_a_service_that_goes_away_in_the_middle_ends_it(new: LiveService) -> None:
     with contextlib.ExitStack() as stack, subprocess.Popen(
-        command((old := stack.enter_context(passing(new.base_url))).url, "-"),
+        [*PROCESS, *command((old := stack.enter_context(passing(new.base_url))).url, "-")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=environment(new.base_url),
     ) as process:  # fmt: skip
@@ -238,7 +239,8 @@ def test_haproxy_sends_copies_of_reads_that_no_client_waits_for(old: Old, new: L
             _until(lambda: listening(port))
             me = {"x-api-key": token(1)}
             with subprocess.Popen(
-                command(old.url, "--listen", str(copies)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                [*PROCESS, *command(old.url, "--listen", str(copies))],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                 env=environment(new.base_url),
             ) as shadowing:  # fmt: skip
                 _until(lambda: listening(copies))

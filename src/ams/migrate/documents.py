@@ -22,7 +22,7 @@ COLLECTIONS = (
     "daily_topic_msg_count",
 )
 SECONDS = 10
-"""Until a server that does not answer is given up."""
+"""Until a server that does not answer is given up, unless its URI says otherwise."""
 
 
 class Oddity(NamedTuple):
@@ -75,8 +75,11 @@ def _of_database(
     import pymongo
     from pymongo.errors import PyMongoError
 
+    # pymongo lets an argument win over what the URI says.
+    is_said = "serverselectiontimeoutms=" in uri.lower()
+    waits: dict[str, Any] = {} if is_said else {"serverSelectionTimeoutMS": SECONDS * 1000}
     try:
-        with pymongo.MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=SECONDS * 1000) as client:
+        with pymongo.MongoClient[dict[str, Any]](uri, **waits) as client:
             found = client.get_database(database, codec_options=options)
             return {name: list(found[name].find().sort("_id", 1)) for name in names}
     except (PyMongoError, ValueError) as error:  # the latter for a URI that is none

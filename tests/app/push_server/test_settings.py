@@ -8,7 +8,7 @@ import pytest
 
 from ams.app.push_server.settings import PushSettings
 from ams.core.errors import BadSettings, Unusable
-from tests.cli.conftest import exit_code_of
+from tests.support.commands import exit_code_of
 
 NEEDED = {"AMS_ENDPOINT": "https://ams.example", "AMS_TOKEN": "secret", "AMS_PUSH_TLS_ENABLED": "no"}
 JSON = {

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ams, Ran
+from tests.cli.conftest import Ams
+from tests.support.commands import Ran
 
 
 class Files:

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Ams, Ran
+from tests.cli.conftest import Ams
 from tests.support.certificate_service import KEY, CertificateService, certificate_service
+from tests.support.commands import Ran
 
 
 @pytest.fixture

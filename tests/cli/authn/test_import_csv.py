@@ -5,8 +5,8 @@ import pytest
 
 from ams.cli.exits import Exit
 from tests.cli.authn.conftest import Authn
-from tests.cli.conftest import Ran
 from tests.support.certificate_service import CertificateService
+from tests.support.commands import Ran
 
 HEAD = "name,service_type,host,auth_identifier,unique_key,issuer\n"
 JANE = 'jane,ams,ams.example,"/C=GR/O=Acme, Inc/CN=Jane",id-1,\n'

@@ -1,0 +1,62 @@
+"""`ams` in the process of a test: a fresh interpreter takes ten times as long to begin."""
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import pytest
+
+from ams.cli.main import main
+
+PROCESS = (sys.executable, "-m", "ams.cli.main")
+"""What `ams` is, in front of its words, where it is to be a process of its own."""
+
+
+class Ran(NamedTuple):
+    """How a command ended and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def ams(*words: str, **variables: str) -> Ran:
+    """Run `ams` with the environment of the tests and some more variables."""
+    return run_ams(words, {**os.environ, **variables})
+
+
+def run_ams(
+    words: Sequence[str], environment: Mapping[str, str], *, stdin: str = "", folder: Path | None = None
+) -> Ran:
+    """Run `ams` with these words, in a folder if one is named; it does not talk to a terminal."""
+    with contextlib.ExitStack() as stack:
+        # Real files: programs that it starts may write there too.
+        given, out, err = (stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(3))
+        given.write(stdin)
+        given.seek(0)
+        patched = stack.enter_context(pytest.MonkeyPatch.context())
+        patched.setattr("os.environ", dict(environment))
+        patched.setattr("sys.stdin", given)
+        patched.setattr("sys.stdout", out)
+        patched.setattr("sys.stderr", err)
+        # What it sets would be there for all tests that follow.
+        patched.setattr("ams.core.observing.structlog.configure", lambda **_: None)
+        if folder is not None:
+            patched.chdir(folder)
+        return Ran(exit_code_of(words), *map(_written, (out, err)))
+
+
+def exit_code_of(words: Sequence[str]) -> int:
+    """Run `ams` with these words, and all else as it is here."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    return int(ended.value.code or 0)
+
+
+def _written(stream: TextIO) -> str:
+    stream.seek(0)
+    return stream.read()

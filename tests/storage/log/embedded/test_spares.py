@@ -3,10 +3,12 @@
 import asyncio
 import errno
 import os
+import random
 from collections.abc import AsyncIterator
 
 import pytest
 
+from ams.core.errors import LogUnavailable
 from ams.core.names import TopicId, new_topic_id
 from ams.storage.log.embedded import EmbeddedLog, LogOptions, check
 from ams.storage.log.embedded.spares import MOST, Spares
@@ -170,6 +172,25 @@ async def test_a_spare_that_cannot_be_used_is_replaced_by_a_new_file(engine: Emb
     assert engine.disk.failed == 1
     assert engine.disk.paths(".new") == []
     assert await all_fragments(log, topic) == fragments(numbered(3, 4, size=SIZE))
+
+
+async def test_a_segment_of_a_spare_that_was_taken_back_holds_nothing_if_a_power_loss_brings_it_back():
+    for seed in range(150):
+        engine = Embedded(options={"segment_bytes": SEGMENT, "retention": HOUR})
+        log = await engine.open()
+        topic = await busy_topic(engine, log)
+        await log.retain()
+        engine.disk.fail("sync_folder", errno.EIO, times=10)
+        for _ in range(2):  # the file of the second is empty, and may be there too
+            with pytest.raises(LogUnavailable):
+                await log.append(topic, numbered(4, 3, size=SIZE))
+        engine.disk.stop_at = engine.disk.changes
+        await log.close()
+        engine.disk.power_loss(random.Random(seed))
+
+        async with engine.opened() as log:
+            assert not log.recovered.damage, seed
+            assert await all_fragments(log, topic) == fragments(numbered(3, 1, size=SIZE))
 
 
 @pytest.mark.parametrize("call", ["open", "rename"])

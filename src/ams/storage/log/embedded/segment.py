@@ -327,8 +327,9 @@ class Writer:
     def _take_back(self, handle: FileHandle, path: str) -> None:
         """Leave no file behind of a segment that could not be made: it is tried again with every group."""
         with contextlib.suppress(OSError):
-            if self._files.size(handle) > HEAD_BYTES:  # were it left all the same, it would hold nothing
+            if self._files.size(handle) > HEAD_BYTES:  # of a spare: were it back after a power loss, it holds nothing
                 self._files.truncate(handle, HEAD_BYTES)
+                self._files.sync(handle)
         self._close(handle)
         with contextlib.suppress(OSError):
             self._files.unlink(path)

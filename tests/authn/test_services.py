@@ -45,7 +45,7 @@ def service(running: UserService) -> UserService:
 
 @pytest.fixture
 async def services(service: UserService) -> AsyncIterator[Services]:
-    asked = Services(PATHS, FIELDS, trust(service.ca), seconds=0.5)
+    asked = Services(PATHS, FIELDS, trust(service.ca), seconds=30)
     yield asked
     await asked.close()
 

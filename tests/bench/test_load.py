@@ -19,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def job(server: Server, rate: float | None = None) -> Job:
-    return Job(server.url, "token", WORK, connections=4, seconds=0.4, warm_up=0.1, rate=rate)
+    return Job(server.url, "token", WORK, connections=4, seconds=1.0, warm_up=0.1, rate=rate)
 
 
 def test_a_closed_loop_counts_what_the_bare_handler_answers(server: Server) -> None:

@@ -95,7 +95,7 @@ def haproxy(nodes: tuple[Stub, Stub], authority: Authority, tmp_path: Path) -> I
 
 
 def eventually(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 5
+    give_up = time.monotonic() + 30
     while not true():
         assert time.monotonic() < give_up
         time.sleep(0.02)

@@ -19,7 +19,7 @@ from demo.issuer import CLIENT, CLIENT_SECRET, INTROSPECT, JWKS, ExampleIssuer
 from tests.support.served import Served, served
 
 GROUP = "urn:mace:egi.eu:group:monitoring.egi.eu"
-SECONDS = 0.3
+SECONDS = 2.0
 """How long an issuer is waited for here."""
 
 

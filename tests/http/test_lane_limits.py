@@ -133,7 +133,7 @@ async def test_bodies_on_the_lane_and_over_asgi_share_one_memory(way: Way) -> No
     await until(lambda: way.kept() == (0, 0, 0, 0))
 
 
-@IMPATIENT
+@pytest.mark.parametrize("seconds", [3.0])
 async def test_answers_that_are_not_read_take_memory_of_their_project_until_patience_ends(way: Way) -> None:
     for _ in range(4):
         await way.told([large(200 * KIB)])

@@ -264,7 +264,7 @@ async def test_keys_that_are_left_out_are_shown(keys: Keys, example: ExampleIssu
 async def test_a_key_set_that_hangs_is_waited_for_once_and_not_for_long(
     example: ExampleIssuer, issuer: Issuer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with started(clock, tmp_path, seconds=0.2) as keys:
+    async with started(clock, tmp_path, seconds=2.0) as keys:
         example.hang = True
 
         refusals = await asyncio.gather(*[refusal(keys, issuer, example.token()) for _ in range(20)])

@@ -37,7 +37,7 @@ async def test_a_database_that_is_there_is_asked_by_all_at_once() -> None:
 
 
 async def test_one_asks_for_all_while_it_is_away_and_all_go_on_when_it_is_back() -> None:
-    server, patience = Server(), Patience(SECONDS)
+    server, patience = Server(), Patience(60)
     server.away = True
     first = asyncio.create_task(patience.keep_trying(server.attempt))
     await asyncio.sleep(0.02)
@@ -84,7 +84,7 @@ async def test_nobody_waits_for_what_has_been_away_for_long_but_one_asks() -> No
 
 
 async def test_who_is_in_the_way_of_others_tries_again_without_a_database_being_away() -> None:
-    patience, tries = Patience(SECONDS), 0
+    patience, tries = Patience(60), 0
 
     async def attempt(asks: bool) -> int:
         nonlocal tries

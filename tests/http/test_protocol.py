@@ -18,7 +18,7 @@ from tests.support.served import SERVICE_TOKEN, Served, served
 HEAD = (
     b"POST /v1/projects/P/topics/T:publish HTTP/1.1\r\nhost: ams.example\r\nx-api-key: %b\r\n" % SERVICE_TOKEN.encode()
 )
-SOON = 30.0
+SOON = 3.0
 """Seconds within which somebody who behaves is answered, also on a busy machine."""
 PATIENCE = 0.5
 """Seconds the service waits for a request that has begun."""

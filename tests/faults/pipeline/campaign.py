@@ -37,8 +37,6 @@ MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 SPREAD = 6.0
 """Seconds of work within which a driver is killed."""
 WITHOUT_SPARK, SPREAD_WITHOUT_SPARK = "ams archive", 0.3
-MORE_OF_A_BATCH = 4
-"""Batches are few where nothing is killed in them."""
 
 Rows = list[str]
 Left = Mapping[str, Rows]
@@ -110,7 +108,7 @@ def run_case(
     """
     folder.mkdir()
     if not kills:
-        case = dataclasses.replace(case, batch=case.batch * MORE_OF_A_BATCH)
+        case = dataclasses.replace(case, batch=case.batch * egi.MORE_OF_A_BATCH)
     _publish(service, folder.name, case.samples)
     places = [Place(service=service, project=folder.name, folder=folder, name=name) for name in ("calm", "killed")]
     done = [

@@ -33,7 +33,8 @@ DAY = date(2024, 3, 5)
 MISHAPS = Mishaps(late=0.3, doubled=0.3, broken=0.05)
 BATCH = 150
 """Messages a batch: few, so that there are many batches to be killed in."""
-CALM_BATCH = 600
+MORE_OF_A_BATCH = 4
+"""Batches are few where nothing is killed in them."""
 
 SPREAD = 6.0
 """Seconds within which it is killed: of its start, or of the work on a batch."""
@@ -89,7 +90,7 @@ def run_case(
                 "job": case.job,
                 "work": str(work),
                 "source": source,
-                "options": {**case.options, "batch_messages": BATCH if kills else CALM_BATCH},
+                "options": {**case.options, "batch_messages": BATCH * (1 if kills else MORE_OF_A_BATCH)},
                 "settings": dict(more.settings) if more else {"spark.sql.shuffle.partitions": "1"},
             }
         )

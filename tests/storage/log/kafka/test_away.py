@@ -27,7 +27,7 @@ def nowhere():
 
 
 async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(nowhere: str):
-    async with asyncio.timeout(60), Kafka(servers=nowhere, prefix="p").opened() as log:
+    async with asyncio.timeout(5), Kafka(servers=nowhere, prefix="p").opened() as log:
         assert "127.0.0.1" in log.away
         assert log.refusal == log.away
         began = asyncio.get_running_loop().time()
@@ -41,7 +41,7 @@ async def test_without_a_broker_the_log_opens_says_why_it_refuses_and_closes(now
         ):
             with pytest.raises(LogUnavailable, match="^Backend Error$"):
                 await call
-        assert asyncio.get_running_loop().time() - began < 8
+        assert asyncio.get_running_loop().time() - began < 1
 
 
 @pytest.fixture(scope="module")

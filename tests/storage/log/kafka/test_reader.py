@@ -224,10 +224,10 @@ async def test_a_wait_ends_with_a_publish_through_another_node(node):
 
 async def test_a_wait_ends_at_once_with_a_publish_of_this_node(node):
     partition = await raw.make()
-    waiting = asyncio.create_task(node.wait(partition, Offset(0), 60.0))
+    waiting = asyncio.create_task(node.wait(partition, Offset(0), 5.0))
     await asyncio.sleep(0.05)
     node.appended(partition, Appended(Offset(0), 1, 5), [message("QQ==").fragment])
-    assert await asyncio.wait_for(waiting, 30)
+    assert await asyncio.wait_for(waiting, 0.5)
 
 
 async def test_a_new_wait_is_followed_while_another_topic_is_waited_on(monkeypatch):
@@ -275,13 +275,13 @@ async def test_a_wait_of_no_time_and_one_in_vain_are_false(node):
 async def test_waits_end_when_the_topic_is_forgotten_or_the_reader_closes():
     partition = await raw.make()
     async with raw.opened() as (_, reader):
-        forgotten = asyncio.create_task(reader.wait(partition, Offset(0), 60.0))
+        forgotten = asyncio.create_task(reader.wait(partition, Offset(0), 30.0))
         await asyncio.sleep(0.1)
         reader.forget(partition)
-        assert not await asyncio.wait_for(forgotten, 30)
-        closed = asyncio.create_task(reader.wait(partition, Offset(0), 60.0))
+        assert not await asyncio.wait_for(forgotten, 1.0)
+        closed = asyncio.create_task(reader.wait(partition, Offset(0), 30.0))
         await asyncio.sleep(0.1)
-    assert not await asyncio.wait_for(closed, 30)
+    assert not await asyncio.wait_for(closed, 1.0)
 
 
 async def test_a_topic_deleted_elsewhere_is_gone_and_its_waits_end(node):

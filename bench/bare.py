@@ -1,20 +1,20 @@
 """The comparator of every case over HTTP: a service that reads and answers a publish as AMS does, and stores nothing.
 
-The same uvicorn with the same flags (`ams.http.server`), raw ASGI, msgspec typed structs, base64 checked by pybase64.
+Uvicorn with the flags of `ams.http.server`, raw ASGI, msgspec typed structs, base64 checked by pybase64.
 What AMS costs beyond this is AMS: access, names, limits, the log, the disk. `python -m bench.bare` serves on a free
 port of loopback and prints `ready URL`.
 """
 
 import asyncio
 import itertools
-import signal
 from typing import Any
 
 import msgspec
 import pybase64
+import uvicorn
 import uvloop
 
-from ams.http.server import Server, listen, server
+from ams.http.server import BACKLOG, listen
 
 
 class _Message(msgspec.Struct):
@@ -69,8 +69,11 @@ def publish(body: bytes) -> bytes:
 async def serve() -> None:
     """Serve until SIGTERM."""
     sock = listen("127.0.0.1", 0, "port")
-    bare: Server = server(app, keep_alive=75)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, bare.handle_exit, signal.SIGTERM, None)
+    config = uvicorn.Config(
+        app, http="httptools", ws="none", lifespan="off", log_config=None, access_log=False, log_level="critical",
+        server_header=False, proxy_headers=False, backlog=BACKLOG, timeout_keep_alive=75,
+    )  # fmt: skip
+    bare = uvicorn.Server(config)
     serving = asyncio.create_task(bare.serve([sock]))
     while not bare.started:
         await asyncio.sleep(0.01)

@@ -1,7 +1,7 @@
-"""What the connections of a load ask for: publish, pull, acknowledge, or pull and acknowledge in turn.
+"""Scripts of a load's connections: publish, pull, acknowledge, or pull and acknowledge in turn.
 
-Each connection follows a script of its own: a generator that yields steps and is given the answer of each. Steps that
-prepare (seek, pull) are not counted; the first counted step is where the measurement begins.
+Each connection follows its own script: a generator that yields steps and receives the answer of each. Preparing steps
+(seek, pull) are not counted. The measurement begins at the first counted step.
 """
 
 import base64
@@ -9,7 +9,6 @@ import functools
 import itertools
 import random
 import re
-import uuid
 from collections.abc import Generator
 from typing import NamedTuple
 
@@ -29,10 +28,6 @@ class Publish(msgspec.Struct, tag=True):
     topics: list[str]
     per_request: int = 1
     size: int = 1024
-    documents: bool = False
-    """Whether the data are JSON documents, instead of random bytes."""
-    keys: bool = False
-    """Whether each request has an idempotency key of its own."""
 
 
 class Pull(msgspec.Struct, tag=True):
@@ -69,18 +64,6 @@ class Lease(msgspec.Struct, tag=True):
     messages: int
 
 
-class Get(msgspec.Struct, tag=True):
-    """Read one path."""
-
-    path: str
-
-
-class Create(msgspec.Struct, tag=True):
-    """Make topics in a project (`projects/P`), each under a name of its own."""
-
-    project: str
-
-
 class Read(msgspec.Struct, tag=True):
     """Read `messages` messages of a topic of `backlog`, from one place after the other, in the form `accept` names."""
 
@@ -90,7 +73,7 @@ class Read(msgspec.Struct, tag=True):
     accept: str
 
 
-Work = Publish | Pull | Acknowledge | Consume | Lease | Get | Create | Read
+Work = Publish | Pull | Acknowledge | Consume | Lease | Read
 
 
 class Step(NamedTuple):
@@ -101,7 +84,7 @@ class Step(NamedTuple):
     """Messages this request moves when it is answered well."""
     counted: bool = True
     reads_body: bool = False
-    """Whether the script looks at the body of the answer."""
+    """True if the script needs the body of the answer."""
 
 
 Script = Generator[Step, Response, None]
@@ -129,10 +112,6 @@ def _script(work: Work, number: int, count: int, token: str) -> Script:
         case Lease(subscriptions, messages):
             begins = number < len(subscriptions)
             return _lease(_share(subscriptions, number, count), messages, begins, token)
-        case Get(path):
-            return _get(path, token)
-        case Create(project):
-            return _create(project, token)
         case Read(topic, messages, backlog, accept):
             return _read(topic, messages, backlog // messages, number, accept, token)
 
@@ -143,27 +122,15 @@ def _share(names: list[str], number: int, count: int) -> list[str]:
 
 
 def _publish(work: Publish, topics: list[str], token: str) -> Script:
-    body_of = documents_body if work.documents else publish_body
-    bodies = [body_of(work.per_request, work.size, seed) for seed in range(BODIES)]
+    bodies = [publish_body(work.per_request, work.size, seed) for seed in range(BODIES)]
     rounds = max(len(topics), BODIES)
     pairs = zip(itertools.cycle(topics), itertools.cycle(bodies), strict=False)
     steps = [
         Step(request("POST", f"/v1/{topic}:publish", token, body), work.per_request)
         for topic, body in itertools.islice(pairs, rounds)
     ]
-    for step in map(_with_key, itertools.cycle(steps)) if work.keys else itertools.cycle(steps):  # noqa: UP028
+    for step in itertools.cycle(steps):  # noqa: UP028
         yield step  # a list cannot be sent the answers
-
-
-_KEYS = uuid.uuid4().hex.encode()
-_keys = itertools.count()
-
-
-def _with_key(step: Step) -> Step:
-    """Return a publish with an idempotency key that no other has."""
-    head, body = step.request
-    key = b"idempotency-key: %b-%d\r\n\r\n" % (_KEYS, next(_keys))
-    return step._replace(request=(head[:-2], key, body))
 
 
 def _pull(subscriptions: list[str], messages: int, token: str) -> Script:
@@ -226,17 +193,6 @@ def _lease(subscriptions: list[str], messages: int, begins: bool, token: str) ->
             yield Step(request("POST", f"/v1/{name}:modifyOffset", token, b'{"offset":0}'), counted=False)
 
 
-def _get(path: str, token: str) -> Script:
-    step = Step(request("GET", path, token))
-    while True:
-        yield step
-
-
-def _create(project: str, token: str) -> Script:
-    while True:
-        yield Step(request("PUT", f"/v1/{project}/topics/{uuid.uuid4()}", token))
-
-
 def _read(topic: str, messages: int, places: int, number: int, accept: str, token: str) -> Script:
     """Read place after place; all are as long, as all messages are."""
     paths = [f"/v1/{topic}:read?from={place * messages}&max={messages}" for place in range(places)]
@@ -253,21 +209,6 @@ def publish_body(messages: int, size: int, seed: int) -> bytes:
     """Return the body of a publish request: random bytes of `size`, the same for the same seed."""
     generator = random.Random(seed)
     data = base64.b64encode(generator.randbytes(size)).decode()
-    return msgspec.json.encode({"messages": [{"data": data}] * messages})
-
-
-@functools.cache
-def documents_body(messages: int, size: int, seed: int) -> bytes:
-    """Return the body of a publish request: JSON documents of about `size` bytes, the same for the same seed."""
-    generator = random.Random(seed)
-    document = {
-        "site": generator.choice(["ATHENS", "BARI", "CADIZ"]),
-        "time": "2024-03-05T10:20:30Z",
-        "values": [{"metric": f"m{number}", "value": generator.random()} for number in range(8)],
-        "summary": "",
-    }
-    document["summary"] = "x" * (size - len(msgspec.json.encode(document)))
-    data = base64.b64encode(msgspec.json.encode(document)).decode()
     return msgspec.json.encode({"messages": [{"data": data}] * messages})
 
 

@@ -1,4 +1,4 @@
-"""The cluster shape to be measured: one broker, one PostgreSQL with its syncs, and nodes, all beside the bench."""
+"""The cluster shape for measuring: one Kafka broker, one PostgreSQL that syncs, and a node, on this machine."""
 
 import contextlib
 import secrets
@@ -25,24 +25,11 @@ class Parts:
     bench: Bench
 
     @contextlib.contextmanager
-    def service(self, *flags: str) -> Iterator[Service]:
-        """Run one node that has the parts for itself."""
-        with self.nodes(1, *flags) as [node]:
-            yield node
-
-    @contextlib.contextmanager
-    def nodes(self, count: int, *flags: str) -> Iterator[list[Service]]:
-        """Run nodes of one installation, with a database and a Kafka prefix of its own."""
+    def node(self) -> Iterator[Service]:
+        """Run one node with a database and a Kafka prefix of its own."""
         name = f"bench_{secrets.token_hex(4)}"
         self.postgres.create_database(name)
-        chosen = [*_flags(self._settings(name)), *flags]
-        with contextlib.ExitStack() as stack:
-            first = stack.enter_context(self._node(chosen))
-            yield [first, *(stack.enter_context(self._node(chosen, first.token)) for _ in range(count - 1))]
-
-    @contextlib.contextmanager
-    def _node(self, flags: list[str], token: str | None = None) -> Iterator[Service]:
-        with self.bench.data_folder() as data, Service(data, *flags, token=token) as running:
+        with self.bench.service(*_flags(self._settings(name))) as running:
             yield running
 
     def _settings(self, name: str) -> Mapping[str, object]:
@@ -67,25 +54,20 @@ def _flags(settings: Mapping[str, object]) -> Iterator[str]:
 @contextlib.contextmanager
 def parts(bench: Bench) -> Iterator[Parts]:
     """Run a broker and a PostgreSQL; raises `Failed` with the reason when this machine cannot."""
-    with bench.data_folder() as folder, contextlib.ExitStack() as stack:
+    with bench.data_folder() as folder, broker(bench) as brokers, contextlib.ExitStack() as stack:
         try:
-            brokers = stack.enter_context(_brokers(folder))
             postgres = stack.enter_context(Postgres(Path(folder) / "postgres"))
-        except (CannotFetch, DidNotStart) as error:
+        except DidNotStart as error:
             raise Failed(str(error)) from error
         yield Parts(brokers, postgres, bench)
 
 
 @contextlib.contextmanager
-def broker(bench: Bench) -> Iterator[str]:
-    """Run a broker alone; yield its address. Raises `Failed` with the reason when this machine cannot."""
+def broker(bench: Bench) -> Iterator[Brokers]:
+    """Run a broker; raises `Failed` with the reason when this machine cannot."""
     with bench.data_folder() as folder, contextlib.ExitStack() as stack:
         try:
-            brokers = stack.enter_context(_brokers(folder))
+            brokers = stack.enter_context(Brokers(folder / "kafka", heap_mb=HEAP_MB))
         except (CannotFetch, DidNotStart) as error:
             raise Failed(str(error)) from error
-        yield brokers.servers
-
-
-def _brokers(folder: Path) -> Brokers:
-    return Brokers(folder / "kafka", heap_mb=HEAP_MB)
+        yield brokers

@@ -14,7 +14,7 @@ Pieces = Sequence[bytes]
 """A request as it goes out, in pieces, so that requests may share their bodies."""
 CONNECT_SECONDS = 30.0
 LOOPBACK = "127.0.0.1"
-"""Where all our servers are; looking `localhost` up for every connection would be measured too."""
+"""Address of all servers; a lookup of `localhost` for every connection would be measured too."""
 CLOSED = 0
 """The status of a request whose connection ended before the answer."""
 
@@ -23,18 +23,18 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 
 
 class Response(NamedTuple):
-    """What came back; the body is empty unless the connection keeps bodies."""
+    """Answer to a request; the body is empty unless the connection keeps bodies."""
 
     status: int
     body: bytes = b""
     size: int = 0
     """Bytes of the body, whether kept or not."""
     retry_after: bool = False
-    """Whether the answer says when to try again."""
+    """True if the answer has a Retry-After header."""
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """Host and port of a server."""
 
     host: str
     port: int

@@ -9,7 +9,7 @@ from bench.report import percentile
 
 
 class Syncs(NamedTuple):
-    """How fast appends with fdatasync were."""
+    """Rate and latency of appends with fdatasync."""
 
     per_second: float
     p50: float

@@ -8,13 +8,8 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds(pid: int) -> float:
-    """Return what a process and those it started have taken of processors until now."""
-    return _processor_seconds(pid) + processor_seconds_of_started(pid)
-
-
-def processor_seconds_of_started(pid: int) -> float:
-    """Return the same of the processes alone that a process started, and theirs."""
-    return sum(map(_processor_seconds, _children(pid)))
+    """Return the processor seconds a process and its descendants have used so far."""
+    return sum(map(_processor_seconds, (pid, *_children(pid))))
 
 
 def _processor_seconds(pid: int) -> float:

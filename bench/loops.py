@@ -7,6 +7,7 @@
 """
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from typing import Any
@@ -43,7 +44,7 @@ class ScriptedConnection:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether its next step is one to count."""
+        """Return whether its preparing steps are done."""
         return self._prepared.done()
 
     def start(self, due: float) -> None:
@@ -105,6 +106,8 @@ class Loop:
         await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         if self._failure.done():
             preparing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await preparing  # else asyncio would print it behind the reason
             await self._failure
         await preparing
 

@@ -1,4 +1,4 @@
-"""What must exist before something is measured: projects, topics, subscriptions, and messages in them."""
+"""Creates projects, topics, subscriptions and messages before a measurement."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,14 +28,6 @@ def topics(service: Service, project: str, prefix: str, count: int) -> list[str]
     return paths
 
 
-def schema(service: Service, project: str, name: str, schema: dict[str, object], topics: Sequence[str]) -> None:
-    """Create a JSON schema and attach it to topics."""
-    path = f"{project}/schemas/{name}"
-    attach = msgspec.json.encode({"schema": path})
-    send(service, "POST", [(path, msgspec.json.encode({"type": "json", "schema": schema}))])
-    send(service, "POST", ((f"{topic}:attachSchema", attach) for topic in topics))
-
-
 def subscriptions(
     service: Service, topics: Sequence[str], count: int, name: str = "sub", *, parallel: bool = False
 ) -> list[str]:
@@ -49,18 +41,6 @@ def subscriptions(
     bodies = (msgspec.json.encode({"topic": topic, **asked}) for topic in chosen)
     send(service, "PUT", zip(paths, bodies, strict=True))
     return paths
-
-
-def members(service: Service, project: str, count: int) -> None:
-    """Create users who are consumers in a project."""
-    body = f'{{"projects":[{{"project":"{project}","roles":["consumer"]}}]}}'.encode()
-    send(service, "POST", ((f"users/user-{number}", body) for number in range(count)))
-
-
-def binding(service: Service, user: str, issuer: str, subject: str) -> None:
-    """Let an identity at an issuer log in as a user."""
-    body = msgspec.json.encode({"issuer": issuer, "subject": subject})
-    send(service, "POST", [(f"users/{user}/bindings/bench", body)])
 
 
 def fill(service: Service, topics: Sequence[str], messages: int, *, per_request: int = 1000, size: int = 1024) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 STOP_SECONDS = 30.0
 READY_SECONDS = 120.0
 PREPARE_SECONDS = 300.0
-"""How long a load may take beside its measurement: connecting, and pulling what it will acknowledge."""
+"""Limit of a load's time beside its measurement: connecting, and pulling the messages it will acknowledge."""
 
 
 class Failed(Exception):
@@ -67,7 +67,7 @@ class Server:
         return kernel.anonymous_memory(self.pid)
 
     def processor_seconds(self) -> float:
-        """Return what it and the processes it started have taken of processors until now."""
+        """Return the processor time of the server and its descendants so far."""
         return kernel.processor_seconds(self.pid)
 
     def _ready(self) -> str:
@@ -110,28 +110,21 @@ class Service(Server):
         self,
         data: Path,
         *flags: str,
-        program: str = "ams.cli.main",
-        token: str | None = None,
-        under: Sequence[str] = (),
     ) -> None:
-        """Start it; `token` is the administrator's where another node has made him.
-
-        `under` is a module, with its arguments, that runs the program.
-        """
         self.data = data
         errors = data.with_name(f"{data.name}.stderr")
         where = ["--data", str(data), "--host", "127.0.0.1", "--port", "0", "--ops-port", "0"]
-        super().__init__([*under, program, "serve", *where, *flags], errors)
-        self.token = token or (data / "admin.token").read_text().strip()
+        super().__init__(["ams.cli.main", "serve", *where, *flags], errors)
+        self.token = (data / "admin.token").read_text().strip()
 
     def disk_usage(self) -> int:
         """Return the bytes of all files in the data folder."""
         return sum(each.stat().st_size for each in self.data.rglob("*") if each.is_file())
 
 
-def bare(folder: Path, under: Sequence[str] = ()) -> Server:
-    """Start the bare handler; `under` is a module, with its arguments, that runs it."""
-    return Server([*under, "bench.bare"], folder / "bare.stderr")
+def bare(folder: Path) -> Server:
+    """Start the bare handler."""
+    return Server(["bench.bare"], folder / "bare.stderr")
 
 
 class RunningLoad:
@@ -151,8 +144,8 @@ class RunningLoad:
         self._process.stdin.close()
         self._process.stdin = None  # all is written; `communicate` must not write
 
-    def outcome(self) -> Outcome:
-        """Wait for its end and return what came of it; raises `Failed`."""
+    def outcome(self, *, needs_answers: bool = True) -> Outcome:
+        """Wait for its end and return the result; raises `Failed`, also without any answer if it `needs_answers`."""
         try:
             out, errors = self._process.communicate(timeout=self._patience)
         except subprocess.TimeoutExpired:
@@ -161,13 +154,13 @@ class RunningLoad:
         if self._process.returncode != 0:
             raise Failed(last_line(errors.decode(errors="replace")))
         outcome = msgspec.json.decode(out, type=Outcome)
-        if outcome.requests == 0:
+        if needs_answers and outcome.requests == 0:
             raise Failed(f"no request was answered well; other answers by status: {outcome.refused}")
         return outcome
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def abandon(self) -> None:

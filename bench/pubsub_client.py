@@ -1,4 +1,4 @@
-"""What Google's client for Python does in a process of its own: `python -m bench.pubsub_client WHAT ADDRESS ...`.
+"""Google's client for Python, in a process of its own: `python -m bench.pubsub_client ACTION ADDRESS ...`.
 
 It prints one line of figures, separated by blanks.
 """

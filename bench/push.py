@@ -1,4 +1,4 @@
-"""What cases of push share: a receiver beside the service, subscriptions that are delivered to it, and publishing."""
+"""Receiver, endpoints, subscriptions and publisher of the `push` case."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,6 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import pybase64
@@ -26,16 +25,13 @@ ARRIVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Receivers:
-    """Where deliveries go."""
+    """The receiver of deliveries."""
 
     receiving: Receiving
-    folder: Path
 
-    def flags(self, *others: Receiving) -> list[str]:
-        """Return the flags by which a service delivers here, and to others."""
-        trusted = self.folder / "trusted.pem"
-        trusted.write_text("".join(Path(each.ca).read_text() for each in (self.receiving, *others)))
-        return ["--push-allow", "127.0.0.0/8", "--push-ca-file", str(trusted)]
+    def flags(self) -> list[str]:
+        """Return the flags by which a service delivers here."""
+        return ["--push-allow", "127.0.0.0/8", "--push-ca-file", self.receiving.ca]
 
 
 @contextlib.contextmanager
@@ -44,7 +40,7 @@ def receivers(bench: Bench, more_ports: int = 0) -> Iterator[Receivers]:
     with bench.data_folder() as folder:
         folder.mkdir()
         with received(folder, more_ports=more_ports) as receiving:
-            yield Receivers(receiving, folder)
+            yield Receivers(receiving)
 
 
 def make(service: Service, ca: str, endpoints: Sequence[Endpoint], **more: object) -> None:
@@ -67,11 +63,6 @@ def endpoints(bases: Iterator[str], name: str, count: int) -> list[Endpoint]:
 def topic(endpoint: Endpoint) -> str:
     """Return the path of an endpoint's topic."""
     return f"projects/{PROJECT}/topics/{endpoint.of}"
-
-
-def subscription(endpoint: Endpoint) -> str:
-    """Return the path of an endpoint's subscription."""
-    return f"projects/{PROJECT}/subscriptions/{endpoint.name}"
 
 
 def publish(service: Service, topics: Sequence[str], rate: float, count: int) -> None:

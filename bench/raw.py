@@ -1,7 +1,7 @@
-"""The comparator of storing: a process that appends the bytes of a load and syncs them in groups, and does no more.
+"""Comparator of storing: a process that appends the bytes of a load and syncs them in groups.
 
 `python -m bench.raw` reads a `Job` on stdin, appends for so many seconds, and writes to stdout how many records that
-were a second. Its writers each hand over a record and wait until the sync of its group is done. One thread takes all
+were a second. Each writer hands over a record and waits until the sync of its group is done. One thread takes all
 that wait, writes them behind one another and syncs once. There is no HTTP, no JSON, no check and no checksum.
 """
 
@@ -29,7 +29,7 @@ REQUEST_BYTES = 12
 
 
 class Job(msgspec.Struct):
-    """What to append, and how long."""
+    """Records to append, and the duration."""
 
     folder: str
     writers: int

@@ -1,18 +1,10 @@
-"""What a bench says: one JSON line a case, a table for people, and a history to compare with."""
+"""Results of cases: one JSON line each on stdout, progress and a table on stderr."""
 
-import datetime
-import os
-import platform
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
-
-import ams
-
-HISTORY = Path(__file__).with_name("history.jsonl")
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
@@ -46,16 +38,16 @@ def at_most(limit: float) -> Goal:
 
 
 class Result(msgspec.Struct, omit_defaults=True):
-    """What a case found."""
+    """One line of the bench."""
 
     case: str
     params: dict[str, int | str]
     values: dict[str, float]
     """Figures by name; the name has the unit."""
     ratio: float | None = None
-    """What is judged, as a ratio to something measured in the same run or to a fixed allowance."""
+    """Ratio to something measured in the same run, or to a fixed allowance; the goal judges it."""
     against: str = ""
-    """What the ratio is to."""
+    """Denominator of the ratio, in words."""
     goal: Goal | None = None
 
     @property
@@ -81,7 +73,7 @@ def _rounded(value: float) -> float:
 
 
 def progress(text: str) -> None:
-    """Tell people what goes on."""
+    """Print a line for people."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -107,18 +99,3 @@ def _row(result: Result) -> tuple[str, str, str, str, str]:
     met = {True: "met", False: "MISSED", None: ""}[result.is_met]
     figures = ", ".join(f"{name} {_rounded(value):g}" for name, value in result.values.items())
     return f"{result.case} {params}".strip(), ratio, goal, met, figures
-
-
-def remember(results: Sequence[Result], *, quick: bool) -> None:
-    """Append the run to the history."""
-    run = {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": ams.__version__,
-        "quick": quick,
-        "cores": os.cpu_count(),
-        "kernel": platform.system(),
-        "python": platform.python_version(),
-        "results": [each.as_json() for each in results],
-    }
-    with HISTORY.open("ab") as file:
-        file.write(msgspec.json.encode(run) + b"\n")

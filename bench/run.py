@@ -12,11 +12,8 @@ from typing import TypeVar
 from bench.callers import Work
 from bench.load import Job
 from bench.processes import RunningLoad, Server, Service, bare, load
-from bench.report import Goal, Result, at_most, progress
+from bench.report import Goal, Result, progress
 from bench.tally import Outcome
-
-SLOWER = 1.2
-"""What is still "no slower" over many topics: single measurements differ by as much."""
 
 HEAD_START_SECONDS = 1.0
 """Of a load that runs beside what is measured."""
@@ -27,24 +24,18 @@ U = TypeVar("U")
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a run measures and how much it stores."""
+    """Durations and sizes of a run."""
 
     pairs: int
-    """How often a case and its comparator are measured in turn; medians are taken over these."""
+    """Number of turns of a case and its comparator; results are medians over them."""
     seconds: float
     """Seconds of one measurement."""
     backlog: int
     """Messages of an ordinary backlog."""
     large_backlog: int
-    topics: int
-    wakes: int
-    overload_seconds: float
-    acknowledged: int
-    """Messages of which every second is acknowledged."""
-    numbered: int
-    """Messages of `spark-cluster`, each different from all others."""
-    records: int
-    """Records of each job of `spark-jobs`."""
+    """Messages of the full data folder of `start`."""
+    latencies: int
+    """Single messages that are timed from publish to callback."""
 
 
 FULL = Plan(
@@ -52,39 +43,29 @@ FULL = Plan(
     seconds=5,
     backlog=100_000,
     large_backlog=10_000_000,
-    topics=10_000,
-    wakes=400,
-    overload_seconds=60,
-    acknowledged=1_000_000,
-    numbered=1_000_000,
-    records=100_000,
+    latencies=400,
 )
 QUICK = Plan(
     pairs=3,
-    seconds=0.8,
+    seconds=2,
     backlog=20_000,
     large_backlog=100_000,
-    topics=500,
-    wakes=100,
-    overload_seconds=3,
-    acknowledged=1_000_000,
-    numbered=100_000,
-    records=10_000,
+    latencies=100,
 )
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What a case is given."""
+    """Context of a case: services, data folders, loads."""
 
     plan: Plan
     folder: Path
-    """Where data folders lie: on the disk to be measured."""
+    """Parent of data folders, on the disk that is measured."""
 
     @contextlib.contextmanager
-    def service(self, *flags: str, program: str = "ams.cli.main") -> Iterator[Service]:
-        """Run the service, or a program that changes it, on an empty data folder that goes at the end."""
-        with self.data_folder() as data, Service(data, *flags, program=program) as running:
+    def service(self, *flags: str) -> Iterator[Service]:
+        """Run the service on an empty data folder, which is removed at the end."""
+        with self.data_folder() as data, Service(data, *flags) as running:
             yield running
 
     @contextlib.contextmanager
@@ -119,7 +100,7 @@ class Bench:
         seconds = self.plan.seconds + 2 * HEAD_START_SECONDS
         other = RunningLoad(self.job(service, work, connections, seconds=seconds))
         time.sleep(HEAD_START_SECONDS)
-        return measure(), other.outcome()
+        return measure(), other.outcome(needs_answers=False)
 
     def job(
         self, server: Server, work: Work, connections: int, rate: float | None = None, seconds: float | None = None
@@ -172,35 +153,16 @@ def figures(outcomes: list[Outcome]) -> dict[str, float]:
     }
 
 
-Pairs = list[tuple[Outcome, Outcome]]
-Figure = Callable[[Outcome], float]
-
-
 def compared(
     case: str,
     params: dict[str, int | str],
-    pairs: Pairs,
+    pairs: list[tuple[Outcome, Outcome]],
     key: str,
     against: str,
     goal: Goal | None,
-    figure: Figure = requests_per_second,
+    figure: Callable[[Outcome], float] = requests_per_second,
 ) -> Result:
     """Return how the first of two loads in turn does against the second; `key` names the second's figure."""
     ours, theirs = [each for each, _ in pairs], [each for _, each in pairs]
     shown = figures(ours) | {key: middle(theirs, figure), "against_us": middle(theirs, server_microseconds)}
     return Result(case, params, shown, median_ratio(pairs, figure), against, goal)
-
-
-def slower(
-    case: str,
-    params: dict[str, int | str],
-    pairs: Pairs,
-    key: str,
-    than: str,
-    most: float = SLOWER,
-    figure: Figure = messages_per_second,
-) -> Result:
-    """Return how much slower the second of two loads in turn is than the first; `key` names the first's figure."""
-    few, many = [each for each, _ in pairs], [each for _, each in pairs]
-    shown = figures(many) | {key: middle(few, figure), "against_us": middle(few, server_microseconds)}
-    return Result(case, params, shown, median_ratio(pairs, figure), f"times slower than {than}", at_most(most))

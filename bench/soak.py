@@ -30,13 +30,13 @@ RATE = 1000.0
 CONSUMERS = 4
 MINUTE = 60.0
 GROWTH = 1.5
-"""How much higher the last quarter may be; a leak or a slow-down of an hour shows as a multiple."""
+"""Limit of the last quarter's memory and p99, as a multiple of the second quarter's."""
 MEMORY_ALLOWANCE = 20 * 10**6
 P99_ALLOWANCE = 0.005
 
 
 class Minute(NamedTuple):
-    """How things stood."""
+    """Figures of one minute."""
 
     published_s: float
     consumed_s: float

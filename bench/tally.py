@@ -1,4 +1,4 @@
-"""What came of a load: answers counted while it is measured, and the figures made of them."""
+"""Counts and percentiles of a load's answers, for the measured time only."""
 
 import time
 from array import array
@@ -12,7 +12,7 @@ from bench.report import percentile
 
 
 class Outcome(msgspec.Struct):
-    """What came of a load, of requests answered within the measured time."""
+    """Result of a load: requests answered within the measured time."""
 
     requests: int = 0
     """Answered 200."""
@@ -76,7 +76,7 @@ class Tally:
             self._not_retryable += 1
 
     def end(self, unsent: int) -> Outcome:
-        """Count no more and return what came of it."""
+        """Stop counting and return the result."""
         self.open = False
         seconds = time.perf_counter() - self._began
         ordered = sorted(self._latencies)

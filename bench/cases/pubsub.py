@@ -38,7 +38,7 @@ def pubsub(bench: Bench) -> Iterator[Result]:
         yield _streamed(bench, service.pubsub, bare.url, seconds)
     with bench.service(*FLAGS) as service:
         _ask("prepare", service.pubsub)
-        yield from _latency(service.pubsub, bench.plan.wakes)
+        yield from _latency(service.pubsub, bench.plan.latencies)
         yield _idle(service)
 
 

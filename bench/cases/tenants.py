@@ -1,7 +1,7 @@
-"""One greedy tenant beside modest ones: what the others' p99 costs that both are in one service.
+"""Noisy neighbour: p99 of modest tenants beside a flooder in the same service.
 
-The same greed runs against a second service, which shares the processors and the disk but nothing else: what the others
-have to bear beside that, they bear from the machine. The ratio is what is left: the service's own doing.
+The same flood also runs against a second service, which shares only processors and disk. The ratio of both p99 shows
+the service's own part.
 """
 
 import time
@@ -27,9 +27,9 @@ BIG_MESSAGE = 1_040_000
 BIG_MESSAGES = 7
 """Seven messages near the limit make a body of 9.7 MB."""
 SETTLE_SECONDS = 1.0
-"""What the greedy tenant left on its way is done by then, and does not hit the others while they are alone."""
-MOST = 1.5
-"""How much higher the others' p99 may be than beside the same greed in a service of its own."""
+"""Pause after a flood, so that its last requests do not disturb the next measurement."""
+MAX_P99_RATIO = 1.5
+"""Limit of the p99 ratio to the same flood in another service."""
 ALLOWED_FOR_BIG_BODIES = 0.060
 """Seconds beyond three times: decoding and checking a body of 10 MB cannot be shared."""
 
@@ -119,7 +119,7 @@ def _results(greed: Greed, turns: list[Turn]) -> Iterator[Result]:
         "greedy_apart_requests_s": middle(greedy_apart, lambda each: each.requests_per_second),
     }
     against = "p99 beside the same greed in another service"
-    yield Result("tenants", params, values, middle(shared, p99) / middle(apart, p99), against, at_most(MOST))
+    yield Result("tenants", params, values, middle(shared, p99) / middle(apart, p99), against, at_most(MAX_P99_RATIO))
     if greed.allowed is None:
         return
     ratio = middle(shared, p99) / (3 * middle(alone, p99) + greed.allowed)

@@ -1,7 +1,7 @@
-"""Comparators of the cluster shape: what Kafka and PostgreSQL do when asked by as little as possible.
+"""Comparators of the `cluster` case: Kafka and PostgreSQL, asked with as little code as possible.
 
-`python -m bench.beside` reads a `Job` on stdin, asks for so many seconds, and writes an `Measured` to stdout. It is a
-process of its own, as a node is.
+`python -m bench.cluster_bare` reads a `Job` on stdin, asks for so many seconds, and writes a `Measured` to stdout. It
+is a process of its own, as a node is.
 """
 
 import asyncio
@@ -44,23 +44,23 @@ class Statements(msgspec.Struct, tag=True):
 
 
 class Job(msgspec.Struct):
-    """What to ask for, and how long."""
+    """Work of the comparator, and its duration."""
 
     work: Batches | Statements
     seconds: float
 
 
 class Measured(msgspec.Struct):
-    """What came of it: messages or rows a second, and seconds for each batch or statement."""
+    """Messages or rows a second, and seconds of a batch or statement."""
 
     per_second: float
     p50: float
     p99: float
 
 
-def beside(job: Job) -> Measured:
+def run_comparator(job: Job) -> Measured:
     """Run the comparator; raises `Failed`."""
-    return answered("bench.beside", job, Measured, PATIENCE_SECONDS + job.seconds)
+    return answered("bench.cluster_bare", job, Measured, PATIENCE_SECONDS + job.seconds)
 
 
 async def _ask(job: Job) -> Measured:

@@ -1,11 +1,11 @@
-"""Runs of `ams pipeline`, and what they take: a driver has Java and workers below it, so all of its session counts."""
+"""Runs of `ams pipeline` and their cost. A driver starts Java and workers, so all processes of its session count."""
 
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class RunCost:
-    """What a run took."""
+    """Cost of a run."""
 
     seconds: float = 0.0
     memory: int = 0
@@ -31,7 +31,7 @@ class RunCost:
         return sum(self._cpu.values())
 
     def look(self, session: int) -> None:
-        """Note what the processes of a session have taken until now."""
+        """Update time and memory from the processes of a session."""
         resident = 0
         for pid, cpu, pages in _processes(session):
             self._cpu[pid] = max(cpu, self._cpu.get(pid, 0.0))
@@ -39,24 +39,15 @@ class RunCost:
         self.memory = max(self.memory, resident)
 
 
-def pipeline(
-    service: Service,
-    project: str,
-    work: Path,
-    name: str,
-    *options: str,
-    flags: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> RunCost:
-    """Run a job to its end, with flags of `ams pipeline run`; raise `Failed` when it fails."""
+def pipeline(service: Service, project: str, work: Path, name: str, *options: str) -> RunCost:
+    """Run a job of `ams pipeline` to its end; raises `Failed` when it fails."""
     settings = [word for option in options for word in ("--set", option)]
-    return ams(service, project, "pipeline", "run", name, "--work", str(work), *flags, *settings, **(environment or {}))
+    return _ams(service, project, "pipeline", "run", name, "--work", str(work), *settings)
 
 
-def ams(service: Service, project: str, *words: str, **environment: str) -> RunCost:
-    """Run a command of `ams` to its end; raise `Failed` when it fails."""
+def _ams(service: Service, project: str, *words: str) -> RunCost:
     where = {"AMS_ENDPOINT": service.url, "AMS_TOKEN": service.token, "AMS_PROJECT": project}
-    return _measured([sys.executable, "-m", "ams.cli.main", *words], where | environment)
+    return _measured([sys.executable, "-m", "ams.cli.main", *words], where)
 
 
 def _measured(command: Sequence[str], environment: dict[str, str]) -> RunCost:

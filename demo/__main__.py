@@ -22,7 +22,7 @@ def main() -> int:
     status = INTERRUPTED
     try:
         with (
-            pushing.receiving() as receiver,
+            pushing.receiving(Receiver) as receiver,
             service.running(options.data, options.port, *_reaching(receiver), *_for_google(options)) as running,
         ):
             status = _run(job, running, receiver)

@@ -1,34 +1,45 @@
-"""The command line of demos in which programs share messages and some of them are killed."""
+"""The command line of the demos that end by themselves."""
 
 import argparse
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from demo import service
-from demo.service import FAILED, OK, Service, trust_of_library
-from demo.workers import GaveUp
+from demo.service import FAILED, OK
 
 
-def run(name: str, about: str, noun: str, play: Callable[[Service, Path, int], bool], *flags: str) -> int:
-    """Run a demo on a service of its own, started with more `flags`; return 0 when all went well, 1 when not.
+def run(
+    name: str,
+    about: str,
+    play: Callable[[Path, Any], bool],
+    *failures: type[Exception],
+    keeps_folder: bool = False,
+    **options: int,
+) -> int:
+    """Run a demo; return 0 when all went well, 1 when not, 130 when it was interrupted.
 
-    `play` is told the service, the folder of the demo and how many messages there are to be; it returns how it went.
+    Args:
+        name: of its module.
+        about: its help.
+        play: the demo itself; called with its folder and its options.
+        failures: exceptions that are told in one line.
+        keeps_folder: also when all went well and the folder is a temporary one.
+        options: their defaults by name: numbers, or False for a flag.
     """
-    options = _options(name, about, noun)
-    service.stop_by_any_interruption()
-    folder = options.folder or Path(tempfile.mkdtemp(prefix=f"ams-{name}-"))
-
-    def played() -> int:
-        with service.running(folder / "ams-data", 0, *flags) as ams:
-            trust_of_library(ams.ca)
-            return OK if play(ams, folder.absolute(), options.messages) else FAILED
-
-    return service.ended(f"{name}-demo", folder, played, GaveUp)
-
-
-def _options(name: str, about: str, noun: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m demo.{name}", description=about)
     parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
-    parser.add_argument("--messages", type=int, default=20_000, help=f"{noun} (default: %(default)s)")
-    return parser.parse_args()
+    for option, default in options.items():
+        if default is False:
+            parser.add_argument(f"--{option}", action="store_true")
+        else:
+            parser.add_argument(f"--{option}", type=int, default=default, help="how many (default: %(default)s)")
+    chosen = parser.parse_args()
+    service.stop_by_any_interruption()
+    folder = (chosen.folder or Path(tempfile.mkdtemp(prefix=f"ams-{name}-"))).absolute()
+    status = service.ended(f"{name}-demo", folder, lambda: OK if play(folder, chosen) else FAILED, *failures)
+    if status == OK and not chosen.folder and not keeps_folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status

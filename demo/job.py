@@ -1,28 +1,54 @@
 """The job: both lines at once, four programs, each a thread with its own client and its own user."""
 
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from datetime import date, timedelta
 from threading import Event
 from time import perf_counter
 
-from demo import accounting, monitoring, tenancy, traffic
+from demo import traffic
 from demo.ledger import Ledger, Message
-from demo.stopwatch import Stopwatch
-from demo.tenancy import Ends, Line
-from demo.traffic import Flow
+from demo.pipeline.samples import Sample, accounting, monitoring
+from demo.pipeline.samples.mishaps import NONE
+from demo.traffic import ACCOUNTING, MONITORING, Ends, Flow, Line
 
 RESULTS_PER_BATCH = 5
 """Monitoring results for each accounting batch."""
+FIRST_DAY = date(2024, 3, 5)
+MONTH = timedelta(days=30)
 LOOK = 0.2
 """Seconds between two looks at how far the programs are."""
 
 Pace = Callable[[Iterator[Message], int], Iterator[Message]]
-"""Hands on so many messages, when it is time."""
+"""Delays messages; called with the messages and their count."""
 
 
 def at_once(messages: Iterator[Message], _count: int) -> Iterator[Message]:
     """Hand on messages as fast as they are taken."""
     return messages
+
+
+def usage_records(seed: int, count: int) -> Iterator[Message]:
+    """Return `count` messages with records of jobs, always the same for a seed; a month is made at a time."""
+    made = (
+        accounting.messages(
+            seed + number, FIRST_DAY + number * MONTH, days=30, jobs=60, machines=0, signed=False, mishaps=NONE
+        )
+        for number in itertools.count()
+    )
+    return _first(count, made, ACCOUNTING)
+
+
+def probe_results(seed: int, count: int) -> Iterator[Message]:
+    """Return `count` results of probes, always the same for a seed; a day of two sites is made at a time."""
+    days = (FIRST_DAY + timedelta(days=number) for number in itertools.count())
+    return _first(count, (monitoring.results(seed, day, sites=2, mishaps=NONE, day_late=0) for day in days), MONITORING)
+
+
+def _first(count: int, made: Iterable[Iterator[Sample]], line: Line) -> Iterator[Message]:
+    samples = (each for each in itertools.chain.from_iterable(made) if each.topic == line.topic)
+    return (Message(dict(each.attributes), each.data) for each in itertools.islice(samples, count))
 
 
 class Job:
@@ -42,14 +68,13 @@ class Job:
         batches = messages // (1 + RESULTS_PER_BATCH)
         results = messages - batches
         plans = (
-            _flow(tenancy.ACCOUNTING, pace(accounting.batches(seed, batches), batches), batches, bulk=20),
-            _flow(tenancy.MONITORING, pace(monitoring.results(seed, results), results), results, bulk=100),
+            _flow(ACCOUNTING, pace(usage_records(seed, batches), batches), batches, bulk=20),
+            _flow(MONITORING, pace(probe_results(seed, results), results), results, bulk=100),
         )
         self.flows = tuple(flow._replace(retries=retries, patience=patience) for flow in plans)
         self.expected = messages
         self.seconds = 0.0
-        """How long the traffic took, or has taken so far."""
-        self.stopwatch = Stopwatch()
+        """Duration of the traffic so far."""
         self._wire = wire
         self._stop = Event()
 
@@ -59,7 +84,7 @@ class Job:
         Calls `progress` a few times a second. Raises the library's `AmsException` when a call fails. After any
         exception, a Ctrl-C too, all four programs have stopped.
         """
-        ends = [tenancy.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
+        ends = [traffic.prepare(endpoint, admin_token, flow.line) for flow in self.flows]
         start = perf_counter()
 
         def look() -> None:
@@ -89,8 +114,8 @@ class Job:
 
     def _start(self, threads: ThreadPoolExecutor, flow: Flow, ends: Ends) -> list[Future[None]]:
         return [
-            threads.submit(traffic.publish, ends.publisher, flow, self.stopwatch, self._stop, self._wire),
-            threads.submit(traffic.consume, ends.consumer, flow, self.stopwatch, self._stop),
+            threads.submit(traffic.publish, ends.publisher, flow, self._stop, self._wire),
+            threads.submit(traffic.consume, ends.consumer, flow, self._stop),
         ]
 
     def _follow(self, programs: Sequence[Future[None]], look: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ class Message(NamedTuple):
 
 
 class Ledger:
-    """What went into one topic and what came out of its subscription, by message id."""
+    """Messages published to one topic and received from its subscription, by message id."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -32,21 +32,21 @@ class Ledger:
 
     @property
     def published(self) -> int:
-        """How many messages the service said it has stored."""
+        """Return the number of messages that the service confirmed."""
         return len(self._sent)
 
     @property
     def received(self) -> int:
-        """How many different messages came out."""
+        """Return the number of different messages received."""
         return len(self._received)
 
     @property
     def messages(self) -> Mapping[str, Message]:
-        """What the service said it has stored, by id."""
+        """Return the messages that the service confirmed, by id."""
         return self._sent
 
     def sent(self, ids: Sequence[str], messages: Sequence[Message]) -> None:
-        """Note what one publish stored, and under which ids."""
+        """Note the messages of one publish with their ids."""
         if len(ids) != len(messages):
             self._findings.append(f"{self.topic}: {len(messages)} messages were answered with {len(ids)} ids")
         for message_id, message in zip(ids, messages, strict=False):

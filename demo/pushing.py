@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from argo_ams_library import ArgoMessagingService
@@ -19,7 +19,7 @@ from argo_ams_library import ArgoMessagingService
 from ams.http.tls import self_signed
 from demo.ledger import Ledger, Message
 from demo.service import Service
-from demo.tenancy import MONITORING, PROJECT, unless_there
+from demo.traffic import MONITORING, PROJECT, unless_there
 
 SUBSCRIPTION = "watch_metric"
 BATCH = 100
@@ -61,7 +61,7 @@ class Receiver(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where messages are to be delivered."""
+        """Return the push endpoint."""
         return f"https://localhost:{self.server_address[1]}/results"
 
     def note(self, body: bytes) -> None:
@@ -97,12 +97,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
+R = TypeVar("R", bound=Receiver)
+
+
 @contextmanager
-def receiving() -> Iterator[Receiver]:
+def receiving(kind: type[R]) -> Iterator[R]:
     """Receive until the block ends."""
-    with TemporaryDirectory(prefix="ams-demo-") as folder, Receiver(*self_signed(folder)) as receiver:
-        thread = Thread(target=receiver.serve_forever, args=(0.05,), daemon=True)
-        thread.start()
+    with TemporaryDirectory(prefix="ams-demo-") as folder, kind(*self_signed(folder)) as receiver:
+        Thread(target=receiver.serve_forever, args=(0.05,), daemon=True).start()
         try:
             yield receiver
         finally:
@@ -124,7 +126,7 @@ def subscribe(service: Service, admin_token: str, receiver: Receiver) -> None:
 
 
 class Outcome(NamedTuple):
-    """What came by push."""
+    """Result of the push subscription."""
 
     published: int
     delivered: int
@@ -133,7 +135,7 @@ class Outcome(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all came."""
+        """Return whether all messages came."""
         return self.delivered == self.published
 
 

@@ -1,4 +1,4 @@
-"""What the demo prints: progress, the summary, and what to try next."""
+"""Output of the main job: progress, the summary, and commands to try next."""
 
 import os
 import sys
@@ -8,18 +8,17 @@ from time import monotonic
 from demo.job import Job
 from demo.pushing import SUBSCRIPTION, Outcome
 from demo.service import Service
-from demo.tenancy import ACCOUNTING, MONITORING, PROJECT
+from demo.traffic import ACCOUNTING, MONITORING, PROJECT
 
 DEFAULT_PORT = 8080
 DEFAULT_DATA = Path("ams-data")
 PLAIN_PROGRESS = 2.0
 """Seconds between two lines of progress where no terminal can update one."""
 MOST_FINDINGS = 10
-CALLS = ("publish", "pull", "acknowledge")
 
 
 class Progress:
-    """How far the job is: one line updated on a terminal, a line now and then elsewhere."""
+    """Progress of the job: one line updated on a terminal, a line now and then elsewhere."""
 
     def __init__(self) -> None:
         self._terminal = sys.stdout.isatty()
@@ -49,8 +48,8 @@ def so_far(job: Job) -> str:
 
 
 def summary(job: Job) -> str:
-    """Return the tables of a job that has ended: messages by line, calls by kind."""
-    return "\n".join(["", *_messages_table(job), "", *_calls_table(job), ""])
+    """Return the table of a job that has ended: messages by topic."""
+    return "\n".join(["", *_messages_table(job), ""])
 
 
 def by_push(outcome: Outcome) -> str:
@@ -90,26 +89,7 @@ def _messages_table(job: Job) -> list[str]:
         "payload, kB": [f"{ledger.bytes // 1000:,}" for ledger in ledgers],
         "messages a second": [f"{ledger.received / max(job.seconds, 0.001):,.0f}" for ledger in ledgers],
     }
-    return _table(["messages", *(ledger.topic for ledger in ledgers)], rows)
-
-
-def _calls_table(job: Job) -> list[str]:
-    watch = job.stopwatch
-    rows = {
-        call: [
-            f"{watch.count(call):,}",
-            f"{watch.percentile(call, 50) * 1000:.1f}",
-            f"{watch.percentile(call, 99) * 1000:.1f}",
-        ]
-        for call in CALLS
-        if watch.count(call)
-    }
-    note = "Each call is a new TLS connection; a pull's time includes waiting for messages."
-    return [*_table(["calls", "count", "p50 ms", "p99 ms"], rows), note]
-
-
-def _table(head: list[str], rows: dict[str, list[str]]) -> list[str]:
-    lines = [head, *([name, *cells] for name, cells in rows.items())]
+    lines = [["messages", *(ledger.topic for ledger in ledgers)], *([name, *cells] for name, cells in rows.items())]
     return ["".join([f"{line[0]:<20}", *(f"{cell:>14}" for cell in line[1:])]) for line in lines]
 
 

@@ -13,16 +13,17 @@ from threading import Thread
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
+from ams.client import Client
 from ams.client.errors import ClientError
 
 OK, FAILED, INTERRUPTED = 0, 1, 130
-"""How a demo ends."""
+"""Exit codes of a demo."""
 READY = "ready "
-"""How the one line begins that says the service is up; its base URL follows."""
+"""Prefix of the line that says the service is up; its base URL follows."""
 PUBSUB_PORT = 8085
-"""That of Google's emulator, which goes with the default port of the service."""
+"""Port of Google's emulator, which goes with the default port of the service."""
 PUBSUB = "pubsub "
-"""How the line before it begins that says where Google's Pub/Sub is."""
+"""Prefix of the line before it, with the address of Google's Pub/Sub."""
 START_TIMEOUT = 60.0
 """Seconds until the service must be ready; a large data folder after a power cut is the slowest case."""
 STOP_TIMEOUT = 15.0
@@ -30,6 +31,16 @@ STOP_TIMEOUT = 15.0
 
 INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that stop the demo: Ctrl-C, `kill`, and a terminal that is closed."""
+
+
+ROOT = Path(__file__).parents[1]
+PROGRAM_PATH = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+"""Environment of programs of this clone that run in other folders."""
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module."""
+    return [sys.executable, "-m", module, *arguments]
 
 
 class DidNotStart(Exception):
@@ -63,15 +74,24 @@ class Service(NamedTuple):
         """Return where the administrator's token stands."""
         return self.data / "admin.token"
 
+    @property
+    def token(self) -> str:
+        """Return the administrator's token."""
+        return self.token_file.read_text().strip()
+
+    def administrator(self) -> Client:
+        """Return a client with the administrator's token."""
+        return Client(self.url, self.token, ca=str(self.ca))
+
 
 class Output:
-    """What the service prints: read all the time, so that it never blocks, and shown only on request."""
+    """Output of the service: read all the time, so that it never blocks, and shown only on request."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self._shown = False
         self.pubsub = ""
-        """Where Google's Pub/Sub is; empty where that is off."""
+        """Address of Google's Pub/Sub; empty where that is off."""
         self._ready: SimpleQueue[str | None] = SimpleQueue()
         self._last: deque[str] = deque(maxlen=20)
         self._thread = Thread(target=self._read, daemon=True)
@@ -161,7 +181,7 @@ def started(command: str, data: Path, port: int, *more: str) -> Iterator[Service
 
 def _start(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(  # noqa: S603 - our own program, our own flags
-        [sys.executable, "-m", "ams.cli.main", *arguments],
+        python("ams.cli.main", *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -3,13 +3,12 @@
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from ams.pipeline.errors import Unavailable
 from ams.pipeline.java import java
-from demo.service import Service
-from demo.tenancy import PROJECT
+from demo.service import Service, python
+from demo.traffic import PROJECT
 
 MISSING = "Who used how much is computed on Spark, which needs {}; left out."
 
@@ -45,5 +44,5 @@ def _run(service: Service, work: Path) -> int:
         "AMS_CA": str(service.ca.absolute()),
         "AMS_PROJECT": PROJECT,
     }
-    command = [sys.executable, "-m", "ams.cli.main", "pipeline", "run", "metrics", "--work", str(work)]
+    command = python("ams.cli.main", "pipeline", "run", "metrics", "--work", str(work))
     return subprocess.run(command, env={**os.environ, **connection}, check=False).returncode  # noqa: S603  # our own

@@ -1,15 +1,17 @@
-"""Workers of a demo, each a process of its own: how they are started, killed, waited for, and told to stop."""
+"""Workers of a demo, each a process of its own: starting, killing, waiting and stopping."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Self
 
-from demo.books import done_in
-from demo.service import STOP_TIMEOUT
+from demo.books import lines_of
+from demo.service import STOP_TIMEOUT, Service, python
 
 LOOK_SECONDS = 0.1
-"""Between two looks at what is done."""
+"""Seconds between two looks at the books."""
 PATIENCE = 60.0
 """Seconds without any progress after which what is left is lost: five leases of ten seconds, and some."""
 
@@ -45,20 +47,34 @@ class Worker:
             )
         self.was_killed = False
 
+    @classmethod
+    def program(
+        cls, name: str, ams: Service, folder: Path, program: str, *arguments: str, may_end: bool = False
+    ) -> Self:
+        """Start one of `demo.programs`; both libraries find in its environment who they are and whom they trust."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")}
+        environment = own | {
+            "GOOGLE_APPLICATION_CREDENTIALS": str(folder / "google.json"),
+            "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ams.ca),
+            "REQUESTS_CA_BUNDLE": str(ams.ca),
+            "PYTHONUNBUFFERED": "1",
+        }
+        return cls(name, python("demo.programs", program, *arguments), environment, folder, may_end=may_end)
+
     @property
     def done(self) -> int:
-        """How many messages it has written down."""
-        return len(done_in(self.book))
+        """Return the number of lines in its book."""
+        return len(lines_of(self.book))
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended, and nobody killed it."""
+        """Return whether it ended without being killed or done."""
         code = self._process.poll()
         return code is not None and not self.was_killed and not self.has_ended
 
     @property
     def has_ended(self) -> bool:
-        """Whether it has done everything."""
+        """Return whether it ended because everything is done."""
         return self._may_end and self._process.poll() == 0
 
     @property
@@ -82,6 +98,13 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def write_secret(file: Path, secret: str) -> Path:
+    """Write a file that nobody else may read; return it."""
+    file.touch(mode=0o600)
+    file.write_text(secret)
+    return file
 
 
 def until(there: Callable[[], bool], workers: Sequence[Worker]) -> None:

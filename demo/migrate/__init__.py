@@ -11,5 +11,5 @@ haproxy while the services are changed. In the end the books of the clients are 
 of both sides are compared.
 
 Read it in this order: `site` (what the clients know), `day` (what there is), `filling`, `original` and `old` (the old
-side), `new`, `clients`, `receiving`, `operator` (the commands), `__main__`, `books` and `comparing` (the result).
+side), `new`, `clients`, `operator` (the commands), `__main__`, `books` and `comparing` (the result).
 """

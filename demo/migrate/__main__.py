@@ -4,36 +4,59 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import Any
+
+import msgspec
 
 from ams.http.tls import self_signed
 from cluster.haproxy import MovingHaproxy
 from cluster.jars import CannotFetch
 from cluster.processes import DidNotStart, Process
-from demo import pushing, service
+from demo import command_line, pushing
 from demo.migrate import site
-from demo.migrate.books import Balance, balance
-from demo.migrate.clients.book import PUBLISH
+from demo.migrate.books import PUBLISH, Balance, balance
 from demo.migrate.comparing import answers, differences
 from demo.migrate.day import FULL, SMALL, Day, made_up
 from demo.migrate.filling import write_documents, write_messages
 from demo.migrate.new import NewSide
 from demo.migrate.operator import CommandFailed, Operator
 from demo.migrate.original import CannotBuild, OldSide, program
-from demo.migrate.programs import PATH, python
-from demo.migrate.receiving import Counting, receiving
-from demo.service import FAILED, OK
-from demo.workers import GaveUp, Worker, stop
+from demo.service import PROGRAM_PATH, python
+from demo.workers import GaveUp, Worker, stop, write_secret
 
 MOST_TOLD = 10
 PATIENCE = 30.0
 """Seconds for the last pushes to come."""
+
+HEADER = site.Who("receiver", "header").token
+HASH = site.Who("receiver", "hash").token
+
+
+class Counting(pushing.Receiver):
+    """An endpoint that counts how often each text came."""
+
+    def __init__(self, ca: str, chain: str, key: str) -> None:
+        super().__init__(ca, chain, key)
+        self.times: Counter[str] = Counter()
+        self.verification_hash = HASH
+
+    @property
+    def pushed(self) -> site.Pushed:
+        """Return how the old side knows it."""
+        return site.Pushed(self.url, HASH, HEADER)
+
+    def note(self, body: bytes) -> None:
+        """Count what was delivered."""
+        super().note(body)
+        for each in msgspec.json.decode(body, type=dict[str, Any]).get("messages", ()):
+            self.times[self.received[each["message"]["messageId"]].data.decode()] += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,30 +83,17 @@ class Clients:
         stop(self.consumers)
 
 
-def main() -> int:
-    """Run the demo."""
-    parser = argparse.ArgumentParser(prog="python -m demo.migrate", description="The reference is moved under load.")
-    parser.add_argument("--folder", type=Path, help="where all of it is written (default: a new temporary folder)")
-    parser.add_argument("--small", action="store_true", help="a fiftieth of the day")
-    options = parser.parse_args()
-    service.stop_by_any_interruption()
-    folder = (options.folder or Path(tempfile.mkdtemp(prefix="ams-migrate-"))).absolute()
-    failures = (DidNotStart, CannotFetch, CommandFailed, GaveUp)
-    return service.ended("migrate-demo", folder, lambda: _play(folder, small=options.small), *failures)
-
-
-def _play(folder: Path, *, small: bool) -> int:
-    began = perf_counter()
-    with receiving() as receiver, ExitStack() as parts:
+def play(folder: Path, options: argparse.Namespace) -> bool:
+    """Return whether nothing is lost, repeated or refused."""
+    began, small = perf_counter(), options.small
+    with pushing.receiving(Counting) as receiver, ExitStack() as parts:
         day = made_up(SMALL if small else FULL, receiver.pushed)
         old = parts.enter_context(OldSide(folder / "old", is_original=_is_original()))
         _fill(old, day)
         new = NewSide(folder, receiver.ca)
         parts.callback(new.stop)
         ca, chain, key = self_signed(str(folder))
-        both = folder / "haproxy.pem"
-        both.touch(mode=0o600)
-        both.write_text(Path(chain).read_text() + Path(key).read_text())
+        both = write_secret(folder / "haproxy.pem", Path(chain).read_text() + Path(key).read_text())
         proxy = parts.enter_context(MovingHaproxy(folder, old.port, old.certificate, new.port, both))
         operator = Operator(old.address, new, proxy, day.admin_token, folder)
         push = parts.enter_context(_old_push_server(folder, proxy.url, ca, receiver))
@@ -124,7 +134,7 @@ def _fill(old: OldSide, day: Day) -> None:
 def _old_push_server(folder: Path, url: str, ca: str, receiver: Counting) -> Iterator[Process]:
     """Deliver for the old service until the block ends: `ams push`, which the reference's own is replaced by before."""
     flags = ["--port", "0", "--ops-port", "0", "--no-tls-enabled", "--push-allow", pushing.ALLOWED]
-    environment = {**PATH, "AMS_ENDPOINT": url, "AMS_TOKEN": site.WORKER_TOKEN, "AMS_CA": ca}
+    environment = {**PROGRAM_PATH, "AMS_ENDPOINT": url, "AMS_TOKEN": site.WORKER_TOKEN, "AMS_CA": ca}
     command = python("ams.cli.main", "push", *flags, "--push-ca-file", receiver.ca)
     push = Process("push server", command, folder / "push.log", environment=environment)
     push.start()
@@ -136,7 +146,7 @@ def _old_push_server(folder: Path, url: str, ca: str, receiver: Counting) -> Ite
 
 def _clients(parts: ExitStack, url: str, ca: str, folder: Path) -> Clients:
     def start(way: str, work: str, who: site.Who) -> Worker:
-        environment = {**os.environ, **PATH, "AMS_TOKEN": who.token, "AMS_CA": ca}
+        environment = {**os.environ, **PROGRAM_PATH, "AMS_TOKEN": who.token, "AMS_CA": ca}
         made = Worker(f"{way}-{work}", python("demo.migrate.clients", way, work, url), environment, folder)
         parts.callback(stop, [made])
         return made
@@ -173,7 +183,7 @@ def _settle(clients: Clients, receiver: Counting) -> None:
         time.sleep(0.1)
 
 
-def _tell(day: Day, result: Balance, found: Sequence[str], seconds: float) -> int:
+def _tell(day: Day, result: Balance, found: Sequence[str], seconds: float) -> bool:
     for heading, lines in (
         ("Differences", found), ("Lost", result.lost), ("Repeated", result.repeated), ("Refused", result.refused),
     ):  # fmt: skip
@@ -185,8 +195,9 @@ def _tell(day: Day, result: Balance, found: Sequence[str], seconds: float) -> in
         f" messages {day.kept + result.published} lost {lost} repeated {len(result.repeated)}"
         f" refused {len(result.refused)} seconds {seconds:.1f} pause {result.pause:.1f}"
     )
-    return FAILED if lost or result.repeated or result.refused else OK
+    return not (lost or result.repeated or result.refused)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    failures = (DidNotStart, CannotFetch, CommandFailed, GaveUp)
+    sys.exit(command_line.run("migrate", "The reference is moved under load.", play, *failures, small=False))

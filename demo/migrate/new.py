@@ -5,8 +5,9 @@ from pathlib import Path
 from cluster.ports import LOOPBACK, free_port
 from cluster.processes import Process, Startable
 from demo import pushing
-from demo.migrate.programs import PATH, python
 from demo.migrate.site import WORKER_TOKEN
+from demo.service import PROGRAM_PATH, python
+from demo.workers import write_secret
 
 START_SECONDS = 120.0
 
@@ -22,10 +23,9 @@ class NewSide(Startable):
             "push_worker_token": WORKER_TOKEN, "push_allow": pushing.ALLOWED, "push_ca_file": receiver_ca,
             "trusted_proxies": LOOPBACK, "console": False,
         }  # fmt: skip
-        self.config.touch(mode=0o600)
-        self.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
+        write_secret(self.config, "".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
         command = python("ams.cli.main", "serve", "--config", str(self.config))
-        self._process = Process("new service", command, folder / "ams.log", environment=PATH)
+        self._process = Process("new service", command, folder / "ams.log", environment=PROGRAM_PATH)
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""Who moves the service: the commands of the evening, as an administrator types them.
+"""The operator of the move: runs the commands that an administrator types.
 
 What stops the old service and starts the new one is what `systemctl` is on a real machine: the command makes a file,
 and whoever runs the services does it and takes the file away.
@@ -17,7 +17,7 @@ from typing import Any
 from cluster.haproxy import MovingHaproxy
 from demo.migrate.new import NewSide
 from demo.migrate.original import Address
-from demo.migrate.programs import PATH, ROOT, python
+from demo.service import PROGRAM_PATH, ROOT, python
 
 LOOK_SECONDS = 0.01
 COMMAND_SECONDS = 900
@@ -34,7 +34,7 @@ class Operator:
         self._source = ["--mongodb", old.mongodb, "--kafka", old.kafka]
         self._target = ["--data", str(new.data), "--config", str(new.config)]
         self._proxy = ["--haproxy", str(proxy.socket), "--map", str(proxy.map)]
-        self._environment = {**os.environ, **PATH, "AMS_ENDPOINT": new.url, "AMS_TOKEN": token}
+        self._environment = {**os.environ, **PROGRAM_PATH, "AMS_ENDPOINT": new.url, "AMS_TOKEN": token}
         self._folder = folder
 
     def plan(self) -> Mapping[str, int]:

@@ -17,8 +17,9 @@ from cluster.old_kafka import OldKafka
 from cluster.ports import LOOPBACK, free_port, listening
 from cluster.processes import Process, Startable
 from demo.migrate.filling import DATABASE
-from demo.migrate.programs import PATH, python
 from demo.migrate.site import WORKER_TOKEN
+from demo.service import PROGRAM_PATH, python
+from demo.workers import write_secret
 
 MODULE, VERSIONS = "github.com/ARGOeu/argo-messaging", ("v1.7.0", "latest")
 BUILD_SECONDS = 300
@@ -53,7 +54,7 @@ def program() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the parts of the old side are."""
+    """Addresses of the parts of the old side."""
 
     url: str
     mongodb: str
@@ -104,7 +105,7 @@ class OldSide(Startable):
         """Start the API, and return when it takes connections."""
         _, chain, key = self_signed(str(self._folder))
         command = self._original(chain, key) if self.is_original else self._stand_in(chain, key)
-        self._api = Process("old service", command, self._folder / "api.log", environment=PATH)
+        self._api = Process("old service", command, self._folder / "api.log", environment=PROGRAM_PATH)
         self._api.start()
         self._api.wait_until(lambda: listening(self._port), START_SECONDS)
 
@@ -132,7 +133,5 @@ class OldSide(Startable):
             "certificate_key": key, "certificate_authorities_dir": str(self._folder), "per_resource_auth": True,
             "auth_option": "both", "push_enabled": False, "push_worker_token": WORKER_TOKEN, "log_level": "WARNING",
         }  # fmt: skip
-        file = self._folder / "config.json"
-        file.touch(mode=0o600)
-        file.write_text(json.dumps(settings))
+        write_secret(self._folder / "config.json", json.dumps(settings))
         return [str(program()), "--config-dir", str(self._folder)]

@@ -11,7 +11,7 @@ from demo.pipeline.samples import Sample, accounting, alarms, cloud, federation,
 PROJECT = "egi"
 SEED = 1
 LATE = (b"mon3.example.org", b"Site: SITE-C\n")
-"""What is in messages that come a day late: those of a monitoring host, and those of a site about its jobs."""
+"""Texts in messages that come a day late: those of a monitoring host, and those of a site about its jobs."""
 EARLY = ("accounting", "availability")
 """The jobs that tell of the day before the late messages have come, and once more after."""
 
@@ -41,7 +41,7 @@ def messages(day: date) -> Iterator[Sample]:
 
 
 def is_late(sample: Sample) -> bool:
-    """Whether a message comes a day late."""
+    """Return whether a message comes a day late."""
     return any(each in sample.data.replace(b"\r\n", b"\n") for each in LATE)
 
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 
 from ams.pipeline.report.page import Rows
 from ams.tables.table import Table
-from demo.pipeline import tables, working, worlds
-from demo.pipeline.versions import changed
+from demo.pipeline import page, working, worlds
 
 
 def test_every_job_takes_what_is_said_to_it_and_works_in_a_folder_of_its_own(tmp_path: Path) -> None:
@@ -29,8 +28,8 @@ def test_the_page_names_every_table_with_its_rows_and_version(tmp_path: Path) ->
     for sites in (["A"], ["A", "B"]):
         table.replace(table.write("result", [pa.record_batch([sites], schema=schema)]))
 
-    [rows, _] = tables.section(tmp_path).content
+    [rows, _] = page.tables(tmp_path).content
 
     assert isinstance(rows, Rows)
     assert rows.body == [("accounting", "accounting/results/sites", 2, 2)]
-    assert changed({"A": 1.0}, {"A": 1.0, "B": 4.0}) == [("B", None, 4.0, 4.0)]
+    assert page.changed({"A": 1.0}, {"A": 1.0, "B": 4.0}) == [("B", None, 4.0, 4.0)]

@@ -1,4 +1,4 @@
-"""What administrators change, with what it leaves behind: users on lists, members of projects, subscriptions."""
+"""Changes by administrators, with the leftovers they cause: users on lists, members of projects, subscriptions."""
 
 import base64
 import json
@@ -9,9 +9,8 @@ from typing import Any
 
 from bson import Int64, ObjectId
 
-from demo.migrate.old.answers import Caller, Json, Refused
 from demo.migrate.old.broker import Broker
-from demo.migrate.old.views import Document, Views, zulu
+from demo.migrate.old.views import Caller, Document, Json, Refused, Views, zulu
 
 NEVER = datetime(1, 1, 1)
 _PULLED = {

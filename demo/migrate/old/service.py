@@ -15,10 +15,9 @@ from urllib.parse import parse_qs, unquote
 import pymongo
 import uvicorn
 
-from demo.migrate.old.answers import FORBIDDEN, Caller, Json, Refused, roles_in
 from demo.migrate.old.broker import Broker, joined
 from demo.migrate.old.changes import Changes
-from demo.migrate.old.views import Document, Views, metric, zulu
+from demo.migrate.old.views import FORBIDDEN, Caller, Document, Json, Refused, Views, metric, roles_in, zulu
 
 DATABASE = "argo_msg"
 UNREADABLE = "Message retrieved from broker network has invalid JSON Structure"
@@ -32,7 +31,7 @@ Handler = Callable[["Request"], Awaitable[Any]]
 
 
 class Request:
-    """What a handler is told."""
+    """Request of a topic, subscription or schema, as handlers get it."""
 
     def __init__(self, caller: Caller, document: Document, verb: str, body: bytes) -> None:
         self.caller, self.document, self.verb = caller, document, verb

@@ -1,1 +1,1 @@
-"""What the page of the demo shows of the jobs: plain rows of their results, and the parts of a page."""
+"""Parts of the demo's page, made from the results of the jobs."""

@@ -1,4 +1,4 @@
-"""Where deployments stand, as a part of a page."""
+"""States of deployments, as a part of a page."""
 
 from collections import Counter
 from pathlib import Path

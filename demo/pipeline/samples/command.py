@@ -1,7 +1,5 @@
 """The command that publishes a made-up day of messages."""
 
-from collections import Counter
-from contextlib import suppress
 from datetime import UTC, date, datetime
 from typing import Annotated
 
@@ -11,8 +9,7 @@ from ams.cli.arguments import option, pairs
 from ams.cli.command import Session, with_options
 from ams.cli.exits import Usage
 from ams.cli.output import columns
-from ams.client.errors import AlreadyExists
-from demo.pipeline.samples.worlds import requests, samples
+from demo.pipeline.samples.worlds import publish_all, samples
 
 
 @with_options
@@ -25,14 +22,7 @@ def sample(
 ) -> None:
     """Publish a made-up day of one of EGI's services, to try jobs on; topics that are not there are made."""
     made = samples(world, seed, _day(day), pairs(size, "--size"))
-    counts: Counter[str] = Counter()
-    for topic, messages in requests(made):
-        resource = session.patient.project(session.project).topic(topic)
-        if topic not in counts:
-            with suppress(AlreadyExists):
-                resource.create()
-        resource.publish(messages)
-        counts[topic] += len(messages)
+    counts = publish_all(session.patient.project(session.project), made)
     rows = [(topic, f"{count}") for topic, count in sorted(counts.items())]
     session.show(dict(counts), columns(("TOPIC", "MESSAGES"), rows))
 

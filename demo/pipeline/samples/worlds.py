@@ -1,15 +1,18 @@
-"""The worlds there are samples of, and their messages in requests."""
+"""The worlds there are samples of, and publishing them."""
 
 import importlib
 import inspect
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import date
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ams.client import Message
+from ams.client.client import Project
+from ams.client.errors import AlreadyExists
 from ams.pipeline.errors import WrongOption
 from demo.pipeline.samples import Sample
 
@@ -17,13 +20,6 @@ WORLDS = ("accounting", "alarms", "cloud", "federation", "monitoring")
 """Modules beside this one."""
 _PLAIN = {"int": int, "float": float, "bool": bool, "str": str}
 _MESSAGES, _BYTES = 500, 2**20
-
-
-class Request(NamedTuple):
-    """Messages that are published together."""
-
-    topic: str
-    messages: list[Message]
 
 
 def sizes_of(world: str) -> dict[str, Any]:
@@ -51,18 +47,27 @@ def samples(world: str, seed: int, day: date, sizes: Mapping[str, str]) -> Itera
     return found
 
 
-def requests(made: Iterable[Sample]) -> Iterator[Request]:
-    """Put samples together by topics, whose messages stay in their order."""
+def publish_all(project: Project, made: Iterable[Sample]) -> Counter[str]:
+    """Publish samples, in order for each topic; topics that are not there are created. Returns messages by topic."""
     waiting: dict[str, list[Message]] = defaultdict(list)
-    bytes_of: dict[str, int] = defaultdict(int)
+    bytes_of: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+
+    def publish(topic: str) -> None:
+        if topic not in counts:
+            with suppress(AlreadyExists):
+                project.topic(topic).create()
+        counts[topic] += len(project.topic(topic).publish(waiting.pop(topic)))
+        del bytes_of[topic]
+
     for each in made:
         waiting[each.topic].append(Message(each.data, each.attributes))
         bytes_of[each.topic] += len(each.data)
         if len(waiting[each.topic]) == _MESSAGES or bytes_of[each.topic] > _BYTES:
-            yield Request(each.topic, waiting.pop(each.topic))
-            del bytes_of[each.topic]
-    for topic, messages in waiting.items():
-        yield Request(topic, messages)
+            publish(each.topic)
+    for topic in list(waiting):
+        publish(topic)
+    return counts
 
 
 def _module(world: str) -> Any:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from ams.pipeline.report.page import page
+from ams.pipeline.report.page import Rows, page
 from ams.tables.table import Table
-from demo.pipeline.boards.accounting import Work, months, read_month, sections
+from demo.pipeline.boards.accounting import months, sections
 
 
 def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:
@@ -17,16 +17,8 @@ def write(results: Path, name: str, rows: list[dict[str, Any]]) -> None:
 
 def summary(site: str, vo: str | None, jobs: int, hours: int, **levels: int) -> dict[str, Any]:
     normalised = [{"benchmark": name, "wall": 0, "cpu": 3600 * cpu} for name, cpu in levels.items()]
-    ended = datetime(2024, 3, 5, tzinfo=UTC)
-    return {
-        "site": site,
-        "vo": vo,
-        "jobs": jobs,
-        "wall": 7200 * hours,
-        "cpu": 3600 * hours,
-        "normalised": normalised or None,
-        "latest_end": ended,
-    }
+    work = {"wall": 7200 * hours, "cpu": 3600 * hours, "normalised": normalised or None}
+    return {"site": site, "vo": vo, "jobs": jobs, **work, "latest_end": datetime(2024, 3, 5, tzinfo=UTC)}
 
 
 def test_a_month_is_told_by_site_and_drawn_by_vo(tmp_path: Path) -> None:
@@ -37,34 +29,26 @@ def test_a_month_is_told_by_site_and_drawn_by_vo(tmp_path: Path) -> None:
     ]
     write(tmp_path, "job_summaries", ours)
     write(tmp_path, "site_summaries", [summary("SITE-C", "cms", 7, 2, hepspec=20)])
-    write(
-        tmp_path,
-        "vm_summaries",
-        [{"site": "SITE-B", "vms": 3, "cpu": 36000}, {"site": "SITE-B", "vms": 1, "cpu": None}],
-    )
+    machines = [{"site": "SITE-B", "vms": vms, "cpu": cpu} for vms, cpu in ((3, 36000), (1, None))]
+    write(tmp_path, "vm_summaries", machines)
     write(tmp_path, "storage_summaries", [{"site": "SITE-A", "average_used": 25 * 10**11}])
     sync = {"submit_host": "ce01", "told": 12, "arrived": 11, "summarised": 0, "missing": 1, "surplus": 0}
     write(tmp_path, "sync", [{"site": "SITE-B", **sync}, {"site": "SITE-A", **sync, "missing": 0}])
 
-    month = read_month(tmp_path, "2024-03")
+    [section] = sections(tmp_path, "2024-03")
+    work, clouds, losses = [each.body for each in section.content if isinstance(each, Rows)]
 
     assert months(tmp_path) == ["2024-03"]
-    assert month.by_site == {
-        "SITE-A": Work(2, 6.0, 3.0, 4.0),
-        "SITE-B": Work(11, 12.0, 6.0, 70.0),
-        "SITE-C": Work(7, 4.0, 2.0, 20.0),
-    }
-    assert month.by_site_and_vo["SITE-B"] == {"-": 0.0, "atlas": 70.0}
-    assert month.machines == {"SITE-B": (4, 10.0)}
-    assert month.storage == {"SITE-A": 2.5}
-    assert month.losses == [("SITE-B", "ce01", 12, 11, 1, 0)]
-    shown = page("Accounting", "", sections(month))
+    assert work == [("SITE-A", 2, 6.0, 3.0, 4.0), ("SITE-B", 11, 12.0, 6.0, 70.0), ("SITE-C", 7, 4.0, 2.0, 20.0)]
+    assert clouds == [("SITE-A", 0, 0.0, 2.5), ("SITE-B", 4, 10.0, 0.0)]
+    assert losses == [("SITE-B", "ce01", 12, 11, 1, 0)]
+    shown = page("Accounting", "", [section])
     assert all(word in shown for word in ("Accounting of 2024-03", "<svg", "SITE-C", "ce01", "Missing"))
 
 
 def test_a_month_of_which_nothing_came_is_empty(tmp_path: Path) -> None:
-    month = read_month(tmp_path, "2024-03")
+    [section] = sections(tmp_path, "2024-03")
 
     assert months(tmp_path) == []
-    assert (month.by_site, month.machines, month.storage, month.losses) == ({}, {}, {}, [])
-    assert "Accounting of 2024-03" in page("Accounting", "", sections(month))
+    assert [each.body for each in section.content if isinstance(each, Rows)] == [[], []]
+    assert "Accounting of 2024-03" in page("Accounting", "", [section])
